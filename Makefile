@@ -1,0 +1,61 @@
+# make demo | test | lint | test-slow | test-matrix | bench | lab | clean
+# Every path here is relative, so that the directory may have a space in its name.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check -qq
+INSTALLED_FROM := pyproject.toml constraints.txt jupyter-config/50-torchbench_magic.py
+
+# Numbers and tests must not depend on what the caller's shell says about threads.
+unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH
+
+# Two at a time, each its half of the list until one helps the other: no test here asserts a time.
+SIDE_BY_SIDE := -n 2 --dist worksteal
+
+.PHONY: demo test test-slow test-matrix lint bench lab constraints debian clean
+
+demo: .venv/for-demo ## run the quickstart in a real kernel, print its tables, write the html
+	$(PY) -m torchbench_magic demo
+
+test: debian lint ## lint and every test that is not slow
+	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
+
+test-slow: debian .venv/for-tests ## the tests that take a minute or more (none selected is no failure: exit 5)
+	$(PY) -m pytest -m slow || [ $$? -eq 5 ]
+
+test-matrix: ## the kernel, line and timing tests on each supported Python at hand; 5 GB each where torch has no CPU build
+	@sh tests/matrix.sh
+
+lint: .venv/for-tests
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+bench: .venv/for-tests ## the numbers this project promises, as tables and as JSON
+	$(PY) tests/benchmarks/run.py
+
+lab: .venv/for-demo ## open the examples in JupyterLab
+	$(PY) -m jupyterlab --notebook-dir=examples
+
+constraints: .venv/for-tests ## write down what is installed now
+	$(PIP) install -c constraints.txt -e ".[cluster]"
+	$(PY) -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
+
+debian: ## Debian's packages that the tests need
+	@sh tests/debian-packages.sh
+
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no ensurepip: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/for-demo: .venv/made $(INSTALLED_FROM)
+	$(PIP) install -c constraints.txt -e ".[lab]"
+	@touch $@
+
+.venv/for-tests: .venv/made $(INSTALLED_FROM)
+	$(PIP) install -c constraints.txt -e ".[test]"
+	@touch $@ .venv/for-demo
+
+clean:
+	rm -rf .venv .venv-3.* build dist examples/output tests/browser/shots .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,42 @@
+"""Writes ``options.md`` from the declarations of the options, so that the two cannot differ (a test compares them)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchbench_magic.magics.grammar import rows
+from torchbench_magic.magics.options import CompareOptions, ProfileOptions, TimerOptions
+
+MAGICS = (
+    ("`%timer STMT`, `%%timer`", TimerOptions),
+    ("`%tprofile STMT`, `%%tprofile`", ProfileOptions),
+    ("`%tcompare NAME|PATH ...`", CompareOptions),
+)
+HEAD = """# Every option
+
+Written by `python docs/options.py` from the code; `%%timer?`, `%%tprofile?` and `%tcompare?` print the same. Options
+come before the statement, long names are not abbreviated, `--` ends them. Where a setting is named,
+`%config TorchBench.NAME` changes the default.
+"""
+
+
+def table(kind: type) -> str:
+    """One magic's options as a markdown table."""
+    lines = ["| option | what it does | default |", "|---|---|---|"]
+    for head, text, default, trait in rows(kind):
+        setting = f" (setting `{trait}`)" if trait else ""
+        lines.append(f"| {cell(f'`{head}`')} | {cell(text)} | {cell(default)}{setting} |")
+    return "\n".join(lines)
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def document() -> str:
+    parts = [f"## {title}\n\n{table(kind)}\n" for title, kind in MAGICS]
+    return "\n".join([HEAD, *parts])
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "options.md").write_text(document(), encoding="utf-8")

@@ -1,0 +1,29 @@
+"""Declares %timer, %%timer, %tprofile, %%tprofile and %tcompare: loaded when first used, with no `%load_ext`.
+
+IPython runs this file at each start, in the user's namespace. It imports nothing heavy, overwrites nothing, and
+leaves no name behind. TORCHBENCH_MAGIC_AUTOLOAD=0 turns it off.
+"""
+
+from __future__ import annotations
+
+
+def _declare_torchbench_magic() -> None:
+    import os
+    from importlib.util import find_spec
+
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if shell is None or os.environ.get("TORCHBENCH_MAGIC_AUTOLOAD") == "0" or find_spec("torchbench_magic") is None:
+        return
+    from torchbench_magic.magics import awaiting, settings
+
+    for name in ("timer", "tprofile", "tcompare"):
+        if name not in shell.magics_manager.lazy_magics:  # declared by somebody else
+            shell.magics_manager.register_lazy(name, "torchbench_magic.magics.lazy")
+    settings.declare(shell)
+    awaiting.install(shell)
+
+
+_declare_torchbench_magic()
+del _declare_torchbench_magic, annotations

@@ -1,0 +1,124 @@
+"""Every picture without a mouse, with large letters and without motion; what is drawn is also written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Page, expect
+
+from torchbench_magic.views import comparison, flame, html
+
+from ..views.builders import profile_of, two_shapes
+from .test_bad_input import rows_of
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[[str], Page]
+TREE = pd.DataFrame(
+    {"parent": [-1, 0, 0], "name": ["r", "a", "b"], "kind": "op", "self": [0.0, 1.0, 1.0], "total": [2.0, 1.0, 1.0]}
+)
+
+
+# [number of the focused element, its tag, its name]
+FOCUSED = """() => {
+    let e = document.activeElement;
+    while (e?.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
+    window.order ??= new Map();
+    if (!window.order.has(e)) window.order.set(e, window.order.size);
+    const name = e.getAttribute("aria-label") || e.innerText || e.placeholder || "";
+    return [window.order.get(e), e.tagName, name.trim()];
+}"""
+
+
+@pytest.fixture
+def show(visit: Any, tmp_path: Path) -> Open:
+    def open_page(page: str) -> Page:
+        file = tmp_path / "page.html"
+        file.write_text(page, encoding="utf-8")
+        return visit.open(file.as_uri())
+
+    return open_page
+
+
+def test_tables_tell_their_rows_columns_and_order(show: Open) -> None:
+    page = show(html.page(comparison.document(two_shapes())))
+    table = page.locator(".tb table").first
+    expect(table).to_have_attribute("aria-rowcount", "5")
+    columns = int(table.get_attribute("aria-colcount") or 0)
+    assert columns == table.locator("thead th").count()
+    assert table.locator("th[aria-sort]").count() >= 4
+    assert page.locator(".tb [role=status]").count() >= 1
+    expect(table.locator("tbody tr").first).to_have_attribute("aria-rowindex", "2")
+
+
+def test_every_control_is_reached_by_tab_and_has_a_name(show: Open) -> None:
+    page = show(profile_of().to_html())
+    page.locator(".tb").wait_for()
+    controls = page.locator(".tb button:visible, .tb input:visible, .tb select:visible").count()
+    reached = set()
+    for _ in range(controls + 12):
+        page.keyboard.press("Tab")
+        found = page.evaluate(FOCUSED)
+        if found[1] in ("BUTTON", "INPUT", "SELECT"):
+            assert found[2], "a control without a name"
+            reached.add(found[0])
+    assert len(reached) == controls
+
+
+def test_a_long_table_is_scrolled_by_keyboard(show: Open) -> None:
+    page = show(html.page(rows_of(3000)))
+    pane = page.locator(".tb .pane.many")
+    pane.focus()
+    page.keyboard.press("End")
+    expect(page.locator(".tb tbody")).to_contain_text("op[2999]")
+
+
+def test_every_canvas_has_a_name_and_a_table(show: Open) -> None:
+    page = show(html.around(flame.flame_html(TREE, "three frames"), "flame"))
+    for canvas in page.locator("canvas").all():
+        assert canvas.get_attribute("aria-label")
+        assert canvas.get_attribute("tabindex") == "0"
+    page.get_by_text("as a table").click()
+    expect(page.locator(".torchbench-flame > table")).to_be_visible()
+
+
+def test_nothing_moves_by_itself(show: Open) -> None:
+    for file in files("torchbench_magic.views").joinpath("static").iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"\btransition\b|\banimation\b|@keyframes|scroll-behavior|setInterval", text), file.name
+    page = show(two_shapes().to_html())
+    page.get_by_role("columnheader", name="median").get_by_role("button").click()
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_all_grows_with_the_readers_letters(show: Open) -> None:
+    small = show(two_shapes().to_html())
+    before = small.locator(".tb tbody tr.row").first.bounding_box()
+    large = show(two_shapes().to_html().replace("<style>:root{", "<style>html{font-size:200%}:root{", 1))
+    after = large.locator(".tb tbody tr.row").first.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert after["height"] == pytest.approx(2 * before["height"], rel=0.02)
+    clipped = large.locator(".tb td.number, .tb td.verdict").evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"
+    )
+    assert clipped == []
+
+
+def test_a_click_finds_its_frame_with_large_letters(show: Open) -> None:
+    page = show(
+        html.around(flame.flame_html(TREE, "three frames"), "f").replace(
+            "<style>:root{", "<style>html{font-size:150%}:root{", 1
+        )
+    )
+    canvas = page.locator(".torchbench-flame canvas")
+    box = canvas.bounding_box()
+    assert box is not None
+    canvas.click(position={"x": box["width"] * 0.75, "y": 19 * 1.5 * 1.4})
+    assert canvas.evaluate("c => c.dataset.zoom") == "2"

@@ -1,0 +1,57 @@
+"""The html that the demo writes: one file, opened from disk, works by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from .results import filters, sorts_by_click_and_by_key
+
+pytestmark = [pytest.mark.browser, pytest.mark.kernel]
+
+
+@pytest.mark.timeout(600)
+def test_the_demo_prints_its_tables_and_its_page_sorts_and_filters_from_disk(visit, shots, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "torchbench_magic", "demo", "--output", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "UsageError" not in done.stdout, "a magic that refuses its line does not stop the notebook"
+    for shown in ("95 % interval  verdict", "np.argwhere", "not attributed", "threads · CPU · torch", "make lab"):
+        assert shown in done.stdout
+    *tables, _path, _lab = done.stdout.splitlines()
+    assert max(map(len, tables)) <= 100
+
+    page = visit.open((tmp_path / "01_quickstart.html").as_uri())
+    compared = page.locator(".jp-OutputArea-output .tb").first
+    expect(compared).to_be_visible()
+    assert page.locator(".jp-OutputArea-output .tb:visible").count() == 7, "3 comparisons, 2 profiles, 2 memories"
+    sorts_by_click_and_by_key(compared, "median")
+    filters(page, compared, "mul_sum")
+    page.screenshot(path=shots / "page.png", full_page=True)
+
+
+def test_the_page_shows_its_numbers_without_scripts(chromium, tmp_path: Path, shots) -> None:
+    page_of_one = tmp_path / "one.html"
+    code = (
+        "import sys, torchbench_magic as t\n"
+        "result = t.compare({'add': 'x + x', 'mul': 'x * 2'}, globals={'x': 1}, min_run_time=0.01)\n"
+        "html = result._repr_mimebundle_()['text/html']\n"
+        "open(sys.argv[1], 'w', encoding='utf-8').write(html)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(page_of_one)], check=True, timeout=120)
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(page_of_one.as_uri())
+    expect(page.locator("table")).to_be_visible()
+    expect(page.locator("table")).to_contain_text("mul")
+    expect(page.locator("table")).to_contain_text("baseline")
+    page.screenshot(path=shots / "without-scripts.png")
+    context.close()

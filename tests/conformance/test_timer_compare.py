@@ -1,0 +1,98 @@
+"""``Timer.compare``: timers side by side, each with its own statement, setup and globals."""
+
+from __future__ import annotations
+
+import timeit
+from typing import Any
+
+import pytest
+
+from torchbench_magic.benchmark import Timer
+from torchbench_magic.errors import OptionError
+
+QUICK: dict[str, Any] = {"min_run_time": 0.02, "max_run_time": 0.3}
+
+
+def test_the_slower_of_two_is_told_and_the_results_carry_torchs_names() -> None:
+    work = {"xs": list(range(200))}
+    timers = [Timer(f"sum(xs[:{n}])", globals=work, label="sum", description=f"n={n}") for n in (20, 200)]
+    found = Timer.compare(timers, **QUICK)
+    assert list(found.frame["description"]) == ["n=20", "n=200"]
+    assert list(found.frame["label"]) == ["sum", "sum"]
+    assert list(found.frame["num_threads"]) == [1, 1]
+    assert found.frame["verdict"].iloc[1] == "slower"
+    assert [m.task_spec.stmt for m in found.measurements] == ["sum(xs[:20])", "sum(xs[:200])"]
+
+
+def test_the_baseline_can_be_chosen() -> None:
+    found = Timer.compare([Timer("1 + 1"), Timer("sum(range(100))")], baseline="sum(range(100))", **QUICK)
+    assert list(found.frame["verdict"])[1] == "baseline"
+    assert found.frame["ratio"].iloc[0] < 0.5
+
+
+def test_each_statement_finds_its_own_objects_under_one_name() -> None:
+    timers = [
+        Timer("assert len(x) == 3 and sum(x) == 3", "x = [1] * 3"),
+        Timer("assert len(x) == 50 and y == 1", "x = [1] * 50; y = 1"),
+    ]
+    found = Timer.compare(timers, **QUICK)
+    assert [doubt.facts["names"] for doubt in found.warnings if doubt.kind == "own-objects"] == [["x"]]
+
+
+def test_a_builtin_of_one_is_not_hidden_by_a_name_of_the_other() -> None:
+    timers = [Timer("assert len('ab') == 2"), Timer("assert len('ab') == 7", "len = lambda text: 7")]
+    assert not [d for d in Timer.compare(timers, **QUICK).warnings if d.kind == "own-objects"]
+
+
+def test_one_setup_for_all_runs_once_and_its_objects_are_shared() -> None:
+    log: list[int] = []
+    setup = "x = [1, 2, 3]; log.append(1)"
+    timers = [Timer(stmt, setup, globals={"log": log}) for stmt in ("len(x)", "sum(x)")]
+    found = Timer.compare(timers, **QUICK)
+    assert log == [1]
+    assert not [d for d in found.warnings if d.kind == "own-objects"]
+
+
+def test_names_are_restored_before_each_call() -> None:
+    timers = [Timer("n += 1; assert n == 1", "n = 0"), Timer("n += 1; assert n == 6", "n = 5")]
+    Timer.compare(timers, **QUICK)
+
+
+def test_the_clock_of_the_timers_is_used() -> None:
+    by_cpu = Timer.compare([Timer("1 + 1", timer="cpu"), Timer("2 + 2", timer="cpu")], **QUICK)
+    assert by_cpu.clock == "cpu"
+    readings = 0
+
+    def clock() -> float:
+        nonlocal readings
+        readings += 1
+        return timeit.default_timer()
+
+    Timer.compare([Timer("1 + 1", timer=clock), Timer("2 + 2", timer=clock)], **QUICK)
+    assert readings > 10
+
+
+class Swapped(Timer):
+    class _timer_cls:  # noqa: N801  (torch's name)
+        def __init__(self, **arguments: Any) -> None: ...
+        def timeit(self, number: int) -> float:
+            return 1.0
+
+
+@pytest.mark.parametrize(
+    ("timers", "message"),
+    [
+        ([Timer("a = 1")], "two timers or more"),
+        ([Timer("a = 1"), Timer("a = 1")], "give each a description"),
+        ([Timer("a = 1"), Timer("a = 2", num_threads=2)], "one num_threads"),
+        ([Timer("a = 1"), Timer("a = 2", timer="cpu")], "one clock"),
+        ([Timer("a = 1"), timeit.Timer("a = 2")], "no Timer of torchbench_magic"),
+        ([Timer("a = 1"), Swapped("a = 2")], "_timer_cls"),
+        ([Timer("int a = 1;", language="c++"), Timer("a = 2")], "C\\+\\+"),
+        ([Timer("x", "x = 1"), Timer("f = lambda x: x; x", "x = 2")], "binds it"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(timers: list[Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message) as raised:
+        Timer.compare(timers, **QUICK)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,69 @@
+"""One cache of compiled snippets for all tests of a session, and a compiler that only pretends."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchbench_magic.core.cpp.snippet import Snippet, compile_snippets
+from torchbench_magic.core.cpp.source import Snip
+from torchbench_magic.results.cell import Body
+
+NOPS = """asm volatile(".rept {0}\\n nop\\n .endr");"""
+
+SNIPS = {
+    "hundred": Snip(Body(NOPS.format(100))),
+    "two hundred": Snip(Body(NOPS.format(200))),
+    "throwing": Snip.of(
+        'if (++calls == limit) TORCH_CHECK(false, setups, " setups, ", calls, " calls");\nif (calls == -1) break;',
+        "static int setups = 0;\n++setups;\nint64_t calls = 0;\nauto [limit, shape] = limits();",
+        "#include <utility>\nstd::pair<int64_t, int> limits() { return {5000, 3}; }",
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def cpp_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """``XDG_CACHE_HOME`` for all who compile for real."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def compiled(cpp_cache: Path) -> dict[str, Snippet]:
+    """`SNIPS`, compiled: the one time that these tests read torch's headers."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    return compile_snippets(SNIPS)
+
+
+@pytest.fixture
+def pretender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that writes a line a run into ``runs``, does what ``MODE`` says, and makes a file."""
+    script = tmp_path / "pretender"
+    script.write_text(
+        f"""#!/bin/sh
+case "$*" in *--version*) echo "pretender 1.0 $CLAIM"; exit 0;; esac
+echo $$ >> {tmp_path}/runs
+cp snippet.cpp {tmp_path}/source 2>/dev/null
+while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done
+case "$MODE" in
+    slow) sleep 60;;
+    full) case $out in {tmp_path}/*) echo "as: error writing snippet.o: No space left on device"; exit 1;; esac;;
+    wrong) echo "stmt:2:5: error: 'foo_bar' was not declared in this scope"; exit 1;;
+esac
+echo made > "$out"
+"""
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "runs").touch()
+    monkeypatch.setenv("CXX", str(script))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "runs"

@@ -1,0 +1,172 @@
+"""Compiled snippets, timed and counted for real. What they do is known to the instruction."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchbench_magic import load
+from torchbench_magic.core.counting.client import CodeFailed, Server
+from torchbench_magic.core.counting.count import LibraryJob, count
+from torchbench_magic.core.cpp.silence import Silence
+from torchbench_magic.core.cpp.snippet import Snippet
+from torchbench_magic.core.cpp.timer import compare_snippets
+from torchbench_magic.core.cpp.trial import try_out
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.errors import OptionError, SnippetError
+from torchbench_magic.results.cell import Body
+from torchbench_magic.results.identity import identity_of
+from torchbench_magic.results.subject import Subject
+
+from .conftest import SNIPS
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    made = Server()
+    yield made
+    made.close()
+
+
+def test_setup_runs_once_for_all_blocks_and_the_statement_as_often_as_asked(compiled: dict[str, Snippet]) -> None:
+    def blocks(loop: object) -> None:
+        loop.block(3000)  # type: ignore[attr-defined]
+        loop.block(1999)  # type: ignore[attr-defined]
+        loop.block(1)  # type: ignore[attr-defined]
+
+    with pytest.raises(SnippetError, match=r"throwing throws c10::Error: 1 setups, 5000 calls$"):
+        compiled["throwing"].opened(blocks)
+
+
+def test_timeit_runs_setup_and_a_warm_up_call_before_as_torch_does(compiled: dict[str, Snippet]) -> None:
+    snippet = compiled["throwing"]
+    snippet.timeit(4998)
+    with pytest.raises(SnippetError, match=r"\d+ setups, 5000 calls"):
+        snippet.timeit(4999)
+
+
+def test_what_is_raised_inside_an_open_snippet_comes_out_of_it(compiled: dict[str, Snippet]) -> None:
+    def fail(_loop: object) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        compiled["hundred"].opened(fail)
+    assert compiled["hundred"].opened(lambda loop: loop.block(10)[0] >= 0)
+
+
+def test_alternatives_are_compared_side_by_side(compiled: dict[str, Snippet], tmp_path: Path) -> None:
+    bodies = {name: SNIPS[name].stmt for name in ("hundred", "two hundred")}
+    found = compare_snippets(bodies, plan=Plan(min_run_time=0.1, threads=(1,)))
+    assert found.frame["ratio"][1] == pytest.approx(2, rel=0.2)  # nops take their place in the pipeline, no more
+    assert found.frame["verdict"].tolist() == ["baseline", "slower"]
+    assert found.measurements[0].task_spec.stmt == SNIPS["hundred"].stmt.source
+    assert {subject.language for subject in found.subjects} == {"c++"}
+    found.save(tmp_path / "runs.sqlite")
+    (again,) = load(tmp_path / "runs.sqlite")
+    assert [(s.language, s.stmt) for s in again.subjects] == [(s.language, s.stmt) for s in found.subjects]
+
+
+def test_options_that_need_python_are_refused() -> None:
+    for plan in (Plan(check=True), Plan(restore=True), Plan(clock="device")):
+        with pytest.raises(OptionError, match="are for Python"):
+            compare_snippets({"a": Body("x;")}, plan=plan)
+    with pytest.raises(OptionError, match="--device"):
+        compare_snippets({"a": Body("x;")}, plan=Plan(device="nowhere"))
+
+
+def test_one_text_in_two_languages_is_two_sources() -> None:
+    python, cpp, other = (
+        Subject(stmt="f()"),
+        Subject(stmt="f()", language="c++"),
+        Subject(stmt="f()", language="c++", global_setup="int f();"),
+    )
+    assert len({identity_of(subject) for subject in (python, cpp, other)}) == 3
+
+
+@pytest.mark.valgrind
+class TestCounts:
+    def test_counts_are_the_instructions_that_were_written(self, compiled: dict[str, Snippet], server: Server) -> None:
+        found = {}
+        for name in ("hundred", "two hundred"):
+            statement, empty = count(LibraryJob(str(compiled[name].library), 50), server)[0]
+            found[name] = statement.total
+            assert statement.total - empty.total == pytest.approx(50 * (100 if name == "hundred" else 200), abs=50 * 3)
+        assert found["two hundred"] - found["hundred"] == 50 * 100
+
+    def test_three_jobs_count_the_same_at_once_and_alone(self, compiled: dict[str, Snippet], server: Server) -> None:
+        job, found = LibraryJob(str(compiled["throwing"].library), 100), []
+        threads = [threading.Thread(target=lambda: found.append(count(job, server)[0][0].total)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [count(job, server)[0][0].total] * 3
+
+    def test_an_exception_is_told_as_it_is_in_cpp(self, compiled: dict[str, Snippet], server: Server) -> None:
+        with pytest.raises(CodeFailed, match=r"c10::Error: 1 setups, 5000 calls"):
+            count(LibraryJob(str(compiled["throwing"].library), 6000), server)
+
+
+def library_that(does: str, folder: Path) -> Path:
+    """What a snippet looks like from outside, compiled without torch."""
+    source, library = folder / "a.cpp", folder / "a.so"
+    source.write_text(
+        '#include <cstdlib>\nextern "C" void torchbench_set_threads(int) {}\n'
+        f'extern "C" int torchbench_time(long, long, int, long*, char*, long) {{ {does} return 1; }}\n'
+    )
+    subprocess.run(["g++", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    return library
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("*(volatile int*)0 = 1;", r"a crashed in its first call \(SIGSEGV\).*the kernel is as it was"),
+        ("abort();", r"a crashed in its first call \(SIGABRT\)"),
+        ("exit(7);", r"a ended its process \(exit code 7\)"),
+    ],
+)
+def test_a_snippet_that_ends_its_process_does_so_in_one_of_its_own(does: str, told: str, tmp_path: Path) -> None:
+    library = library_that(does, tmp_path)
+    for _ in range(2):  # it is not remembered as harmless
+        with pytest.raises(SnippetError, match=told):
+            try_out("a", library, 1)
+
+
+def test_a_snippet_that_never_returns_is_ended_by_ctrl_c(tmp_path: Path) -> None:
+    library = library_that('for (;;) asm volatile("");', tmp_path)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        try_out("a", library, 1)
+    timer.join()
+    commands = [path for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)]
+    assert not [path for path in commands if path.exists() and str(library).encode() in path.read_bytes()]
+
+
+def test_a_snippet_that_returned_is_not_called_again(tmp_path: Path) -> None:
+    mark = tmp_path / "called"
+    library = library_that(f'std::system("echo x >> {mark}");', tmp_path)
+    for _ in range(2):
+        try_out("a", library, 1)
+    assert mark.read_text() == "x\n"
+
+
+def test_what_is_printed_is_led_to_nowhere_and_back(capfd: pytest.CaptureFixture[str]) -> None:
+    silence = Silence()
+    for _ in range(2):
+        with silence:
+            os.write(1, b"hidden")
+            os.write(2, b"hidden")
+        os.write(1, b"seen ")
+    silence.close()
+    assert tuple(capfd.readouterr()) == ("seen seen ", "")

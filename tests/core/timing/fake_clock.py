@@ -1,0 +1,67 @@
+"""A clock that only the code under test moves: times come out exact, and nothing waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torchbench_magic import Comparison
+from torchbench_magic.core.machine.contention import Counters
+from torchbench_magic.core.timing.clocks import Clocks
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.results.cell import Body
+
+
+class FakeClock:
+    """``work(us)`` takes that many microseconds of wall and CPU time; ``wait(us)`` of wall time only."""
+
+    def __init__(self) -> None:
+        self.wall_ns = 0
+        self.cpu_ns = 0
+        self.load = dict.fromkeys(("pressure", "steal", "busy", "throttled", "switches"), 0.0)
+
+    def work(self, us: float) -> None:
+        self.wall_ns += round(us * 1000)
+        self.cpu_ns += round(us * 1000)
+
+    def wait(self, us: float) -> None:
+        self.wall_ns += round(us * 1000)
+
+    def sequence(self, values: list[float]) -> Iterator[float]:
+        """Microseconds to work, one value a call, the last one for ever."""
+        yield from values
+        while True:
+            yield values[-1]
+
+    @property
+    def counters(self) -> Counters:
+        """The kernel's counters of a machine whose load (rates, a second) is ``load``; quiet by default."""
+        now, own = self.wall_ns / 1e9, self.cpu_ns / 1e9
+        of = {name: rate * now for name, rate in self.load.items()}
+        return Counters(
+            now, own, of["switches"], of["pressure"], of["steal"], own + of["busy"], own, 0.0, of["throttled"]
+        )
+
+    @property
+    def clocks(self) -> Clocks:
+        return Clocks(wall=lambda: self.wall_ns, cpu=lambda: self.cpu_ns, counters=lambda: self.counters)
+
+
+def timed(
+    clock: FakeClock,
+    bodies: dict[str, str],
+    setup: list[str] | None = None,
+    names: dict[str, Any] | None = None,
+    **plan: Any,
+) -> Comparison:
+    """Compare bodies that move the fake clock (as ``clock``)."""
+    plan.setdefault("threads", (1,))
+    plan.setdefault("seed", 0)
+    return compare_bodies(
+        {name: Body(text, f"<{name}>") for name, text in bodies.items()},
+        setup=[Body(text, "<setup>") for text in setup or []],
+        namespace={"clock": clock} if names is None else {"clock": clock, **names},
+        plan=Plan(**plan),
+        clocks=clock.clocks,
+    )

@@ -1,0 +1,525 @@
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from torchbench_magic import compare
+from torchbench_magic.core.timing.clocks import Clocks
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.timer import compare_bodies, compare_bodies_async
+from torchbench_magic.errors import BodyError, Interrupted, OptionError
+from torchbench_magic.results.cell import Body
+
+from .fake_clock import FakeClock, timed
+
+
+def test_a_lone_statement_has_its_exact_time_and_neither_ratio_nor_verdict() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(10)"})
+    row = result.frame.iloc[0]
+    assert row["median"] == pytest.approx(10e-6)
+    assert row["cpu_clock_median"] == pytest.approx(10e-6)
+    assert row["iqr"] == 0
+    assert row["number_per_run"] == 20  # blocks of 200 us
+    assert pd.isna(row["ratio"])
+    assert pd.isna(row["verdict"])
+    assert pd.isna(row["description"])
+
+
+def test_the_minimum_is_spent_by_each_alternative_and_no_more_when_all_is_settled() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(20)"}, min_run_time=0.2)
+    spent = result.samples.groupby("measurement")["wall"].sum()
+    assert spent[0] == pytest.approx(0.2, rel=0.02)
+    assert spent[1] == pytest.approx(0.2, rel=0.02)
+
+
+def test_the_ratio_is_this_over_the_baseline_with_a_verdict() -> None:
+    clock = FakeClock()
+    frame = timed(clock, {"a": "clock.work(10)", "b": "clock.work(20)", "c": "clock.work(10)"}).frame
+    assert frame["ratio"].tolist() == pytest.approx([1, 2, 1])
+    assert frame["verdict"].tolist() == ["baseline", "slower", "same"]
+    assert frame["method"].tolist() == ["paired"] * 3
+
+
+def test_another_baseline_gives_the_inverse_ratio() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(20)"}, baseline="b")
+    assert result.frame["ratio"].tolist() == pytest.approx([0.5, 1])
+    assert result.rebase("a").frame["ratio"].tolist() == pytest.approx([1, 2])
+
+
+def test_rounds_hold_every_alternative_in_random_order() -> None:
+    clock = FakeClock()
+    samples = timed(clock, {"a": "clock.work(10)", "b": "clock.work(10)"}).samples
+    firsts = samples[samples["position"] == 0]["measurement"]
+    assert set(firsts) == {0, 1}
+    assert 0.3 < firsts.mean() < 0.7
+    assert (samples.groupby("round")["measurement"].nunique() == 2).all()
+
+
+def test_the_same_seed_gives_the_same_order() -> None:
+    orders = [
+        timed(FakeClock(), {"a": "clock.work(10)", "b": "clock.work(10)"}, seed=seed).samples["measurement"].tolist()
+        for seed in (5, 5, 6)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_an_undecided_run_goes_on_to_the_maximum_and_says_how_much_more_it_needs() -> None:
+    clock, dice = FakeClock(), random.Random(3)
+    bodies = {"a": "clock.work(dice.choice((8, 12)))", "b": "clock.work(dice.choice((8, 12.4)))"}
+    result = timed(clock, bodies, names={"dice": dice}, min_run_time=0.02, max_run_time=0.05, number=None)
+    if result.frame["verdict"][1] == "undecided":
+        assert result.undecided_seconds[1] > 0
+    assert result.samples.groupby("measurement")["wall"].sum().max() <= 0.052
+
+
+def test_slow_bodies_are_given_the_rounds_of_an_exact_interval() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"a": "clock.work(1_000_000)", "b": "clock.work(1_500_000)"})
+    assert result.frame["samples"].tolist() == [6, 6]
+    assert result.frame["verdict"].tolist() == ["baseline", "slower"]
+    assert result.subjects[0].look == "once"
+
+
+def test_a_maximum_that_was_given_holds_for_slow_bodies() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(1_000_000)"}, max_run_time=2.0)
+    assert result.frame["samples"][0] == 2
+
+
+def test_a_body_longer_than_every_budget_gives_one_sample() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(41_000_000)"})
+    assert result.frame["samples"][0] == 1
+    assert np.isnan(result.frame["iqr"][0])
+    assert clock.wall_ns == pytest.approx(3 * 41e9)  # the first call, one to warm up, one sample
+
+
+def test_time_is_shared_fairly_among_alternatives_of_very_different_speed() -> None:
+    clock = FakeClock()
+    costs = {"fast": 10, "twin": 10, "slow": 1000, "slower": 20_000}
+    bodies = {name: f"clock.work({us})" for name, us in costs.items()}
+    result = timed(clock, bodies, min_run_time=1.0)
+    spent = result.samples.groupby("measurement")["wall"].sum()
+    assert spent.min() >= 1.0
+    assert spent.drop(0).max() <= 1.1
+    assert result.frame["samples"][1] >= 4000
+    assert result.frame["verdict"].tolist() == ["baseline", "same", "slower", "slower"]
+
+
+def test_a_slow_baseline_does_not_starve_the_fast_ones() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"slow": "clock.work(20_000)", "fast": "clock.work(10)"}, min_run_time=0.5)
+    spent = result.samples.groupby("measurement")["wall"].sum()
+    assert spent.min() >= 0.5
+    assert spent.max() <= 0.6
+    assert result.frame["ratio"][1] == pytest.approx(10 / 20_000)
+
+
+def test_alternatives_of_about_one_speed_share_one_block_size() -> None:
+    """What starting a block costs would else be spread over other numbers of calls: false differences of a per cent."""
+    clock = FakeClock()
+    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(13)", "c": "clock.work(40)"})
+    assert result.frame["number_per_run"].tolist() == [20, 20, 5]
+
+
+def test_a_block_of_several_calls_is_primed_by_an_untimed_one() -> None:
+    clock = FakeClock()
+    calls: list[int] = []
+    result = timed(clock, {"": "calls.append(1)\nclock.work(10)"}, names={"calls": calls}, number=50, repeat=3)
+    bare = timed(FakeClock(), {"": "clock.work(10)"}, number=50, repeat=3)
+    made = 1 + result.details["warmup_calls"][0] + 3 * 51
+    assert len(calls) == made
+    assert result.frame["median"][0] == bare.frame["median"][0] == pytest.approx(10e-6)
+
+
+def test_number_and_repeat_are_timeits_mode() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(10)"}, number=7, repeat=5)
+    assert result.frame["samples"][0] == 5
+    assert result.frame["number_per_run"][0] == 7
+    assert timed(FakeClock(), {"": "clock.work(10)"}, number=7).frame["samples"][0] == 7
+    assert timed(FakeClock(), {"": "clock.work(10)"}, repeat=4).frame["samples"][0] == 4
+
+
+def test_the_first_call_is_a_figure_of_its_own_and_never_a_sample() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(next(cost))"}, names={"cost": clock.sequence([5000, 10])})
+    assert result.details["first_call"][0] == pytest.approx(5e-3)
+    assert result.samples["wall"].max() == pytest.approx(200e-6)
+
+
+def test_a_slow_start_is_warmed_through() -> None:
+    clock = FakeClock()
+    falling = [1000 * 0.9**i for i in range(60)] + [1.0]
+    result = timed(clock, {"": "clock.work(next(cost))"}, names={"cost": clock.sequence(falling)})
+    assert result.details["warmup_calls"][0] >= 60
+    assert result.call_times(0).max() == pytest.approx(1e-6)
+
+
+def test_waiting_shows_in_wall_time_and_not_in_processor_time() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(10); clock.wait(30)"})
+    assert result.frame["median"][0] == pytest.approx(40e-6)
+    assert result.frame["cpu_clock_median"][0] == pytest.approx(10e-6)
+    assert result.details["wall_over_cpu"][0] == pytest.approx(4)
+
+
+def test_thread_counts_are_visited_and_put_back() -> None:
+    clock, before = FakeClock(), torch.get_num_threads()
+    result = timed(
+        clock,
+        {"a": "clock.work(10 * torch.get_num_threads())", "b": "clock.work(10)"},
+        names={"torch": torch},
+        threads=(1, 2),
+    )
+    assert result.frame["num_threads"].tolist() == [1, 1, 2, 2]
+    assert result.frame["median"].tolist() == pytest.approx([10e-6, 10e-6, 20e-6, 10e-6])
+    assert result.frame["ratio"].tolist() == pytest.approx([1, 1, 1, 0.5])
+    assert torch.get_num_threads() == before
+
+
+def test_thread_counts_take_turns_of_twenty_milliseconds_with_an_untimed_call_after_each_switch() -> None:
+    clock = FakeClock()
+    seen: list[tuple[int, int]] = []
+
+    def watched() -> None:
+        clock.work(100)
+        seen.append((torch.get_num_threads(), clock.wall_ns))
+
+    timed(clock, {"": "watched()"}, names={"watched": watched}, threads=(1, 2), min_run_time=0.2)
+    switches = [i for i in range(1, len(seen)) if seen[i][0] != seen[i - 1][0]]
+    turns = [seen[b][1] - seen[a][1] for a, b in itertools.pairwise(switches)]
+    assert len(turns) > 4
+    assert min(turns[2:-2]) >= 20_000_000
+
+
+def test_more_threads_than_cores_are_measured_and_said() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(10)"}, threads=(1, 512))
+    assert result.frame["num_threads"].tolist() == [1, 512]
+    assert [d.kind for d in result.warnings] == ["oversubscribed"]
+
+
+def test_names_mean_the_same_in_every_iteration() -> None:
+    clock, names = FakeClock(), {"x": 1}
+    timed(clock, {"": "x += 1\nassert x == 2\nclock.work(10)"}, names=names)
+    timed(clock, {"": "try:\n    fresh\n    raise AssertionError\nexcept NameError:\n    fresh = 1\nclock.work(10)"})
+    timed(clock, {"": "def f():\n    global x\n    x += 1\nf()\nassert x == 2\nclock.work(10)"}, names=names)
+    timed(clock, {"": "del x\nclock.work(10)"}, names=names)
+    assert names == {"x": 1}
+
+
+def test_nothing_is_written_to_the_callers_namespace() -> None:
+    clock = FakeClock()
+    names: dict[str, Any] = {"clock": clock}
+    plan = Plan(threads=(1,))
+    body = Body("global w\nw = 1\ny = 2\nfor i in range(2): z = i\nclock.work(10)")
+    compare_bodies({"": body}, setup=[Body("s = 1")], namespace=names, plan=plan, clocks=clock.clocks)
+    assert names == {"clock": clock}
+
+
+def test_annotations_mean_what_they_mean_in_the_callers_cell() -> None:
+    """This package's own ``from __future__ import annotations`` must not reach the timed code."""
+    timed(FakeClock(), {"": "def f(x: int): pass\nassert f.__annotations__['x'] is int\nclock.work(10)"})
+
+
+def test_multi_line_strings_keep_their_text() -> None:
+    timed(FakeClock(), {"": 's = """a\n  b"""\nassert s == "a\\n  b"\nclock.work(10)'})
+
+
+def test_setup_runs_once_in_order_and_is_shared() -> None:
+    clock = FakeClock()
+    log: list[str] = []
+    setup = ["log.append('one'); x = 1", "log.append('two'); x += 1"]
+    timed(clock, {"a": "assert x == 2; clock.work(10)", "b": "assert x == 2; clock.work(10)"}, setup, {"log": log})
+    assert log == ["one", "two"]
+
+
+def test_a_tensor_changed_in_place_is_said_with_its_count() -> None:
+    clock = FakeClock()
+    x = torch.zeros(2)
+    result = timed(clock, {"": "x += 1\nclock.work(10)"}, names={"x": x})
+    (doubt,) = [d for d in result.warnings if d.kind == "in-place"]
+    assert doubt.facts["changes"] == {"x": int(x[0])}
+    assert doubt.facts["calls"] == int(x[0])
+    assert "`x` changed in place" in str(doubt)
+
+
+def test_a_tensor_that_a_notebook_function_changes_is_said_too() -> None:
+    clock = FakeClock()
+    home: dict[str, Any] = {"clock": clock, "state": torch.zeros(1), "__name__": "__main__"}
+    exec("def step():\n    state.add_(1)\n    clock.work(10)", home)
+    result = compare_bodies({"": Body("step()")}, namespace=home, plan=Plan(threads=(1,)), clocks=clock.clocks)
+    assert [d.kind for d in result.warnings] == ["in-place"]
+
+
+def test_pure_code_raises_no_doubt() -> None:
+    assert timed(FakeClock(), {"": "x + 1\nclock.work(10)"}, names={"x": torch.zeros(2)}).warnings == []
+
+
+def test_a_global_that_setup_rebinds_under_a_notebook_function_is_named() -> None:
+    clock = FakeClock()
+    home: dict[str, Any] = {"clock": clock, "n": 1, "__name__": "__main__"}
+    exec("def inner():\n    return n\ndef f():\n    clock.work(10)\n    return inner()", home)
+    plan = Plan(threads=(1,))
+    result = compare_bodies(
+        {"": Body("f()")}, setup=[Body("n = 2; m = 3")], namespace=home, plan=plan, clocks=clock.clocks
+    )
+    (doubt,) = result.warnings
+    assert doubt.kind == "shadowed-global"
+    assert doubt.facts == {"name": "n", "function": "inner"}
+
+
+def test_output_of_the_first_call_is_shown_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    result = timed(FakeClock(), {"": "print('hello')\nclock.work(10)"})
+    assert capsys.readouterr().out == "hello\n"
+    assert [d.kind for d in result.warnings] == ["prints"]
+    assert result.warnings[0].facts["characters"] > 1000
+
+
+def test_a_body_of_a_few_nanoseconds_gets_no_verdict() -> None:
+    result = compare({"a": "pass", "b": "None"}, min_run_time=0.01, threads=1)
+    assert result.frame["verdict"].isna()[1]
+    assert "near-loop" in [d.kind for d in result.warnings]
+    assert result.frame["median"].max() < 20e-9
+
+
+def test_generators_grad_mode_and_collector_are_put_back() -> None:
+    clock = FakeClock()
+    torch.manual_seed(1)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    body = "torch.rand(1); random.random(); np.random.rand(); torch.set_grad_enabled(False); clock.work(10)"
+    timed(clock, {"": body}, names={"torch": torch, "random": random, "np": np})
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert states[2] == np.random.get_state()[1].tolist()
+    assert torch.is_grad_enabled()
+    assert gc.isenabled()
+
+
+def test_the_collector_is_off_while_blocks_run() -> None:
+    clock = FakeClock()
+    seen: list[bool] = []
+    timed(clock, {"": "seen.append(gc.isenabled())\nclock.work(10)"}, names={"seen": seen, "gc": gc})
+    assert seen[0]
+    assert not any(seen[1:])
+
+
+def test_the_bodys_exception_is_the_users_own_with_its_line() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        timed(FakeClock(), {"a": "clock.work(10)\n\n1 / 0", "b": "clock.work(10)"})
+    frame = caught.traceback[-1]
+    assert (str(frame.frame.code.path), frame.lineno + 1, frame.name) == ("<a>", 3, "<module>")
+    assert frame.frame.code.raw.co_firstlineno == 1
+
+
+def test_a_body_that_fails_late_leaves_everything_as_it_was() -> None:
+    clock, threads = FakeClock(), torch.get_num_threads()
+    count = iter(range(1000))
+    with pytest.raises(StopIteration):
+        timed(clock, {"": "next(count); clock.work(10)"}, names={"count": count}, threads=(2,))
+    assert gc.isenabled()
+    assert torch.get_num_threads() == threads
+
+
+def test_what_was_measured_before_a_body_failed_is_handed_over() -> None:
+    clock = FakeClock()
+    kept: list[Any] = []
+
+    def work() -> None:
+        clock.work(10)
+        if clock.wall_ns > 100e6:
+            raise ValueError("the 10 000th call")
+
+    with pytest.raises(ValueError, match="10 000th"):
+        compare_bodies(
+            {"": Body("work()")},
+            namespace={"work": work},
+            plan=Plan(threads=(1,), min_run_time=1.0),
+            clocks=clock.clocks,
+            failed=kept.append,
+        )
+    (partial,) = kept
+    assert partial.partial
+    assert partial.frame["median"][0] == pytest.approx(10e-6)
+
+
+def test_an_interrupt_keeps_what_was_measured() -> None:
+    clock = FakeClock()
+
+    def work() -> None:
+        clock.work(10)
+        if clock.wall_ns > 100e6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        timed(clock, {"": "work()"}, names={"work": work}, min_run_time=1.0)
+    partial = caught.value.partial
+    assert partial is not None
+    assert partial.partial
+    assert partial.frame["median"][0] == pytest.approx(10e-6)
+
+
+def test_an_interrupt_before_the_first_sample_keeps_nothing() -> None:
+    def work() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        timed(FakeClock(), {"": "work()"}, names={"work": work})
+    assert caught.value.partial is None
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "words"),
+    [
+        ("", BodyError, "nothing to time"),
+        ("# only a comment", BodyError, "nothing to time"),
+        ("from math import *", BodyError, "setup"),
+        ("from __future__ import annotations", BodyError, "setup"),
+        ("return 1", SyntaxError, "outside function"),
+        ("x = 1\ny =", SyntaxError, "line 2"),
+        ("await f()", BodyError, "notebook cell"),
+    ],
+)
+def test_what_cannot_be_timed_is_one_line(source: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error) as caught:
+        timed(FakeClock(), {"": source})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"threads": (0,)},
+        {"threads": ()},
+        {"min_run_time": 0},
+        {"min_run_time": 1.0, "max_run_time": 0.5},
+        {"number": 0},
+        {"repeat": 0},
+        {"baseline": "missing"},
+        {"description": "named twice"},
+    ],
+)
+def test_a_plan_that_does_not_fit_is_one_line(plan: dict[str, Any]) -> None:
+    with pytest.raises(OptionError) as caught:
+        timed(FakeClock(), {"a": "clock.work(1)", "b": "clock.work(1)"}, **plan)
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_reach_the_frame_and_torchs_measurements() -> None:
+    clock = FakeClock()
+    given = {"label": "L", "sub_label": "S", "description": "D", "env": "E"}
+    result = timed(clock, {"": "clock.work(10)"}, ["y = 1"], **given)
+    assert {k: result.frame[k][0] for k in given} == given
+    (measurement,) = result.measurements
+    spec = measurement.task_spec
+    assert (spec.label, spec.sub_label, spec.description, spec.env) == ("L", "S", "D", "E")
+    assert (spec.stmt, spec.setup, spec.num_threads) == ("clock.work(10)", "y = 1", 1)
+    assert measurement.median == pytest.approx(10e-6)
+    assert measurement.number_per_run == 20
+
+
+def test_code_that_awaits_is_timed_in_a_running_loop() -> None:
+    import asyncio
+
+    clock = FakeClock()
+
+    async def work() -> None:
+        clock.work(10)
+
+    async def main() -> Any:
+        return await compare_bodies_async(
+            {"a": Body("await work()"), "b": Body("clock.work(20)")},
+            setup=[Body("await work()")],
+            namespace={"work": work, "clock": clock},
+            plan=Plan(threads=(1,)),
+            clocks=clock.clocks,
+        )
+
+    frame = asyncio.run(main()).frame
+    assert frame["median"].tolist() == pytest.approx([10e-6, 20e-6])
+
+
+def test_progress_is_told_between_rounds() -> None:
+    clock = FakeClock()
+    told: list[tuple[float, float | None, str]] = []
+
+    class Listener:
+        def update(self, done: float, total: float | None, what: str) -> None:
+            told.append((done, total, what))
+
+    compare_bodies(
+        {"a": Body("clock.work(10)"), "b": Body("clock.work(20)")},
+        namespace={"clock": clock},
+        plan=Plan(threads=(1,), min_run_time=1.0),
+        clocks=clock.clocks,
+        progress=Listener(),
+    )
+    done = [d for d, _, _ in told]
+    assert len(told) > 10
+    assert done == sorted(done)
+    assert all(total == pytest.approx(2.0) for _, total, _ in told[2:-1])
+
+
+class Watcher:
+    """Asks for what is known at every chance, and stops at the last of so many."""
+
+    def __init__(self, chances: int) -> None:
+        self.chances, self.seen = chances, list[Any]()
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        if len(self.seen) == self.chances:
+            raise KeyboardInterrupt
+
+    def watch(self, partial: Callable[[], Any]) -> None:
+        self.seen.append(partial())
+
+
+def test_who_watches_is_handed_what_is_known_and_may_stop_the_run() -> None:
+    clock, watcher = FakeClock(), Watcher(5)
+    with pytest.raises(Interrupted) as stopped:
+        compare_bodies(
+            {"a": Body("clock.work(10)"), "b": Body("clock.work(20)")},
+            namespace={"clock": clock},
+            plan=Plan(threads=(1,), min_run_time=1.0),
+            clocks=clock.clocks,
+            progress=watcher,
+        )
+    sizes = [int(known.frame["samples"].min()) for known in watcher.seen]
+    assert sizes == sorted(set(sizes)), "each time more is known"
+    assert all(known.partial for known in watcher.seen)
+    kept = stopped.value.partial
+    assert kept is not None
+    assert kept.frame["samples"].min() >= sizes[-1]
+    assert kept.frame["ratio"][1] == pytest.approx(2.0)
+
+
+def test_real_clocks_time_a_real_sleepless_body() -> None:
+    result = compare({"a": "sum(range(100))", "b": "sum(range(1000))"}, threads=1, min_run_time=0.02)
+    assert result.frame["verdict"][1] == "slower"
+    assert Clocks().wall() > 0
+
+
+def test_a_script_keeps_the_commit_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert compare({"a": "1 + 1"}, min_run_time=0.001).environment.commit is None
+    options = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", *options, *words], check=True)
+    asked = ["git", "rev-parse", "--short=12", "HEAD"]
+    said = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    assert compare({"a": "1 + 1"}, min_run_time=0.001).environment.commit == said

@@ -1,0 +1,112 @@
+"""Cells run in a real Jupyter kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came out of one cell."""
+
+    outputs: list[Any]
+
+    def text(self, kind: str = "text/plain") -> str:
+        """Everything displayed, as ``kind``."""
+        shown = [
+            o["data"].get(kind, "") for o in self.outputs if o["output_type"] in ("display_data", "execute_result")
+        ]
+        return "\n".join(shown)
+
+    @property
+    def stdout(self) -> str:
+        return "".join(o["text"] for o in self.outputs if o.get("name") == "stdout")
+
+    @property
+    def stderr(self) -> str:
+        return "".join(o["text"] for o in self.outputs if o.get("name") == "stderr")
+
+    @property
+    def error(self) -> str:
+        """The traceback, without colours."""
+        found = ["\n".join(o["traceback"]) for o in self.outputs if o["output_type"] == "error"]
+        return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(found))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [o["output_type"] for o in self.outputs]
+
+
+class Kernel:
+    """One kernel; `run` gives it a cell."""
+
+    def __init__(self, client: NotebookClient) -> None:
+        self._client = client
+        self.cells: list[Any] = client.nb.cells
+
+    def run(self, source: str) -> Ran:
+        """Run a cell, whatever comes of it."""
+        cell = nbformat.v4.new_code_cell(source)
+        self.cells.append(cell)
+        with contextlib.suppress(CellExecutionError):
+            self._client.execute_cell(cell, len(self.cells) - 1)
+        return Ran(cell.outputs)
+
+    @property
+    def number(self) -> int:
+        """n of In[n] of the cell that ran last."""
+        return len(self.cells)
+
+    def interrupt_after(self, seconds: float) -> None:
+        """Send the kernel SIGINT, as the interrupt button does."""
+        kernel = self._client.km.provisioner.pid
+        threading.Timer(seconds, os.kill, (kernel, signal.SIGINT)).start()
+
+
+def ipython_folder(folder: Path, *, startup: bool) -> Path:
+    """An IPYTHONDIR without the user's settings, with or without the startup file of the wheel."""
+    target = folder / "profile_default" / "startup"
+    target.mkdir(parents=True)
+    if startup:
+        shutil.copy(ROOT / "jupyter-config" / "50-torchbench_magic.py", target)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Kernel]]:
+    """Starts kernels; with ``startup`` they have the startup file, otherwise the extension is loaded."""
+    with contextlib.ExitStack() as running:
+
+        def start(*, startup: bool = False) -> Kernel:
+            folder = tmp_path_factory.mktemp("kernel")
+            paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+            environment = os.environ | {
+                "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+                "IPYTHONDIR": str(ipython_folder(folder / "ipython", startup=startup)),
+            }
+            client = NotebookClient(
+                nbformat.v4.new_notebook(), timeout=120, resources={"metadata": {"path": str(folder)}}
+            )
+            running.enter_context(client.setup_kernel(env=environment))
+            kernel = Kernel(client)
+            if not startup:
+                assert not kernel.run("%load_ext torchbench_magic").error
+            return kernel
+
+        yield start

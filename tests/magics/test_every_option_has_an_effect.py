@@ -1,0 +1,538 @@
+"""Every declared option of the measuring magics changes something that can be seen besides a title.
+
+Each effect runs the magic without the option and with it, and says what differs. An option without an entry here
+fails the test that enumerates the declarations.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from torchbench_magic import load, load_trace
+from torchbench_magic.magics.grammar import options_of
+from torchbench_magic.magics.options import ProfileOptions, TimerOptions
+
+Run = Callable[..., str]
+
+
+@dataclass
+class Bench:
+    """A shell that runs one magic and gives its result.
+
+    Attributes:
+        shown: what the last run printed.
+    """
+
+    shell: Any
+    run: Run
+    magic: str
+    base: str
+    shown: str = ""
+
+    def __call__(self, options: str = "", code: str = "x + 1", *, base: str | None = None) -> Any:
+        """The result of ``code`` measured with ``options``."""
+        for name in ("_timer", "_tprofile"):
+            self.shell.user_ns.pop(name, None)
+        line = f"%%{self.magic} {self.base if base is None else base} {options}".rstrip()
+        self.shown = self.run(self.shell, f"{line}\n{code}")
+        return self.shell.user_ns.get(f"_{self.magic}")
+
+    @property
+    def names(self) -> dict[str, Any]:
+        return self.shell.user_ns
+
+
+TWO = "# --- a\nx + 1\n# --- b\nx + 2"
+NAP = "time.sleep(0.002)"
+
+
+def _spent(result: Any) -> float:
+    return float(result.samples["wall"].sum())
+
+
+# ---- shared -----------------------------------------------------------------------------------------------------
+
+
+def output_binds_the_result(bench: Bench) -> None:
+    bench()
+    assert "kept" not in bench.names
+    result = bench("-o kept")
+    assert bench.names["kept"] is result
+
+
+def quiet_shows_nothing(bench: Bench) -> None:
+    bench()
+    assert bench.shown.strip()
+    bench("-q", "x + 1;")
+    assert not bench.shown.strip()
+
+
+def explore_shows_the_widget_in_a_kernel(bench: Bench) -> None:
+    from torchbench_magic.magics.display import bundle_of
+
+    bench.shell.kernel = object()  # what tells a kernel from a terminal
+    view = "application/vnd.jupyter.widget-view+json"
+    result, published = bench("-q"), []
+    assert view not in bundle_of(bench.shell, result)[0]
+    bench.shell.display_pub.publish = lambda **sent: published.append(sent["data"])
+    bench()
+    bench("-w")
+    assert [view in data for data in published] == [False, False, True]
+    assert "<table>" in published[1]["text/html"], "what stays when the widget is lost"
+    del bench.shell.display_pub.publish, bench.shell.kernel
+
+
+# ---- %%timer ----------------------------------------------------------------------------------------------------
+
+
+def threads_are_rows_and_torchs_own_number(bench: Bench) -> None:
+    bench.names["seen"] = seen = set()
+    result = bench("-t 1,2", "seen.add(torch.get_num_threads())")
+    assert result.frame["num_threads"].tolist() == [1, 2]
+    assert seen == {1, 2}
+
+
+def min_run_time_is_spent(bench: Bench) -> None:
+    short = bench("--min-run-time 0.02 --max-run-time 0.2", base="")
+    long = bench("--min-run-time 0.15 --max-run-time 0.2", base="")
+    assert _spent(short) < 0.1 < _spent(long)
+
+
+def max_run_time_ends_a_run_that_wants_more(bench: Bench) -> None:
+    ends = bench("--until 0.0001 --min-run-time 0.01 --max-run-time 0.03", base="")
+    goes_on = bench("--until 0.0001 --min-run-time 0.01 --max-run-time 0.3", base="")
+    assert _spent(ends) < 0.15 < _spent(goes_on)
+
+
+def number_is_calls_in_a_block(bench: Bench) -> None:
+    assert bench("-n 5 -r 2", base="").samples["number"].tolist() == [5, 5]
+
+
+def repeat_is_the_number_of_blocks(bench: Bench) -> None:
+    assert len(bench("-n 5 -r 4", base="").samples) == 4
+
+
+def until_goes_on_until_the_interval_is_that_narrow(bench: Bench) -> None:
+    wide = bench("--until 900 --min-run-time 0.01 --max-run-time 0.8", "x + 1", base="")
+    narrow = bench("--until 0.0001 --min-run-time 0.01 --max-run-time 0.8", "x + 1", base="")
+    assert _spent(wide) < 0.4 < _spent(narrow)
+
+
+def adaptive_goes_on_until_the_spread_is_small(bench: Bench) -> None:
+    loose = bench("--adaptive 9 --min-run-time 0.01 --max-run-time 0.8", "x + 1", base="")
+    strict = bench("--adaptive 0.0000001 --min-run-time 0.01 --max-run-time 0.8", "x + 1", base="")
+    assert _spent(loose) < 0.4 < _spent(strict)
+
+
+def margin_is_what_is_called_the_same(bench: Bench) -> None:
+    cell = f"# --- a\n{NAP}\n# --- b\n{NAP}; {NAP}; {NAP}; {NAP}"
+    plan = "-t 1 -n 1 -r 12"
+    assert bench(plan, cell, base="").frame["verdict"][1] == "slower"
+    result = bench(f"{plan} --margin 900", cell, base="")
+    assert result.frame["verdict"][1] == "same"
+    assert result.margin == pytest.approx(9)
+
+
+def setup_runs_before(bench: Bench) -> None:
+    assert bench("", "y + 1") is None
+    assert "NameError" in bench.shown
+    assert len(bench("--setup 'y = x'", "y + 1").frame) == 1
+
+
+def label_names_the_measurement(bench: Bench) -> None:
+    result = bench("--label L")
+    assert result.frame["label"].tolist() == [result.measurements[0].task_spec.label] == ["L"]
+
+
+def sub_label_names_the_input(bench: Bench) -> None:
+    result = bench("--sub-label S")
+    assert result.frame["sub_label"].tolist() == [result.measurements[0].task_spec.sub_label] == ["S"]
+
+
+def description_names_the_alternative(bench: Bench) -> None:
+    result = bench("--description D")
+    assert result.frame["description"].tolist() == [result.measurements[0].task_spec.description] == ["D"]
+
+
+def env_names_the_environment(bench: Bench) -> None:
+    result = bench("--env E")
+    assert result.frame["env"].tolist() == [result.measurements[0].env] == ["E"]
+
+
+def baseline_is_what_ratios_refer_to(bench: Bench) -> None:
+    assert bench("", TWO).frame["ratio"][0] == 1
+    frame = bench("--baseline b", TWO).frame
+    assert frame["verdict"][1] == "baseline"
+    assert frame["ratio"][0] != 1
+
+
+def device_is_the_one_waited_for(bench: Bench) -> None:
+    assert bench("--device cpu").frame["device"].tolist() == ["cpu"]
+    assert bench("--device cuda:77") is None
+    assert "cuda" in bench.shown
+
+
+def clock_is_what_the_figures_are_of(bench: Bench) -> None:
+    assert bench("", NAP).frame["median"][0] > 0.0015
+    result = bench("--clock cpu", NAP)
+    assert result.frame["median"][0] < 0.0015
+    assert result.clock == "cpu"
+
+
+def cold_makes_every_sample_one_call(bench: Bench) -> None:
+    assert set(bench("", base="-t 1 --min-run-time 0.01").samples["number"]) != {1}
+    assert set(bench("--cold", base="-t 1 --min-run-time 0.01 --max-run-time 0.02").samples["number"]) == {1}
+
+
+def check_compares_what_alternatives_return(bench: Bench) -> None:
+    assert bench("", TWO) is not None
+    assert bench("--check", TWO) is None
+    assert "b" in bench.shown
+
+
+def restore_gives_the_inputs_back(bench: Bench) -> None:
+    bench.names["y"] = y = bench.names["torch"].zeros(2)
+    bench("", "y.add_(1)")
+    changed = y.sum().item()
+    assert changed > 0
+    bench("--restore", "y.add_(1)")
+    assert y.sum().item() == changed
+
+
+def sweep_adds_an_axis(bench: Bench) -> None:
+    assert bench("--sweep n=[1,2]", "x + n").frame["n"].tolist() == [1, 2]
+
+
+def fuzz_draws_inputs(bench: Bench) -> None:
+    result = bench("--fuzz unary:2", "x.sum()")
+    assert len(result.frame) == 2
+    assert result.frame["sub_label"].nunique() == 2
+
+
+def seed_makes_the_order_repeat(bench: Bench) -> None:
+    first, again, other = (bench(f"--seed {seed}", TWO, base="-t 1 -n 1 -r 20") for seed in (3, 3, 4))
+    assert (first.seed, other.seed) == (3, 4)
+    assert first.samples["measurement"].tolist() == again.samples["measurement"].tolist()
+    assert first.samples["measurement"].tolist() != other.samples["measurement"].tolist()
+
+
+def save_appends_to_a_file(bench: Bench) -> None:
+
+    bench()
+    assert not Path("runs.sqlite").exists()
+    result = bench("--save runs.sqlite")
+    assert load("runs.sqlite")[-1].samples["wall"].tolist() == result.samples["wall"].tolist()
+
+
+def resume_takes_points_over(bench: Bench) -> None:
+    first = bench("--save runs.sqlite --sweep n=[1]", "x + n")
+    anew = bench("--save runs.sqlite --sweep n=[1]", "x + n")
+    taken = bench("--save runs.sqlite --resume --sweep n=[1]", "x + n")
+    assert anew.samples["wall"].tolist() != first.samples["wall"].tolist()
+    assert taken.samples["wall"].tolist() in (first.samples["wall"].tolist(), anew.samples["wall"].tolist())
+
+
+# ---- %%tprofile -------------------------------------------------------------------------------------------------
+
+
+def threads_are_set_for_the_run(bench: Bench) -> None:
+    torch = bench.names["torch"]
+    before = torch.get_num_threads()
+    for count in (1, 2):
+        assert bench(f"-t {count}", "n = torch.get_num_threads()").num_threads == bench.names["n"] == count
+    assert torch.get_num_threads() == before
+
+
+def memory_gives_bytes(bench: Bench) -> None:
+    code = "torch.ones(1000);"
+    assert bench("", code).memory is None
+    result = bench("--memory", code)
+    assert result.ops["allocated"].sum() >= 4000
+    assert result.lines["allocated"].sum() >= 4000
+
+
+def shapes_give_the_inputs(bench: Bench) -> None:
+    assert bench("", "x + 1;").ops["input_shapes"].isna().all()
+    assert bench("--shapes", "x + 1;").ops["input_shapes"].notna().any()
+
+
+def host_memory_gives_pythons_bytes(bench: Bench) -> None:
+    code = "b = bytes(3_000_000);"
+    assert bench("", code).lines["host_net"].isna().all()
+    assert 2_900_000 < bench("--host-memory", code).lines["host_net"].max() < 3_200_000
+
+
+def flops_are_counted(bench: Bench) -> None:
+    code = "y = torch.ones(4, 5) @ torch.ones(5, 6);"
+    assert bench("", code).ops["flops"].isna().all()
+    assert bench("--flops", code).ops["flops"].sum() == 2 * 4 * 5 * 6
+
+
+def twice_runs_the_code_twice_and_times_it(bench: Bench) -> None:
+    bench.names["ran"] = ran = []
+    assert bench("", "ran.append(1)").unprofiled_time is None
+    assert len(ran) == 1
+    assert bench("--twice", "ran.append(1)").unprofiled_time > 0
+    assert len(ran) == 3
+
+
+def sort_by_orders_the_table(bench: Bench) -> None:
+    code = "y = x.cos()\nfor _ in range(3): x.sin()"
+
+    def order() -> list[str]:
+        return [line.split()[0] for line in bench.shown.splitlines() if line.startswith("aten::")]
+
+    bench("-s calls", code)
+    assert order() == ["aten::sin", "aten::cos"]
+    bench("-s name", code)
+    assert order() == ["aten::cos", "aten::sin"]
+
+
+def row_limit_cuts_the_table(bench: Bench) -> None:
+    code = "y = x.sin().cos().tan()"
+    counted = {}
+    for limit in (1, 2):
+        bench(f"-l {limit}", code)
+        counted[limit] = sum(line.startswith("aten::") for line in bench.shown.splitlines())
+    assert counted == {1: 1, 2: 2}
+
+
+def lines_of_gives_another_module_its_lines(bench: Bench) -> None:
+    bench.names["textwrap"] = textwrap
+
+    def files(options: str) -> set[str]:
+        found = bench(options, "textwrap.dedent('a');").lines["file"].dropna()
+        return {Path(file).name for file in found}
+
+    assert "textwrap.py" not in files("")
+    assert "textwrap.py" in files("--lines-of textwrap")
+
+
+TWELVE = "for i in range(12):\n    x.exp()\n"
+
+
+def _exps(result: Any) -> int:
+    return int(result.ops.loc[result.ops["op"] == "aten::exp", "calls"].sum())
+
+
+def schedule_records_its_steps(bench: Bench) -> None:
+    code = "import torchbench_magic\n" + TWELVE + "    torchbench_magic.step()\n"
+    assert _exps(bench("", code)) == 12
+    result = bench("--schedule wait=1,warmup=1,active=3,repeat=2", code)
+    assert _exps(result) == 6
+    assert [cycle.steps for cycle in result.cycles] == [(2, 3, 4), (7, 8, 9)]
+
+
+def steps_are_the_iterations_recorded(bench: Bench) -> None:
+    for count in (2, 5):
+        assert _exps(bench(f"--steps {count}", TWELVE)) == count
+
+
+def warmup_is_what_runs_before_them(bench: Bench) -> None:
+    assert bench("--steps 1", TWELVE).steps == (1,)
+    assert bench("--steps 1 --warmup 4", TWELVE).steps == (4,)
+    assert bench("--steps 1 --warmup 0", TWELVE).steps == (0,)
+
+
+def on_trace_gets_each_cycle(bench: Bench) -> None:
+    bench.names["seen"] = seen = []
+    bench.names["look"] = seen.append
+    result = bench("--steps 2 --on-trace look", TWELVE)
+    assert seen == list(result.cycles)
+    assert len(seen) == 1
+
+
+def max_events_drops_detail(bench: Bench) -> None:
+    assert bench("--shapes", TWELVE).ops["input_shapes"].notna().any()
+    result = bench("--shapes --max-events 10", TWELVE)
+    assert result.ops["input_shapes"].isna().all()
+    assert {"events-dropped", "lines-cut"} <= {doubt.kind for doubt in result.warnings}
+
+
+def _without_valgrind(bench: Bench, options: str) -> Any:
+    """Counting takes a server and half a minute; that it was asked for shows without it (see test_callgrind.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", "/nowhere")
+        return bench(options)
+
+
+def callgrind_asks_for_instruction_counts(bench: Bench) -> None:
+    assert [d.kind for d in bench().warnings].count("not-counted") == 0
+    assert [d.kind for d in _without_valgrind(bench, "--callgrind 20").warnings].count("not-counted") == 1
+
+
+def callgrind_form_is_the_form_that_is_counted(bench: Bench) -> None:
+    from torchbench_magic.core.counting import alternatives
+    from torchbench_magic.errors import CountError
+
+    forms: list[str] = []
+
+    def count(job: Any, *_: object, **__: object) -> Any:
+        forms.append(job.form)
+        raise CountError("not in this test")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alternatives, "count", count)
+        bench("--callgrind")
+        bench("--callgrind --callgrind-form module")
+    assert forms == ["function", "module"]
+
+
+def cpp_reads_the_cell_as_cpp(bench: Bench) -> None:
+    code = "int n = 1;\nn++;"
+    bench("", code)
+    assert "SyntaxError" in bench.shown
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", "/nowhere")
+        patch.delenv("CXX", raising=False)
+        bench("--cpp", code)  # compiled for real in tests/core/cpp and tests/kernel/test_cpp.py
+    assert bench.shown.startswith("UsageError: C++ snippets need a compiler, and g++ is not installed")
+
+
+def global_setup_stands_at_the_level_of_the_file(bench: Bench) -> None:
+    from torchbench_magic.core.cpp import timer
+    from torchbench_magic.errors import SnippetError
+
+    texts: list[str] = []
+
+    def compile_snippets(snips: Any, **_: object) -> Any:
+        texts.append(snips["statement"].text)
+        raise SnippetError("not in this test")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timer, "compile_snippets", compile_snippets)
+        bench("--cpp", "f();")
+        bench('--cpp --global-setup "#include <mine.h>"', "f();")
+    assert "mine.h" not in texts[0]
+    assert texts[1].index("#include <mine.h>") < texts[1].index("torchbench_run")
+
+
+Effect = Callable[[Bench], None]
+SHARED: dict[str, Effect] = {
+    "output": output_binds_the_result,
+    "quiet": quiet_shows_nothing,
+    "explore": explore_shows_the_widget_in_a_kernel,
+}
+TIMER: dict[str, Effect] = SHARED | {
+    "threads": threads_are_rows_and_torchs_own_number,
+    "min_run_time": min_run_time_is_spent,
+    "max_run_time": max_run_time_ends_a_run_that_wants_more,
+    "number": number_is_calls_in_a_block,
+    "repeat": repeat_is_the_number_of_blocks,
+    "until": until_goes_on_until_the_interval_is_that_narrow,
+    "adaptive": adaptive_goes_on_until_the_spread_is_small,
+    "margin": margin_is_what_is_called_the_same,
+    "setup": setup_runs_before,
+    "label": label_names_the_measurement,
+    "sub_label": sub_label_names_the_input,
+    "description": description_names_the_alternative,
+    "env": env_names_the_environment,
+    "baseline": baseline_is_what_ratios_refer_to,
+    "device": device_is_the_one_waited_for,
+    "clock": clock_is_what_the_figures_are_of,
+    "cold": cold_makes_every_sample_one_call,
+    "check": check_compares_what_alternatives_return,
+    "restore": restore_gives_the_inputs_back,
+    "sweep": sweep_adds_an_axis,
+    "fuzz": fuzz_draws_inputs,
+    "seed": seed_makes_the_order_repeat,
+    "callgrind": callgrind_asks_for_instruction_counts,
+    "callgrind_form": callgrind_form_is_the_form_that_is_counted,
+    "cpp": cpp_reads_the_cell_as_cpp,
+    "global_setup": global_setup_stands_at_the_level_of_the_file,
+    "save": save_appends_to_a_file,
+    "resume": resume_takes_points_over,
+}
+def trace_writes_a_file_that_is_read_back(bench: Bench) -> None:
+    made = bench("--trace run.json.gz", "x.sin();")
+    read = load_trace("run.json.gz")
+    assert read.ops["op"].tolist() == made.ops["op"].tolist() == ["aten::sin"]
+    assert read.wall_time == made.wall_time
+
+
+def a_profile_that_is_saved_is_in_the_file(bench: Bench) -> None:
+    first = bench("--save runs.sqlite", "x.sin();")
+    second = bench("--save runs.sqlite", "x.cos();")
+    assert [kept.wall_time for kept in load("runs.sqlite")] == [first.wall_time, second.wall_time]
+
+
+def group_by_splits_the_rows_of_ops(bench: Bench) -> None:
+    code = "y = x.sin()\ny = y.sin()\ny = torch.ones(2, 3).sin();"
+
+    def rows() -> list[str]:
+        return [line for line in bench.shown.splitlines() if line.startswith("aten::sin ")]
+
+    bench("-l -1", code)
+    assert len(rows()) == 1
+    bench("-l -1 --group-by line", code)
+    assert len(rows()) == 3
+    made = bench("-l -1 --group-by shape", code)
+    assert len(rows()) == 2
+    assert made.options.shapes, "there is nothing to group by otherwise"
+    bench("--group-by shapes", code)
+    assert bench.shown.startswith("UsageError: group_by 'shapes' is unknown; there are: op, shape, line, module, stack")
+
+
+def stacks_writes_them_to_a_file(bench: Bench) -> None:
+    made = bench("--stacks stacks.txt", "y = x.sin();")
+    lines = Path("stacks.txt").read_text().splitlines()
+    assert any("y = x.sin();aten::sin " in line.replace("\\x3b", "") for line in lines)
+    assert sum(int(line.rpartition(" ")[2]) for line in lines) == pytest.approx(made.wall_time * 1e9, rel=1e-6)
+
+
+PROFILE: dict[str, Effect] = SHARED | {
+    "group_by": group_by_splits_the_rows_of_ops,
+    "stacks": stacks_writes_them_to_a_file,
+    "trace": trace_writes_a_file_that_is_read_back,
+    "save": a_profile_that_is_saved_is_in_the_file,
+    "threads": threads_are_set_for_the_run,
+    "memory": memory_gives_bytes,
+    "shapes": shapes_give_the_inputs,
+    "host_memory": host_memory_gives_pythons_bytes,
+    "flops": flops_are_counted,
+    "twice": twice_runs_the_code_twice_and_times_it,
+    "sort_by": sort_by_orders_the_table,
+    "row_limit": row_limit_cuts_the_table,
+    "lines_of": lines_of_gives_another_module_its_lines,
+    "schedule": schedule_records_its_steps,
+    "steps": steps_are_the_iterations_recorded,
+    "warmup": warmup_is_what_runs_before_them,
+    "on_trace": on_trace_gets_each_cycle,
+    "max_events": max_events_drops_detail,
+}
+
+
+@pytest.fixture
+def measuring(
+    loaded: InteractiveShell, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], Bench]:
+    """A shell in a folder of its own, with torch, time and a tensor x."""
+    import time
+
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    loaded.user_ns.update(torch=torch, time=time, x=torch.ones(8))
+    return lambda magic, base: Bench(loaded, run, magic, base)
+
+
+@pytest.mark.parametrize(("options", "effects"), [(TimerOptions, TIMER), (ProfileOptions, PROFILE)])
+def test_every_declared_option_has_an_effect_below(options: type, effects: dict[str, Effect]) -> None:
+    assert set(options_of(options)) == set(effects)
+
+
+@pytest.mark.parametrize("option", TIMER)
+def test_an_option_of_the_timer_has_its_effect(measuring: Callable[[str, str], Bench], option: str) -> None:
+    TIMER[option](measuring("timer", "-t 1 -n 2 -r 3"))
+
+
+@pytest.mark.parametrize("option", PROFILE)
+def test_an_option_of_the_profile_has_its_effect(measuring: Callable[[str, str], Bench], option: str) -> None:
+    PROFILE[option](measuring("tprofile", ""))

@@ -1,0 +1,66 @@
+"""Frames of this package are in no traceback, unless this package is what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+Run = Callable[..., str]
+
+
+def test_the_exception_itself_carries_no_frame_of_ours(loaded: InteractiveShell) -> None:
+    result = loaded.run_cell("%%timer\n1 / 0", store_history=True)
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    tb, files = result.error_in_exec.__traceback__, []
+    while tb is not None:
+        files.append(tb.tb_frame.f_code.co_filename)
+        tb = tb.tb_next
+    assert not [file for file in files if "torchbench_magic" in file]
+    assert files[-1].startswith("<ipython-input-1")
+
+
+@pytest.mark.parametrize("mode", ["Plain", "Context", "Verbose"])
+def test_in_every_traceback_mode(loaded: InteractiveShell, run: Run, mode: str) -> None:
+    run(loaded, f"%xmode {mode}")
+    for cell in ("%%timer\n1 / 0", "%%tprofile\n1 / 0"):
+        shown = run(loaded, cell)
+        assert "ZeroDivisionError" in shown
+        assert "torchbench_magic" not in shown
+
+
+def test_a_chain_of_exceptions_stays_a_chain(loaded: InteractiveShell, run: Run) -> None:
+    shown = run(loaded, "%%tprofile\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    raise KeyError('k')")
+    assert "During handling of the above exception" in shown
+    assert "KeyError: 'k'" in shown
+    assert "torchbench_magic" not in shown
+
+
+@pytest.mark.parametrize("magic", ["%%timer -n 1 -r 2", "%%tprofile"])
+def test_a_group_of_exceptions_shows_no_frame_of_ours(loaded: Any, run: Run, magic: str) -> None:
+    """IPython leaves groups to Python's own printing."""
+    shown = run(loaded, f"{magic}\nx = 1\nraise ExceptionGroup('g', [ValueError('v')])")
+    assert "ExceptionGroup: g (1 sub-exception)" in shown
+    assert "line 3, in <module>" in shown
+    assert "torchbench_magic" not in shown
+    assert "line 1, in <module>" not in shown  # the magic line
+    assert "run_cell_magic" not in shown
+
+
+def test_a_failure_of_this_package_keeps_its_frames(loaded: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise AttributeError("a bug")
+
+    monkeypatch.setattr("torchbench_magic.magics.timer.split_sections", broken)
+    shown = run(loaded, "%%timer\n1")
+    assert "AttributeError: a bug" in shown
+    assert "timer.py" in shown
+
+
+def test_tracebacks_of_other_cells_are_as_they_were(shell: InteractiveShell, run: Run) -> None:
+    before = run(shell, "def f():\n    return 1 / 0\nf()")
+    shell.run_line_magic("load_ext", "torchbench_magic")
+    after = run(shell, "def f():\n    return 1 / 0\nf()")
+    assert after.replace("In[2]", "In[1]") == before

@@ -1,0 +1,168 @@
+"""The examples, run from top to bottom in a kernel of their own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from torchbench_magic.core.machine.environment import usable_cores
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, folder: Path, patience: int = 240) -> list[str]:
+    """What each code cell showed as text, printed output included; a cell that fails ends the test."""
+    book = nbformat.read(EXAMPLES / name, as_version=4)
+    NotebookClient(
+        book, timeout=patience, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    shown = []
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            outputs = cell.outputs
+            parts = [o["text"] if o["output_type"] == "stream" else o["data"].get("text/plain", "") for o in outputs]
+            shown.append(re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(parts)))
+    return shown
+
+
+@pytest.mark.kernel
+@pytest.mark.timeout(280)
+def test_the_benchmark_recipe_shows_every_step(tmp_path: Path) -> None:
+    shown = run("02_benchmark_recipe.ipynb", tmp_path)
+    everything = "\n".join(shown)
+    assert "UsageError" not in everything, "a magic that refuses its line does not stop the notebook"
+    checked, timeit, waiting, threads, autorange, sizes, compare, swap, first, second, back, draws, fuzzed, binary = (
+        shown[1:]
+    )
+    assert "mul_sum" in checked
+    assert "at 1 thread" in timeit
+    assert "waiting for it" in waiting
+    assert "first_call" in waiting
+    assert "speed-up" in threads
+    assert "blocks of" in autorange
+    assert "IQR" in autorange
+    assert sizes.count("baseline") == 18
+    assert ("Oversubscribed" in sizes) == (usable_cores() < 4)
+    assert "[------" in compare
+    assert "b=1024, n=64" in compare
+    assert swap.count("baseline") == 7
+    assert "batched_dot(x, x)" in first
+    assert "A: mul/sum" in second
+    assert "B: bmm" in second
+    assert "undecided" in second, "one window on either side decides nothing"
+    assert "Batched dot: b=1, n=1" in back
+    assert draws.count("is_contiguous") == 3
+    assert fuzzed.count("baseline") == 10
+    assert "discontiguous" in fuzzed
+    assert binary.count("baseline") == 3
+
+
+@pytest.mark.kernel
+@pytest.mark.valgrind
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not (shutil.which("valgrind") and shutil.which("g++")), reason="needs valgrind and g++")
+@pytest.mark.skipif(" " in sys.prefix, reason="torch's extension builder quotes no path with a space")
+def test_the_instruction_counts_show_every_step(tmp_path: Path) -> None:
+    shown = run("03_instruction_counts.ipynb", tmp_path, patience=600)
+    assert "UsageError" not in "\n".join(shown), "a magic that refuses its line does not stop the notebook"
+    counted, by_file, by_function, cpp, cpp_read, environments, inline, delta = shown[1:]
+    assert "more instructions per call than same_shape" in counted
+    assert "at::TensorIteratorBase::compute_strides" in counted
+    assert "total without allocator and lookup" in counted
+    assert "libtorch_cpu.so" in by_file
+    assert re.search(r"TensorIterator: \+[\d,]+ of \+[\d,]+ instructions per call", by_function)
+    assert "at::TensorIteratorBase::reorder_dimensions" in by_function
+    assert "more instructions per call than same_shape" in cpp
+    both = re.search(r"TensorIterator: \+([\d,]+) from Python, \+([\d,]+) from C\+\+", cpp_read)
+    assert both is not None
+    python, cpp_delta = (int(text.replace(",", "")) for text in both.groups())
+    assert abs(python - cpp_delta) < 0.2 * python, "what torch does does not depend on who asks for it"
+    assert "another process" in environments
+    assert "as many instructions" in environments
+    assert len(inline.split()) == 2
+    by_reference = re.search(r"by reference: ([+-][\d.]+) instructions per call", delta)
+    assert by_reference is not None
+    assert -1000 < float(by_reference[1]) < 0, "no copies of the two handles"
+    assert "FunctionCounts" in delta
+
+
+@pytest.mark.kernel
+@pytest.mark.timeout(280)
+def test_the_profiler_recipe_shows_every_step(tmp_path: Path) -> None:
+    shown = run("04_profiler_recipe.ipynb", tmp_path)
+    everything = "\n".join(shown)
+    assert "UsageError" not in everything
+    model, time, shapes, table, memory, files, stacks, flame, _, cycles, steps, _, micro = shown
+    assert "[5, 10]" in model
+    assert "model_inference" in time
+    assert "In[1], Residual.forward" in time
+    assert "input shapes" in shapes
+    assert "Self CPU %" in table
+    assert "input_shapes" in table
+    assert "model." in table
+    assert "peak" in memory
+    assert "KiB of trace" in files
+    assert "MainThread;In[5]:2 outputs = model(inputs)" in files
+    assert "← In[1]:2" in stacks
+    assert "Where the time of In[7] goes" in flame
+    assert "steps (3, 4): " in cycles
+    assert "steps (7, 8): " in cycles
+    assert "steps 3 … 4 and 7 … 8 recorded" in " ".join(cycles.split())
+    assert "loss.backward()" in cycles
+    assert "steps 2 … 3 recorded" in " ".join(steps.split())
+    assert "[[8, 128, 32], [8, 32, 128]]" in micro
+    assert "[[8, 128, 128], [8, 128, 32]]" in micro
+    assert "torch.ops.aten.bmm" in micro, "the code that ran"
+    assert "median" in micro
+
+
+@pytest.mark.kernel
+@pytest.mark.timeout(400)
+def test_profile_your_module_follows_the_copy_of_the_mask(tmp_path: Path) -> None:
+    shown = run("05_profile_your_module.ipynb", tmp_path, patience=300)
+    everything = "\n".join(shown)
+    assert "UsageError" not in everything
+    double, copied, single, nonzero, figures, host, timed, tutorial = shown[1:]
+    assert "hands a tensor to numpy" in double
+    assert "the copy: 61.04 MiB; the mask itself: 61.04 MiB" in copied, "200 ** 3 doubles"
+    assert "1.0" in copied or "0.99" in copied, "all of aten::copy_ is that line"
+    assert "peak 30.5 MiB" in single
+    assert "hands a tensor to numpy" not in nonzero
+    assert "copy of a double mask: 61.04 MiB" in figures
+    assert "copy of a float mask:  30.52 MiB" in figures
+    left = re.search(r"no copy: +([\d.]+) MiB = bool mask 7.63 \+ indices ([\d.]+) \(24 B × (\d+) hits\)", figures)
+    assert left is not None
+    assert float(left[2]) == pytest.approx(24 * int(left[3]) / 2**20, abs=0.01)
+    assert float(left[1]) == pytest.approx(7.63 + float(left[2]), abs=0.02)
+    assert "Python peak" in host
+    assert "ns slower" in host
+    assert all(name in timed for name in ("double mask", "float mask", "nonzero", "baseline"))
+    size = re.search(r"(\d+) x \d+ x \d+: the copy takes ([\d.]+) MiB", tutorial)
+    assert size is not None
+    assert (size[1], size[2]) in (("500", "953.67"), ("200", "61.04"))
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_two_environments_are_undecided_until_each_has_a_history(tmp_path: Path) -> None:
+    shown = run("07_two_environments.ipynb", tmp_path, patience=400)
+    assert "UsageError" not in "\n".join(shown)
+    _, _, printed, first, _, again, _, together, kept = shown
+    assert printed.count("scores(q, k)") == 2
+    assert "one window of time on either side" in " ".join(first.split())
+    assert "undecided" in first
+    assert "one window of time" not in " ".join(again.split()), "five runs of each are a history"
+    assert again.count("runs.sqlite[") >= 10
+    assert "baseline" in together
+    commits = re.findall(r"commit ([0-9a-f]{12})\n", kept)
+    assert len(set(commits)) == 2, "each branch has its own"
+    assert "(faster)" in kept

@@ -1,0 +1,164 @@
+"""The house of the design: who may import whom, checked on the syntax tree of every module."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import torchbench_magic
+from torchbench_magic.results import _gateway
+
+PACKAGE = Path(torchbench_magic.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# layer -> layers it may import (nested imports count too)
+MAY_IMPORT = {
+    "errors": set(),
+    "units": set(),
+    "results": {"errors", "units"},
+    "core": {"results", "errors", "units"},
+    "views": {"results", "errors", "units"},
+    "magics": {"core", "views", "results", "errors", "units"},
+    "benchmark": {"core", "views", "results", "errors", "units"},
+}
+ENTRANCES = {"__init__", "__main__"}  # the package itself resolves names of every layer, lazily
+
+# third parties that only these layers know
+ONLY_IN = {
+    "IPython": {"magics"},
+    "traitlets": {"magics", "views"},
+    "ipywidgets": {"views"},
+    "anywidget": {"views"},
+    "ipykernel": {"magics"},
+}
+
+
+def imports_of(path: Path, package: str) -> Iterator[tuple[str, int]]:
+    """Absolute dotted names that a module imports, at any depth, with their lines."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+            prefix = f"{base}.{node.module}" if node.level and node.module else base if node.level else node.module
+            yield from ((f"{prefix}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def package_of(path: Path) -> str:
+    return ".".join(["torchbench_magic", *path.relative_to(PACKAGE).parts[:-1]])
+
+
+def layer_of(dotted: str) -> str | None:
+    parts = dotted.split(".")
+    return parts[1] if parts[0] == "torchbench_magic" and len(parts) > 1 and parts[1] in MAY_IMPORT else None
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_run_one_way(path: Path) -> None:
+    where = path.relative_to(PACKAGE)
+    layer = where.parts[0].removesuffix(".py")
+    if layer in ENTRANCES:
+        return
+    wrong = [
+        f"{where}:{line} imports {name}"
+        for name, line in imports_of(path, package_of(path))
+        if (other := layer_of(name)) is not None and other != layer and other not in MAY_IMPORT[layer]
+    ]
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_shell_and_widgets_are_known_only_where_they_belong(path: Path) -> None:
+    where = path.relative_to(PACKAGE)
+    layer = where.parts[0].removesuffix(".py")
+    if layer in ENTRANCES:
+        return
+    wrong = [
+        f"{where}:{line} imports {name}"
+        for name, line in imports_of(path, package_of(path))
+        if layer not in ONLY_IN.get(name.split(".")[0], {layer})
+    ]
+    assert not wrong, "; ".join(wrong)
+
+
+def test_only_the_gateway_names_a_view_in_results() -> None:
+    naming = {
+        path.name
+        for path in (PACKAGE / "results").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "torchbench_magic.views" in node.value
+    }
+    assert naming == {"_gateway.py"}
+
+
+def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
+    for (kind, _), target in _gateway.TABLE.items():
+        module, _, name = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), name)), target
+        assert hasattr(torchbench_magic, kind)
+    assert sorted(_gateway.TABLE) == sorted(
+        [
+            ("Comparison", "compare"),
+            ("Comparison", "explore"),
+            ("Comparison", "mimebundle"),
+            ("Comparison", "plot"),
+            ("Comparison", "repr"),
+            ("Comparison", "to_html"),
+            ("Comparison", "to_markdown"),
+            ("Counts", "flamegraph"),
+            ("CountsDiff", "explore"),
+            ("CountsDiff", "flamegraph"),
+            ("CountsDiff", "mimebundle"),
+            ("CountsDiff", "repr"),
+            ("CountsDiff", "to_html"),
+            ("CountsDiff", "to_markdown"),
+            ("Profile", "explore"),
+            ("Profile", "flamegraph"),
+            ("ProfileDiff", "explore"),
+            ("ProfileDiff", "mimebundle"),
+            ("ProfileDiff", "repr"),
+            ("ProfileDiff", "to_html"),
+            ("ProfileDiff", "to_markdown"),
+            ("Profile", "mimebundle"),
+            ("Profile", "plot"),
+            ("Profile", "repr"),
+            ("Profile", "table"),
+            ("Profile", "timeline"),
+            ("Profile", "to_html"),
+            ("Profile", "to_markdown"),
+        ]
+    )
+
+
+def test_the_exported_names_are_these_and_all_resolve() -> None:
+    assert sorted(torchbench_magic.__all__) == [
+        "Comparison",
+        "Counts",
+        "CountsDiff",
+        "Profile",
+        "ProfileDiff",
+        "__version__",
+        "benchmark_op",
+        "compare",
+        "load",
+        "load_ipython_extension",
+        "load_torch_pickle",
+        "load_trace",
+        "profile",
+        "step",
+        "step_num",
+        "unload_ipython_extension",
+    ]
+    for name in torchbench_magic.__all__:
+        assert getattr(torchbench_magic, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        _ = torchbench_magic.missing
+
+
+def test_no_module_is_long() -> None:
+    lengths = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in MODULES}
+    assert not {name: n for name, n in lengths.items() if n > 400}

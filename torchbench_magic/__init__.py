@@ -1,0 +1,74 @@
+"""Measurements of PyTorch code that can be trusted, on the line of the cell that caused them.
+
+In a notebook: ``%load_ext torchbench_magic``, then ``%%timer`` and ``%%tprofile``. In a script: `compare` and
+`profile`. Importing this package imports neither torch nor IPython: names are resolved on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .core.profiling.loading import load_trace
+    from .core.profiling.op_benchmark import benchmark_op
+    from .core.profiling.profiler import profile
+    from .core.profiling.steps import step, step_num
+    from .core.timing.timer import compare
+    from .magics import load_ipython_extension, unload_ipython_extension
+    from .results.comparison import Comparison
+    from .results.counts import Counts
+    from .results.differences import CountsDiff
+    from .results.imports import load_torch_pickle
+    from .results.profile import Profile
+    from .results.profile_diff import ProfileDiff
+    from .results.store import load
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Comparison": "results.comparison",
+    "Counts": "results.counts",
+    "CountsDiff": "results.differences",
+    "Profile": "results.profile",
+    "ProfileDiff": "results.profile_diff",
+    "benchmark_op": "core.profiling.op_benchmark",
+    "compare": "core.timing.timer",
+    "load": "results.store",
+    "load_ipython_extension": "magics",
+    "load_torch_pickle": "results.imports",
+    "load_trace": "core.profiling.loading",
+    "profile": "core.profiling.profiler",
+    "step": "core.profiling.steps",
+    "step_num": "core.profiling.steps",
+    "unload_ipython_extension": "magics",
+}
+
+__all__ = [
+    "Comparison",
+    "Counts",
+    "CountsDiff",
+    "Profile",
+    "ProfileDiff",
+    "__version__",
+    "benchmark_op",
+    "compare",
+    "load",
+    "load_ipython_extension",
+    "load_torch_pickle",
+    "load_trace",
+    "profile",
+    "step",
+    "step_num",
+    "unload_ipython_extension",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,174 @@
+"""``python -m torchbench_magic demo``: run the quickstart in a real kernel, print its tables, write html.
+
+The notebook runs as a user's would: its own kernel, its own folder, one cell after the other. The written
+page holds everything it shows; it fetches nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import __version__
+from .errors import InputError, MissingTool, TorchBenchError
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+NOTEBOOK = "01_quickstart.ipynb"
+SECONDS_PER_CELL = 600
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of the tracebacks that kernels send
+
+# nbconvert's page without the scripts that it would load from the network (require.js, MathJax, mermaid).
+OFFLINE_PAGE = """{% extends "lab/index.html.j2" %}
+{% block html_head_js %}{% endblock %}
+{% block html_head_js_mathjax %}{% endblock %}
+{% block html_head_js_mermaidjs %}{% endblock %}
+"""
+
+
+class CellFailed(TorchBenchError):
+    """A cell of the demo raised; the message is the traceback as the notebook shows it."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line. Returns the exit status."""
+    parser = argparse.ArgumentParser("python -m torchbench_magic", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"torchbench_magic {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    what = "run a notebook, print its tables, write it as html"
+    demo_parser = commands.add_parser("demo", help=what, description=what, allow_abbrev=False)
+    demo_parser.add_argument("notebook", type=Path, nargs="?", help=f"default: the quickstart, {NOTEBOOK}")
+    demo_parser.add_argument("--output", type=Path, help="folder of the html (default: ./output beside it)")
+    arguments = parser.parse_args(argv)
+    try:
+        demo(arguments.notebook, arguments.output)
+    except TorchBenchError as error:
+        print(error if sys.stderr.isatty() else COLOURS.sub("", str(error)), file=sys.stderr)
+        return 1
+    return 0
+
+
+def demo(notebook: Path | None = None, output: Path | None = None) -> Path:
+    """Run a notebook, print what its cells show, and write it as html.
+
+    Args:
+        notebook: the file to run; None is the quickstart.
+        output: the folder to write to; None is ``output`` beside the notebook of a checkout, else the working
+            directory.
+
+    Returns:
+        The html file.
+
+    Raises:
+        CellFailed: a cell raised. What ran before it is printed.
+        InputError: there is no such file.
+        MissingTool: nbclient, nbconvert or ipykernel is not installed.
+    """
+    path, beside = (notebook, notebook.parent / "output") if notebook else _quickstart()
+    if not path.is_file():
+        raise InputError(f"{path} is not there")
+    started = time.monotonic()
+    executed = _execute(path)
+    html = (output or beside) / f"{path.stem}.html"
+    html.parent.mkdir(parents=True, exist_ok=True)
+    html.write_text(as_page(executed, path.stem), encoding="utf-8")
+    print(f"\n{path.name} ran in {time.monotonic() - started:.0f} s. With sortable tables: {_shown(html)}")
+    print("To run and change it yourself in JupyterLab: make lab")
+    return html
+
+
+def _quickstart() -> tuple[Path, Path]:
+    """The quickstart and the folder its html goes to: in a checkout, or as the wheel installs it."""
+    package = Path(__file__).resolve().parent
+    checkout = package.parent / "examples" / NOTEBOOK
+    if checkout.exists():
+        return checkout, checkout.parent / "output"
+    return package / "examples" / NOTEBOOK, Path.cwd()
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be from here."""
+    path = path.resolve()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _execute(path: Path) -> NotebookNode:
+    """Run every cell in a fresh kernel, printing each cell's first line and what it shows as it comes."""
+    try:
+        import ipykernel  # noqa: F401  # the kernel's own package, started in another process
+        import nbformat
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError
+    except ImportError as error:
+        raise _lab_is_missing(error) from error
+
+    notebook = nbformat.read(path, as_version=4)
+
+    def show_input(cell: NotebookNode, cell_index: int) -> None:
+        for line in _heading(cell):
+            print(f"\n{line}")
+        if cell.cell_type == "code" and cell.source:
+            first, *more = cell.source.splitlines()
+            print(f"\n> {first}{' …' if more else ''}", flush=True)
+
+    def show_output(cell: NotebookNode, cell_index: int, execute_reply: dict[str, Any]) -> None:
+        for text in _texts(cell):
+            print(text, flush=True)
+
+    client = NotebookClient(
+        notebook,
+        timeout=SECONDS_PER_CELL,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],  # not its advice on the transport, which is loopback's
+        resources={"metadata": {"path": str(path.resolve().parent)}},
+        on_cell_start=show_input,
+        on_cell_executed=show_output,
+    )
+    try:
+        return client.execute()
+    except CellExecutionError as error:
+        raise CellFailed(error.traceback) from None
+
+
+def _heading(cell: NotebookNode) -> list[str]:
+    if cell.cell_type != "markdown":
+        return []
+    return [line for line in cell.source.splitlines() if line.startswith("#")]
+
+
+def _texts(cell: NotebookNode) -> Iterator[str]:
+    """What a code cell shows, as text."""
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            yield output.text.rstrip()
+        elif "text/plain" in output.get("data", {}):
+            yield output.data["text/plain"].rstrip()
+
+
+def as_page(notebook: NotebookNode, title: str) -> str:
+    """An executed notebook as one html page that fetches nothing."""
+    try:
+        from jinja2 import DictLoader
+        from nbconvert import HTMLExporter
+    except ImportError as error:
+        raise _lab_is_missing(error) from error
+
+    exporter = HTMLExporter(
+        extra_loaders=[DictLoader({"offline.html.j2": OFFLINE_PAGE})], template_file="offline.html.j2"
+    )
+    page, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title}})
+    return str(page)
+
+
+def _lab_is_missing(error: ImportError) -> MissingTool:
+    return MissingTool(f"{error.name} is not installed: python -m pip install 'torchbench_magic[lab]'")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

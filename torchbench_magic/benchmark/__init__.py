@@ -1,0 +1,91 @@
+"""A drop-in for ``torch.utils.benchmark``: change the prefix of the import, and the code runs.
+
+``from torchbench_magic import benchmark`` for ``from torch.utils import benchmark``, or the prefix of any
+``from torch.utils.benchmark[...] import ...``. Names, arguments, defaults, printed text and records are torch's:
+`Measurement`, `TaskSpec`, `CallgrindStats` and `FunctionCounts` are torch's very classes, so that a pickle made here
+loads where only torch is installed, and the other way round.
+
+What is mended or more:
+
+- ``Timer.collect_callgrind`` takes a fraction of a second once its process is up, and any globals.
+- ``Timer`` compiles statements as they were written; ``timer="cpu"`` and ``timer="device"`` choose a clock;
+  ``Timer.compare([...])`` measures timers against each other.
+- ``Compare`` survives missing descriptions and environments, keeps runs of unlike speed apart, has ``frame`` and
+  ``to_markdown()`` and shows itself as a table in a notebook.
+- ``FuzzedParameter`` and the op fuzzers accept what torch documents (torch 2.13 refuses it).
+
+What torch documents and is otherwise here, and why:
+
+- ``collect_callgrind`` does not ask for globals in ``CopyIfCallgrind`` (it takes them wrapped too), and a class that
+  only the notebook knows is no error: objects travel by value. Torch refuses them since it cannot send them.
+- Each of its ``repeats`` is a process of its own, so that they are the same number; torch repeats in one process, where
+  the heap's history moves the count.
+- The retained file tells lines but not single instructions (torch passes ``--dump-instr=yes``), which nothing here
+  reads and which makes it longer.
+- A name of ``globals`` that the statement binds (``x += 1``) starts each call as it was; torch raises
+  UnboundLocalError. Names that *setup* binds go on from call to call, as in torch.
+- Lines inside a string of several lines stay as they were written; torch dedents and indents them with the code. The
+  text that results show is torch's.
+- ``Compare`` gives measurements that share every name but differ by more than a quarter a row each, "(run 2)"; torch
+  makes one number of them.
+"""
+
+from __future__ import annotations
+
+import math  # these three come along with torch's `import *`, so they do here
+from numbers import Number
+
+import torch
+
+from torchbench_magic.benchmark.utils.common import (
+    Measurement,
+    TaskSpec,
+    ordered_unique,
+    select_unit,
+    set_torch_threads,
+    trim_sigfig,
+    unit_to_english,
+)
+from torchbench_magic.benchmark.utils.compare import Colorize, Compare
+from torchbench_magic.benchmark.utils.fuzzer import FuzzedParameter, FuzzedTensor, Fuzzer, ParameterAlias
+from torchbench_magic.benchmark.utils.sparse_fuzzer import FuzzedSparseTensor
+from torchbench_magic.benchmark.utils.timer import Language, Timer, timer
+from torchbench_magic.benchmark.utils.valgrind_wrapper.timer_interface import (
+    CallgrindStats,
+    CopyIfCallgrind,
+    FunctionCount,
+    FunctionCounts,
+)
+
+from . import op_fuzzers, utils
+from .reexport import names_of
+
+__all__ = [
+    "CallgrindStats",
+    "Colorize",
+    "Compare",
+    "CopyIfCallgrind",
+    "FunctionCount",
+    "FunctionCounts",
+    "FuzzedParameter",
+    "FuzzedSparseTensor",
+    "FuzzedTensor",
+    "Fuzzer",
+    "Language",
+    "Measurement",
+    "Number",
+    "ParameterAlias",
+    "TaskSpec",
+    "Timer",
+    "math",
+    "op_fuzzers",
+    "ordered_unique",
+    "select_unit",
+    "set_torch_threads",
+    "timer",
+    "torch",
+    "trim_sigfig",
+    "unit_to_english",
+    "utils",
+]
+__getattr__ = names_of("torch.utils.benchmark")

@@ -1,0 +1,11 @@
+"""torch's ``UnaryOpSparseFuzzer`` with the repaired distributions; arguments and draws are torch's."""
+
+from __future__ import annotations
+
+from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.core.timing.fuzzers import op_fuzzer
+
+__all__ = ["UnaryOpSparseFuzzer"]
+
+UnaryOpSparseFuzzer = op_fuzzer("sparse-unary")
+__getattr__ = names_of("torch.utils.benchmark.op_fuzzers.sparse_unary")

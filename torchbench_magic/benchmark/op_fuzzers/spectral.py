@@ -1,0 +1,11 @@
+"""torch's ``SpectralOpFuzzer`` with the repaired distributions; arguments and draws are torch's."""
+
+from __future__ import annotations
+
+from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.core.timing.fuzzers import op_fuzzer
+
+__all__ = ["SpectralOpFuzzer"]
+
+SpectralOpFuzzer = op_fuzzer("spectral")
+__getattr__ = names_of("torch.utils.benchmark.op_fuzzers.spectral")

@@ -1,0 +1,11 @@
+"""``torch.utils.benchmark.utils.fuzzer`` with a `FuzzedParameter` that takes a dict of probabilities."""
+
+from __future__ import annotations
+
+from torch.utils.benchmark.utils.fuzzer import FuzzedTensor, Fuzzer, ParameterAlias, dtype_size, prod
+
+from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.core.timing.fuzzers import FuzzedParameter
+
+__all__ = ["Fuzzer", "FuzzedParameter", "ParameterAlias", "FuzzedTensor", "dtype_size", "prod"]
+__getattr__ = names_of("torch.utils.benchmark.utils.fuzzer")

@@ -1,0 +1,170 @@
+"""``torch.utils.benchmark.utils.timer`` with a `Timer` that counts in a second and compiles what was written."""
+
+from __future__ import annotations
+
+import timeit
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.benchmark.utils import timer as torch_timer
+from torch.utils.benchmark.utils.timer import Language, timer
+
+from torchbench_magic.benchmark import callgrind, clocks, side_by_side
+from torchbench_magic.benchmark.cpp import CPPTimer
+from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.benchmark.statement import ExactTimer
+from torchbench_magic.core.counting import requests
+from torchbench_magic.core.counting.count import Job, LibraryJob
+
+if TYPE_CHECKING:
+    from torchbench_magic.results.comparison import Comparison
+
+__all__ = ["Timer", "timer", "Language"]
+__getattr__ = names_of("torch.utils.benchmark.utils.timer")
+
+
+class Timer(torch_timer.Timer):
+    """torch's ``Timer``: the same arguments, defaults, methods and results; what it does more is marked below.
+
+    Measures the time that a statement takes, with replicates, at a chosen number of threads (one, unless told
+    otherwise), and counts its instructions under Callgrind. Nothing is subtracted from the times.
+
+    Args:
+        stmt: the statement, run in a loop. It is compiled as it was written: strings of several lines stay as they
+            are, and a name of ``globals`` that the statement binds starts each call as it was (objects do not).
+        setup: runs before every block of calls. Names that it binds go on from call to call within a block.
+        global_setup: C++ only: code at the top of the file.
+        timer: a function that returns seconds, or the name of a clock: ``"wall"`` (the default: accelerators are
+            waited for), ``"cpu"`` (processor time of the process, all its threads), ``"device"`` (time between two
+            events on the accelerator). The names are ours.
+        globals: names for the statement; ``torch`` is there in any case. The dict is copied.
+        label, sub_label, description, env: names for `Compare` and for the printed result.
+        num_threads: of torch, while the statement runs.
+        language: ``"python"`` or ``"c++"``, or a `Language`.
+
+    Raises:
+        ValueError: what torch does not take either (a stmt that is no str, globals for C++, ...).
+        SyntaxError: code that does not compile.
+    """
+
+    def __init__(
+        self,
+        stmt: str = "pass",
+        setup: str = "pass",
+        global_setup: str = "",
+        timer: Callable[[], float] | str = timer,
+        globals: dict[str, Any] | None = None,  # noqa: A002  (torch's name for it)
+        label: str | None = None,
+        sub_label: str | None = None,
+        description: str | None = None,
+        env: str | None = None,
+        num_threads: int = 1,
+        language: Language | str = Language.PYTHON,
+    ) -> None:
+        self._written = (stmt, setup)
+        self._clock = timer
+        is_python = language in (Language.PYTHON, "py", "python")
+        if is_python and self._timer_cls is timeit.Timer:  # whoever swaps the class gets what torch would hand it
+            self._timer_cls = partial(ExactTimer, written=self._written)  # type: ignore[assignment]
+        names = (label, sub_label, description, env)
+        super().__init__(stmt, setup, global_setup, clocks.clock_of(timer), globals, *names, num_threads, language)
+        self.__dict__.pop("_timer_cls", None)
+        if self._language is Language.CPP:
+            spec = self._task_spec
+            self._timer = CPPTimer(spec.stmt, spec.setup, spec.global_setup, timeit.default_timer, {})
+            self._timer.clock = "cpu" if timer == "cpu" else "wall"
+
+    def collect_callgrind(
+        self,
+        number: int = 100,
+        *,
+        repeats: int | None = None,
+        collect_baseline: bool = True,
+        retain_out_file: bool = False,
+    ) -> Any:
+        """Count the instructions of the statement under Callgrind, in about a second after the first count.
+
+        ``globals`` may hold anything that can be pickled by cloudpickle, and tensors; `CopyIfCallgrind` is taken but
+        not needed. The process that counts is started once (about ten seconds) and forks for each count, so that two
+        counts of one statement are the same number.
+
+        Args:
+            number: calls of the statement that are counted.
+            repeats: count that often, and return a tuple.
+            collect_baseline: count the empty loop too (of Python).
+            retain_out_file: keep callgrind's file, as text, in ``stmt_callgrind_out``.
+
+        Returns:
+            A ``CallgrindStats``, or a tuple of them with ``repeats``. Totals over ``number`` calls, as in torch.
+
+        Raises:
+            ValueError: ``repeats`` below 1, or ``torch`` replaced in ``globals``.
+            CollectionFailed: (an OSError) no valgrind, a variable that cannot be sent, code that fails there.
+            Exception: what the statement itself raises, before anything is counted.
+        """
+        if repeats is not None and repeats < 1:
+            raise ValueError("If specified, `repeats` must be >= 1")
+        if not requests.is_supported():
+            warnings.warn(
+                "Instructions are counted by torch's own collector, which takes most of a minute and asks for globals"
+                " wrapped in CopyIfCallgrind: the faster way is for Linux on x86_64 processors.",
+                stacklevel=2,
+            )
+            return super().collect_callgrind(
+                number, repeats=repeats, collect_baseline=collect_baseline, retain_out_file=retain_out_file
+            )
+        self._timeit(1)  # a faulty statement is told here, not by the process that counts
+        threads, is_cpp = self._task_spec.num_threads, self._language is Language.CPP
+        job: Job | LibraryJob
+        if isinstance(self._timer, CPPTimer):
+            job = LibraryJob(str(self._timer.snippet.library), number, threads)
+        else:
+            job = callgrind.python_job(self._written, self._globals, number, threads)
+        found = callgrind.collect(
+            self._task_spec,
+            job,
+            repeats=repeats or 1,
+            collect_baseline=collect_baseline and not is_cpp,  # torch counts no empty loop of C++
+            retain_out_file=retain_out_file,
+        )
+        return found[0] if repeats is None else found
+
+    @staticmethod
+    def compare(
+        timers: Sequence[Timer],
+        *,
+        min_run_time: float = 0.2,
+        max_run_time: float | None = None,
+        baseline: str | None = None,
+        margin: float = 0.01,
+        seed: int | None = None,
+    ) -> Comparison:
+        """Measure timers against each other in adjacent short blocks, in random order.
+
+        Two medians taken one after the other differ by what the machine did in between; here the ratio has an
+        interval and a verdict. Setup runs once; names are put back before each call, objects are not.
+
+        Args:
+            timers: two or more of Python, with one number of threads and one clock. Each is named by its description
+                (else by its sub_label, label, env or statement, whichever tells them apart).
+            min_run_time, max_run_time: seconds for each timer.
+            baseline: the name of the one that the others are compared to; None is the first.
+            margin: ratios within 1 +- margin are called the same.
+            seed: of the order of blocks.
+
+        Returns:
+            A ``Comparison``, as of ``%%timer``.
+
+        Raises:
+            OptionError: timers that cannot be told apart or measured together.
+        """
+        return side_by_side.compare(
+            timers,
+            min_run_time=min_run_time,
+            max_run_time=max_run_time,
+            baseline=baseline,
+            margin=margin,
+            seed=seed,
+        )

@@ -1,0 +1,282 @@
+"""The notebook's side of the fork server: start it, hand it a job, read its answer, and end it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import pickle
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torchbench_magic.core.progress import NO_PROGRESS, Progress
+from torchbench_magic.errors import CountError
+
+from . import outfile, valgrind
+
+__all__ = ["CodeFailed", "NotStarted", "Server", "close_server", "the_server"]
+
+_START_SECONDS = 12.0  # what starting takes, for the progress
+_TICK = 0.1
+
+
+class CodeFailed(CountError):
+    """The code raised in the process that counts.
+
+    Attributes:
+        stage: "load" (bringing the variables over) or "stmt".
+        kind, message: of the exception.
+        frames: (file, line), outermost first.
+    """
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        self.stage, self.kind, self.message = answer["stage"], answer["type"], answer["message"]
+        self.frames: list[tuple[str, int]] = answer["frames"]
+        first = (self.message.splitlines() or [""])[0]
+        super().__init__(f"{self.kind}: {first}" if first else self.kind)
+
+
+class NotStarted(CountError):
+    """The process that counts is not there, and trying again at once would not help."""
+
+
+class Server:
+    """A process under valgrind that forks once for each job. Start it with the first `count`.
+
+    Raises (all methods):
+        MissingTool: no valgrind, or no system that it runs on.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._directory = ""
+        self._control: socket.socket | None = None
+        self._jobs: socket.socket | None = None
+        self._is_ready = False
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process under valgrind; None where there is none."""
+        return self._process.pid if self.is_alive and self._process is not None else None
+
+    @property
+    def is_alive(self) -> bool:
+        if self._owner != os.getpid():  # a fork of the notebook's process: the server is its parent's
+            return False
+        return self._process is not None and self._process.poll() is None
+
+    # ---- its life ---------------------------------------------------------------------------------------------
+
+    def start(self, progress: Progress = NO_PROGRESS) -> None:
+        """Start it if it is not there, and wait until it takes jobs. After Ctrl-C it goes on starting."""
+        with self._lock:
+            if not self.is_alive:
+                self._launch(valgrind.program())
+        self._wait(progress)
+
+    def _launch(self, program: str) -> None:
+        self._forget()
+        self._owner, self._is_ready = os.getpid(), False
+        try:
+            self._directory = tempfile.mkdtemp(prefix="torchbench-")  # 0700
+            self._control, control = socket.socketpair()
+            self._jobs, jobs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            with control, jobs, open(os.path.join(self._directory, "output"), "wb") as output:
+                self._process = subprocess.Popen(
+                    valgrind.command(program, self._directory),
+                    stdin=control.fileno(),
+                    stdout=jobs.fileno(),
+                    stderr=output,
+                    env=valgrind.environment(),
+                    cwd="/",
+                    start_new_session=True,  # Ctrl-C is the notebook's
+                )
+            path = json.dumps(valgrind.start_path()).encode()
+            with contextlib.suppress(ConnectionError):  # it has ended already: `_wait` says why
+                self._control.sendall(struct.pack("<Q", len(path)) + path)
+        except OSError as error:
+            self._forget()
+            raise NotStarted(f"the process that counts cannot be started: {error.strerror or error}") from error
+
+    def _wait(self, progress: Progress) -> None:
+        began = time.monotonic()
+        while not self._is_ready:
+            if self._control is None or not self.is_alive:
+                told = self._startup_words()
+                self._forget()
+                valgrind.check()
+                raise NotStarted(f"the process that counts did not start: {told}")
+            passed = time.monotonic() - began
+            progress.update(passed, max(_START_SECONDS, passed), "starting valgrind, once in a kernel")
+            self._look()
+
+    def _look(self) -> None:
+        """Has the server said that it is ready? Waits a little for it."""
+        with self._lock:  # another thread may have read the byte meanwhile
+            if self._control is None or self._is_ready:
+                return
+            if select.select([self._control], [], [], 0.02)[0]:
+                with contextlib.suppress(ConnectionError):  # it ended before it read what it was sent
+                    self._is_ready = self._control.recv(1) == b"R"
+
+    def _startup_words(self) -> str:
+        """What valgrind or Python said last."""
+        said = []
+        for path in [*sorted(Path(self._directory).glob("log.*")), Path(self._directory, "output")]:
+            with contextlib.suppress(OSError):
+                said += path.read_text(errors="replace").strip().splitlines()[-1:]
+        return "; ".join(said)[-400:] or "it said nothing"
+
+    def close(self) -> None:
+        """End it and remove its directory."""
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._owner == os.getpid():
+            for end in (self._control, self._jobs):
+                if end is not None:
+                    end.close()  # the server ends when it reads the end of control
+            if self._process is not None:
+                try:
+                    self._process.wait(2)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+                    self._process.wait()
+            if self._directory:
+                shutil.rmtree(self._directory, ignore_errors=True)
+        self._process, self._control, self._jobs, self._directory = None, None, None, ""
+
+    # ---- a job ------------------------------------------------------------------------------------------------
+
+    def count(
+        self,
+        job: Mapping[str, Any],
+        *,
+        storages: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = NO_PROGRESS,
+    ) -> tuple[outfile.Costs, outfile.Costs]:
+        """Hand over one job and the bytes of its tensors; the costs of the statement and of the empty loop.
+
+        Raises:
+            CodeFailed: the code raised.
+            CountError: the child died (with valgrind's reason), took longer than ``timeout`` seconds, or the server
+                was killed. The next call starts what is not there.
+        """
+        self.start(progress)
+        connection, theirs = socket.socketpair()
+        with connection:
+            child = 0
+            try:
+                assert self._control is not None  # `start` made them
+                assert self._jobs is not None
+                with theirs:
+                    socket.send_fds(self._jobs, [b"J"], [theirs.fileno()])
+                self._control.sendall(b"J")
+                wire = _Wire(connection, timeout, progress)
+                (child,) = struct.unpack("<Q", wire.read(8))
+                data = pickle.dumps(dict(job), protocol=5)
+                head = struct.pack("<Q", len(data))
+                socket.send_fds(connection, [head], [] if storages is None else [storages])
+                connection.sendall(data)
+                (size,) = struct.unpack("<Q", wire.read(8))
+                answer = pickle.loads(wire.read(size))
+                if not answer["ok"]:
+                    raise CodeFailed(answer)
+                return self._costs(child)
+            except (EOFError, ConnectionError, BrokenPipeError, FileNotFoundError) as error:
+                raise CountError(self._reason(child)) from error
+            finally:
+                self._clean_up(child)
+
+    def _costs(self, child: int) -> tuple[outfile.Costs, outfile.Costs]:
+        """Those of the statement and of the empty loop: the parts after that of the calls that warmed up."""
+        try:
+            warm, statement, empty = (
+                outfile.parse(Path(self._directory, f"cost.{child}.{part}").read_text(errors="replace"))
+                for part in (1, 2, 3)
+            )
+        except (FileNotFoundError, CountError) as error:
+            why = f": {error}" if isinstance(error, CountError) else ""
+            raise CountError(
+                f"callgrind did not write its counts into {self._directory}{why}: is the disk full? Free space there"
+                " and run the cell again"
+            ) from error
+        return outfile.since(statement, [warm]), outfile.since(empty, [warm, statement])
+
+    def _reason(self, child: int) -> str:
+        """Why a child gave no answer."""
+        time.sleep(_TICK)  # for the server's own end to be seen
+        if not self.is_alive:
+            return "the process that counts was killed; run the cell again, it starts anew"
+        with contextlib.suppress(OSError):
+            log = Path(self._directory, f"log.{child}").read_text(errors="replace")
+            lines = [line.partition("== ")[2].strip() for line in log.splitlines()]
+            why = [line for line in lines if "terminating" in line or "Access not within" in line or "signal" in line]
+            if why:
+                return f"the code crashed under valgrind: {'; '.join(why[:2])}"
+        return "the code ended the process that counts (os._exit or a kill)"
+
+    def _clean_up(self, child: int) -> None:
+        if not child:
+            return
+        with contextlib.suppress(OSError):  # it has ended itself, as a rule
+            os.kill(child, signal.SIGKILL)
+        for kind in ("cost", "log"):
+            for path in Path(self._directory).glob(f"{kind}.{child}*"):
+                path.unlink(missing_ok=True)
+
+
+class _Wire:
+    """Reading from a socket with a deadline; Ctrl-C comes through."""
+
+    def __init__(self, connection: socket.socket, timeout: float | None, progress: Progress) -> None:
+        self._connection, self._timeout, self._progress = connection, timeout, progress
+        self._began = time.monotonic()
+
+    def read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            if not select.select([self._connection], [], [], _TICK)[0]:
+                passed = time.monotonic() - self._began
+                if self._timeout is not None and passed > self._timeout:
+                    raise CountError(
+                        f"no count after {self._timeout:.0f} s: give a smaller number of calls, --callgrind N"
+                    )
+                self._progress.update(passed, None, "counting instructions")
+                continue
+            more = self._connection.recv(min(1 << 20, size - len(data)))
+            if not more:
+                raise EOFError
+            data += more
+        return bytes(data)
+
+
+_server = Server()
+
+
+def the_server() -> Server:
+    """The one server of this process; it starts with its first job."""
+    return _server
+
+
+def close_server() -> None:
+    """End it, if it runs."""
+    _server.close()
+
+
+atexit.register(close_server)

@@ -1,0 +1,282 @@
+"""The process under valgrind: it imports torch once and then forks a child for each job.
+
+``valgrind --tool=callgrind --instr-atstart=no ... python -P -c "...main()"``: descriptor 0 is a socket to the notebook
+(control), 1 one that brings a connection for each job, 2 a file in the private directory for what is said.
+
+The server never reads a job. It only reads a byte and forks, so that its heap is the same at every fork and two
+counts of the same code are the same number; with a loop that read jobs, later counts drifted. The child takes the job
+from its connection, counts, answers and kills itself. When control is closed, the notebook is gone: the server
+removes the directory and ends, and its children end with it.
+
+Addresses decide how many instructions an allocation or a look-up takes. So that two servers have the same ones, all
+that is told to a server while it starts is the same text in every notebook of one environment: no name of a
+directory, no number of a descriptor, and of the module path only what torch needs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import gc
+import itertools
+import json
+import marshal
+import os
+import pickle
+import shutil
+import signal
+import socket
+import struct
+import sys
+from types import FunctionType
+from typing import Any
+
+__all__ = ["main"]
+
+_WARM_CALLS = 10
+_WARM_PASSES = 3
+_SNIPPET_OK = 1
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve until control is closed."""
+    gc.disable()  # imports leave little garbage, and looking for it again and again is part of what they take
+    notebook, jobs = (socket.socket(fileno=os.dup(descriptor)) for descriptor in (0, 1))
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    (size,) = struct.unpack("<Q", _exactly(notebook, 8))
+    sys.path += [entry for entry in json.loads(_exactly(notebook, size)) if entry not in sys.path]
+    control = notebook.fileno()
+
+    from torchbench_magic.core.counting import heap, requests
+
+    # Modules of this package are compiled anew, so that it does not matter which of them Python has compiled before.
+    never, sys.pycache_prefix = sys.pycache_prefix, None
+    import cloudpickle  # noqa: F401  (the jobs unpickle with it)
+    import torch
+
+    sys.pycache_prefix = never
+    from torchbench_magic.core.counting import shipping
+
+    sys.pycache_prefix = None
+
+    if not requests.is_running():
+        raise SystemExit("not under valgrind")
+    torch.set_num_threads(1)
+    libc = ctypes.CDLL(None)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
+    read, fork, exit_ = os.read, os.fork, os._exit
+    # Collecting is switched thread by thread. Those that the code starts collect from the first instruction on, and
+    # what they do before the statement goes into the part of the warm-up; this one only between two toggles.
+    start = requests.builtin((requests.START,), (requests.TOGGLE,))
+    gc.collect()
+    for _ in range(3):  # the loop itself must leave the heap as it found it
+        if fork() == 0:
+            exit_(0)
+    heap.settle()
+    gc.freeze()
+    start()
+    _translate(torch, shipping)
+    try:
+        os.write(control, b"R")
+        while read(control, 1):
+            if fork() == 0:
+                break
+        else:
+            _leave()
+    except OSError:  # the notebook went while something was on its way
+        _leave()
+    try:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        notebook.close()
+        os.register_at_fork(after_in_child=_end)  # code that forks must not answer twice
+        _answer(_connection(jobs))
+    finally:
+        _end()
+
+
+def _connection(jobs: socket.socket) -> socket.socket:
+    """That of this child's job. The notebook hears the number of the process; one that it gave up is passed over."""
+    while True:
+        descriptors = socket.recv_fds(jobs, 1, 1)[1]
+        connection = socket.socket(fileno=descriptors[0])
+        try:
+            connection.sendall(struct.pack("<Q", os.getpid()))
+        except OSError:
+            connection.close()
+        else:
+            jobs.close()
+            return connection
+
+
+def _leave() -> None:
+    """The notebook is gone: take the private directory along."""
+    shutil.rmtree(os.path.dirname(os.readlink("/proc/self/fd/2")), ignore_errors=True)
+    os.kill(os.getpid(), signal.SIGKILL)  # without callgrind's dump at exit
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _translate(torch: Any, shipping: Any) -> None:
+    """Run what every job runs, so that children inherit valgrind's translations of it."""
+    a = torch.ones(4)
+    b = a * a
+    b = a + a
+    torch.add(a, a, out=b)
+    layer = torch.nn.Linear(4, 4)
+    layer(torch.ones(2, 4))
+    pickle.loads(pickle.dumps({"a": 1}))
+    with shipping.pack(["a"], {"a": 1}) as parcel:
+        shipping.unpack(parcel.data, parcel.storages, {})
+
+
+def _answer(connection: socket.socket) -> None:
+    """Take one job, count it and say what came of it."""
+    mine = os.getpid()
+    head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
+    (size,) = struct.unpack("<Q", head)
+    job = pickle.loads(_exactly(connection, size))
+    silent = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(silent, descriptor)
+    stage = "load"
+    try:
+        namespace = _prepared(job, descriptors[0] if descriptors else None)
+        stage = "stmt"
+        _count_library(job) if job["form"] == "library" else _count(job, namespace)
+        answer: dict[str, Any] = {"ok": True}
+    except BaseException as error:  # noqa: BLE001  (whatever the user's code raises is reported)
+        frames, traceback = [], error.__traceback__
+        while traceback is not None:
+            frames.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
+            traceback = traceback.tb_next
+        answer = {"ok": False, "stage": stage, "type": type(error).__name__, "message": _said(error), "frames": frames}
+    if os.getpid() != mine:  # a fork that Python did not hear of: the notebook reads the files of the other process
+        _end()
+    data = pickle.dumps(answer, protocol=5)
+    connection.sendall(struct.pack("<Q", len(data)) + data)
+    connection.shutdown(socket.SHUT_WR)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)[:2000]
+    except Exception:  # noqa: BLE001  (a user's __str__)
+        return ""
+
+
+def _exactly(connection: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view, got = memoryview(data), 0
+    while got < size:
+        more = connection.recv_into(view[got:], size - got, socket.MSG_WAITALL)
+        if not more:
+            raise EOFError("the client went away")
+        got += more
+    return data
+
+
+def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
+    """The names of the code, and the state of torch it is to find; the descriptor is of the bytes of the tensors."""
+    import torch
+
+    from torchbench_magic.core.counting import shipping
+
+    sys.path += [entry for entry in job["path"] if entry not in sys.path]
+    os.environ["PATH"] = job["search"]
+    os.chdir(job["directory"])
+    _be_threaded()
+    if torch.get_num_threads() != job["threads"]:
+        torch.set_num_threads(job["threads"])
+    torch.set_default_dtype(getattr(torch, job["dtype"]))
+    implied = {"__name__": "__main__", "__builtins__": builtins}
+    namespace = shipping.unpack(job["names"], storages, implied)
+    torch.set_grad_enabled(job["grad"])
+    return namespace
+
+
+def _be_threaded() -> None:
+    """Start and join a thread: a notebook has threads, and the C library locks differently from the first one on.
+
+    The thread runs no Python, so that nothing depends on how the two are scheduled.
+    """
+    libc = ctypes.CDLL(None)
+    thread = ctypes.c_ulong(0)
+    if libc.pthread_create(ctypes.byref(thread), None, libc.getpid, None) == 0:
+        libc.pthread_join(thread, None)
+
+
+def _count(job: dict[str, Any], namespace: dict[str, Any]) -> None:
+    """Run the statement and the empty loop, each between two toggles of the collection and followed by a dump."""
+    from torchbench_magic.core.counting import heap, requests
+
+    label_warm, label_stmt, label_empty = (
+        ctypes.create_string_buffer(text) for text in (b"warm", b"stmt", b"empty")
+    )
+    toggle = requests.builtin((requests.TOGGLE,))
+    nothing = requests.builtin((requests.IS_RUNNING,))
+    dump_warm = requests.builtin((requests.DUMP, ctypes.addressof(label_warm)))
+    dump_stmt = requests.builtin((requests.DUMP, ctypes.addressof(label_stmt)))
+    dump_empty = requests.builtin((requests.DUMP, ctypes.addressof(label_empty)))
+    number, warm = job["number"], min(job["number"], _WARM_CALLS)
+    runs: list[_FunctionForm | _ModuleForm] = []
+    for code in (job["code"], job["empty"]):
+        compiled = marshal.loads(code)
+        if job["form"] == "module":
+            runs.append(_ModuleForm(compiled, namespace))
+        else:
+            kept = {name: namespace[name] for name in job["kept"] if name in namespace}
+            runs.append(_FunctionForm(FunctionType(compiled, namespace, "<module>"), kept, nothing))
+    heap.level()
+    heap.shift(job["layout"])
+    toggle()
+    if job["form"] == "module":
+        _ModuleForm(marshal.loads(job["warm"]), namespace)(None, nothing)
+    else:
+        for run in runs:
+            for _ in range(_WARM_PASSES):
+                run(itertools.repeat(None, warm), nothing)
+    toggle()
+    passes = [itertools.repeat(None, number) for _ in runs]
+    gc.collect()
+    gc.disable()
+    dump_warm()  # how often functions were called until now: see `outfile.since`
+    for run, calls, dump in zip(runs, passes, (dump_stmt, dump_empty), strict=True):
+        run(calls, toggle)
+        dump()
+
+
+def _count_library(job: dict[str, Any]) -> None:
+    """As `_count`, of a compiled C++ snippet, which switches the collection itself (`core/cpp/runtime.h`)."""
+    library = ctypes.CDLL(job["library"])
+    text = ctypes.create_string_buffer(2000)
+    number, warm, size = (ctypes.c_int64(n) for n in (job["number"], min(job["number"], _WARM_CALLS), len(text)))
+    status = library.torchbench_count(number, warm, text, size)
+    if status != _SNIPPET_OK:
+        kind, _, message = text.value.decode(errors="replace").partition(": ")
+        raise type(kind or "break", (Exception,), {})(message)  # named as it is in C++
+
+
+class _FunctionForm:
+    """The loop that is timed, its clock a toggle."""
+
+    def __init__(self, function: FunctionType, kept: dict[str, Any], nothing: Any) -> None:
+        self._function, self._kept, self._nothing = function, kept, nothing
+
+    def __call__(self, calls: Any, clock: Any) -> None:
+        self._function(calls, clock, self._nothing, self._nothing, self._kept)
+
+
+class _ModuleForm:
+    """Statements at the level of a module, as torch counts them."""
+
+    def __init__(self, code: Any, namespace: dict[str, Any]) -> None:
+        self._code, self._namespace = code, namespace
+
+    def __call__(self, calls: Any, clock: Any) -> None:
+        self._namespace["__tb_clock"] = clock
+        exec(self._code, self._namespace)

@@ -1,0 +1,112 @@
+"""torch's profiler, started and stopped so that it stays out of the measurement."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+from torchbench_magic.core.progress import Progress
+
+from .leaked import stop_leaked
+from .older_blocks import OlderBlocks
+from .silence import allocator_silenced, profiler_silenced
+
+__all__ = ["Kineto", "make_ready"]
+
+_MARKER = "torchbench_magic::marker"
+_warm = False
+_warming = threading.Lock()
+
+
+class Kineto:
+    """One start and stop of ``torch.profiler``.
+
+    Args:
+        memory: record allocations; excludes ``all_threads`` (torch 2.13 drops every memory event with both).
+        shapes: record input shapes.
+        all_threads: ops of threads that run already or are started later, too.
+    """
+
+    marker = _MARKER
+
+    def __init__(self, *, memory: bool, shapes: bool, all_threads: bool) -> None:
+        self._memory, self._shapes, self._all_threads = memory, shapes, all_threads and not memory
+        self._profiler: Any = None
+        #: what was there before, with memory
+        self.older = OlderBlocks() if memory else None
+        self._quiet = contextlib.ExitStack()
+        #: (before, after) in Unix ns of each marker: its event must start in between
+        self.brackets: list[tuple[int, int]] = []
+
+    def prepare(self) -> None:
+        """Get ready to record; nothing is recorded before `start`."""
+        self._profiler = _profiler(self._memory, self._shapes, self._all_threads)
+        with profiler_silenced():
+            self._profiler.prepare_trace()
+
+    def start(self) -> None:
+        """Start, and place the first marker."""
+        if self._profiler is None:
+            self.prepare()
+        with contextlib.ExitStack() as undone_on_error:
+            if self._memory:
+                undone_on_error.enter_context(allocator_silenced())
+            with profiler_silenced():
+                self._profiler.start_trace()
+            self._mark()
+            if self.older is not None:
+                self.older.enter()
+            self._quiet = undone_on_error.pop_all()
+
+    def stop(self) -> Any:
+        """Place the last marker and stop; torch's kineto results, or None where another profiler took them."""
+        with self._quiet:
+            self._mark()
+            if self.older is not None:
+                self.older.leave()
+            with profiler_silenced():
+                self._profiler.stop_trace()
+        results = self._profiler.profiler.kineto_results
+        self._profiler = None
+        return results
+
+    def _mark(self) -> None:
+        from torch.autograd.profiler import record_function
+
+        before = time.time_ns()
+        with record_function(_MARKER):
+            pass
+        self.brackets.append((before, time.time_ns()))
+
+
+def _profiler(memory: bool, shapes: bool, all_threads: bool) -> Any:
+    import torch.profiler
+    from torch._C._profiler import _ExperimentalConfig
+
+    return torch.profiler.profile(
+        profile_memory=memory,
+        record_shapes=shapes,
+        experimental_config=_ExperimentalConfig(profile_all_threads=all_threads, capture_overload_names=shapes),
+    )
+
+
+def make_ready(progress: Progress) -> bool:
+    """See that no profiler runs, and start and stop one once per process: the first loads libraries for seconds.
+
+    Returns whether a profiler that nobody could stop any more was running and was stopped.
+
+    Raises:
+        Busy: a profiler of the user's runs already: a second start would take its events in silence.
+    """
+    global _warm
+    stopped = stop_leaked()
+    with _warming:
+        if not _warm:
+            progress.update(0.0, None, "loading torch's profiler")
+            kineto = Kineto(memory=False, shapes=False, all_threads=True)
+            kineto.start()
+            kineto.stop()
+            _warm = True
+    return stopped

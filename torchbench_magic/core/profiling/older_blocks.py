@@ -1,0 +1,132 @@
+"""Blocks that torch's CPU allocator gave out before a profile, made known to what reports memory to the profiler.
+
+torch's CPU allocator remembers the size of a block only while a profiler records memory; the freeing of an older
+block goes unreported, or is reported with the size that a block at the same address once had in an earlier
+profile. So the storages of the tensors that live as a profile begins are entered into the reporter's table
+(``c10::ProfiledCPUMemoryReporter::New``, as the allocator itself would have done), and what is left of them is taken
+out again at its end. Device allocators report every freeing themselves.
+
+Tensors are found through Python's garbage collector, and from them their gradients. A block that only C++ holds (what
+autograd saved and no Python name reaches) is not found: its freeing stays unseen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["OlderBlocks", "living_blocks"]
+
+_REPORTER = "_ZN3c1025profiledCPUMemoryReporterEv"
+_NEW = "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm"
+_DELETE = "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv"
+
+
+def living_blocks() -> dict[int, int]:
+    """Address -> bytes of the CPU storages that a tensor known to Python holds."""
+    import torch
+
+    found: dict[int, int] = {}
+    kinds: dict[type, bool] = {}
+    with torch._C.DisableTorchFunctionSubclass():
+        for each in gc.get_objects():
+            kind = type(each)
+            wanted = kinds.get(kind)
+            if wanted is None:
+                wanted = kinds[kind] = issubclass(kind, torch.Tensor)
+            if wanted:
+                for tensor in _parts(each):
+                    with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):  # fake, meta, wrapped
+                        if tensor.device.type == "cpu":
+                            storage = tensor.untyped_storage()
+                            if storage.nbytes() and storage.data_ptr():
+                                found[storage.data_ptr()] = storage.nbytes()
+    return found
+
+
+def _parts(tensor: Any) -> Iterator[Any]:
+    """The tensor, its gradient, and of a sparse one the tensors it is made of."""
+    import torch
+
+    each: Any
+    todo = [tensor]
+    with contextlib.suppress(RuntimeError, NotImplementedError):
+        if tensor.is_leaf and tensor.grad is not None:
+            todo.append(tensor.grad)
+    for each in todo:
+        try:
+            layout = each.layout
+        except (RuntimeError, NotImplementedError):
+            continue
+        if layout is torch.strided:
+            yield each
+        elif layout is torch.sparse_coo:
+            yield each._indices()
+            yield each._values()
+        elif layout in (torch.sparse_csr, torch.sparse_bsr):
+            yield from (each.crow_indices(), each.col_indices(), each.values())
+        elif layout in (torch.sparse_csc, torch.sparse_bsc):
+            yield from (each.ccol_indices(), each.row_indices(), each.values())
+
+
+class OlderBlocks:
+    """Enters living blocks into the reporter while a profiler that records memory runs.
+
+    Attributes:
+        nbytes: bytes of the blocks that were entered.
+        known: whether older blocks could be entered; where not, their freeing is in no table.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._entered: dict[int, int] = {}
+        self._functions = _functions()
+
+    @property
+    def known(self) -> bool:
+        return self._functions is not None
+
+    def enter(self) -> None:
+        """Right after the profiler's start: the events of this come before the body's."""
+        if self._functions is None:
+            return
+        self._entered = living_blocks()
+        self.nbytes = sum(self._entered.values())
+        for address, nbytes in self._entered.items():
+            self._functions[0](address, nbytes)
+
+    def leave(self) -> None:
+        """Right before the profiler's stop. An entry that stayed would give a later block at its address its size."""
+        if self._functions is None:
+            return
+        for address in self._entered.keys() | living_blocks().keys():
+            self._functions[1](address)
+        self._entered = {}
+
+
+def _functions() -> tuple[Callable[[int, int], None], Callable[[int], None]] | None:
+    """The reporter's ``New(address, bytes)`` and ``Delete(address)``; None where libc10 does not show them."""
+    import torch
+
+    try:
+        path = next((Path(torch.__file__).parent / "lib").glob("libc10.*"))
+        library = ctypes.CDLL(str(path))
+        reporter_of, new, delete = (getattr(library, name) for name in (_REPORTER, _NEW, _DELETE))
+    except (OSError, StopIteration, AttributeError):
+        return None
+    reporter_of.restype, reporter_of.argtypes = ctypes.c_void_p, []
+    new.restype, new.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    delete.restype, delete.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p]
+    reporter = reporter_of()
+
+    def enter(address: int, nbytes: int) -> None:
+        new(reporter, address, nbytes)
+
+    def take_out(address: int) -> None:
+        delete(reporter, address)
+
+    return enter, take_out

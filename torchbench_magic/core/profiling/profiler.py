@@ -1,0 +1,375 @@
+"""Profile a body once: the entrance for the magics (`profile_body`) and for scripts (`profile`)."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import linecache
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any
+
+from torchbench_magic.core.body import CompiledBody, compile_body
+from torchbench_magic.core.progress import NO_PROGRESS, Progress
+from torchbench_magic.errors import BodyError, Interrupted, OptionError
+from torchbench_magic.results.cell import Body, CellText
+from torchbench_magic.results.cycles import sum_of_cycles
+from torchbench_magic.results.profile import MAX_EVENTS, Profile, ProfileOptions
+from torchbench_magic.results.schedule import Schedule
+
+from .dilation import time_again, time_again_async, with_unprofiled
+from .doubts import doubts_of_steps
+from .host_memory import HostMemory
+from .lines import choose_line_source
+from .report import Cells, report
+from .run import Run
+from .scope import Scope, resolve_lines_of
+from .steps import SteppedRun
+
+__all__ = ["Outcome", "profile", "profile_body", "profile_body_async"]
+
+no_cells: Cells = lambda file: None
+
+_PACKAGE = __name__.partition(".")[0]
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one profiled run gave.
+
+    Attributes:
+        profile: of the whole body, or of what ran until ``error``.
+        value: of the body's trailing expression; None without one, or after an error.
+        error: the exception (Ctrl-C included) that ended the body, its traceback without frames of this
+            package; None where it ran to its end. Raise it with ``raise outcome.error``.
+    """
+
+    profile: Profile
+    value: Any = None
+    error: BaseException | None = None
+
+
+def profile_body(
+    body: CompiledBody,
+    *,
+    namespace: dict[str, Any],
+    threads: int | None = None,
+    memory: bool = False,
+    shapes: bool = False,
+    lines_of: Sequence[str] = (),
+    schedule: Schedule | None = None,
+    in_loop: bool = False,
+    on_trace: Callable[[Profile], object] | None = None,
+    max_events: int = MAX_EVENTS,
+    host_memory: bool = False,
+    flops: bool = False,
+    twice: bool = False,
+    cells: Cells = no_cells,
+    root: str | os.PathLike[str] | None = None,
+    progress: Progress = NO_PROGRESS,
+) -> Outcome:
+    """Run ``body`` once in ``namespace`` under torch's profiler.
+
+    Args:
+        threads: torch threads for the run; put back afterwards, unless the body sets a number of its own.
+        memory: bytes per op and line.
+        shapes: input shapes, dtypes and strides per op.
+        lines_of: names of modules or paths whose lines to record besides cells and the files under ``root``.
+        schedule: record only these steps; the body calls `step` at the end of each.
+        in_loop: the steps are the iterations of the loop that `loops.mark_loop` marked in the body.
+        on_trace: called with each cycle's profile (without a schedule: with the whole one). What it raises ends the
+            body as an exception of its own would.
+        max_events: line events of a thread, and events of torch, above which detail is dropped, and said to be.
+        host_memory: what Python and numpy hold, per line, by tracemalloc.
+        flops: floating point operations per op; implies ``shapes``.
+        twice: run the body a second time, without the profiler, and time it.
+        cells: file name of code -> the text of its cell, None for what is no cell.
+        root: folder whose ``.py`` files get lines (default: the working directory).
+
+    Raises:
+        Busy: a torch profiler runs already; it is left alone and the body is not run.
+        OptionError: a ``--lines-of`` that names nothing, threads below 1; the body is not run.
+    """
+    __tracebackhide__ = True
+    options = ProfileOptions(
+        threads, memory, shapes or flops, tuple(lines_of), schedule, in_loop, max_events, host_memory, flops, twice
+    )
+    asked = _Asked(_codes(body), options, cells, body.is_coroutine, on_trace, namespace)
+    run = asked.run(root, progress)
+    value, error = None, None
+    with run:
+        run.enter()
+        try:
+            value = body.run(namespace)
+        except BaseException as caught:  # noqa: BLE001  # Ctrl-C too: the caller raises it
+            error = caught
+        finally:
+            run.leave()
+    outcome = asked.outcome(run, value, error)
+    if twice and outcome.error is None:
+        unprofiled, error = time_again(lambda: body.run(namespace), threads)
+        outcome = asked.timed(outcome, unprofiled, error)
+    return outcome
+
+
+async def profile_body_async(
+    body: CompiledBody,
+    *,
+    namespace: dict[str, Any],
+    threads: int | None = None,
+    memory: bool = False,
+    shapes: bool = False,
+    lines_of: Sequence[str] = (),
+    schedule: Schedule | None = None,
+    in_loop: bool = False,
+    on_trace: Callable[[Profile], object] | None = None,
+    max_events: int = MAX_EVENTS,
+    host_memory: bool = False,
+    flops: bool = False,
+    twice: bool = False,
+    cells: Cells = no_cells,
+    root: str | os.PathLike[str] | None = None,
+    progress: Progress = NO_PROGRESS,
+) -> Outcome:
+    """As `profile_body`, for a body with a top-level ``await``, within a running event loop.
+
+    The time that the body is suspended, with what other tasks do in it, stands on the awaiting line.
+    """
+    __tracebackhide__ = True
+    options = ProfileOptions(
+        threads, memory, shapes or flops, tuple(lines_of), schedule, in_loop, max_events, host_memory, flops, twice
+    )
+    asked = _Asked(_codes(body), options, cells, body.is_coroutine, on_trace, namespace)
+    run = asked.run(root, progress)
+    value, error = None, None
+    with run:
+        run.enter()
+        try:
+            value = await body.run_async(namespace)
+        except BaseException as caught:  # noqa: BLE001  # Ctrl-C too: the caller raises it
+            error = caught
+        finally:
+            run.leave()
+    outcome = asked.outcome(run, value, error)
+    if twice and outcome.error is None:
+        unprofiled, error = await time_again_async(lambda: body.run_async(namespace), threads)
+        outcome = asked.timed(outcome, unprofiled, error)
+    return outcome
+
+
+def _codes(body: CompiledBody) -> tuple[CodeType, ...]:
+    return (body.code,) if body.last is None else (body.code, body.last)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be profiled, and how: the ground of all ways to run it."""
+
+    own: tuple[CodeType, ...]
+    options: ProfileOptions
+    cells: Cells
+    suspends: bool = False
+    on_trace: Callable[[Profile], object] | None = None
+    namespace: Mapping[str, Any] = field(default_factory=dict)
+    numbering: list[int] = field(default_factory=list)
+
+    def run(self, root: str | os.PathLike[str] | None, progress: Progress) -> Run | SteppedRun:
+        options = self.options
+        if options.threads is not None and options.threads < 1:
+            raise OptionError(f"--threads {options.threads}: at least 1")
+        if options.schedule is not None and (options.twice or options.host_memory):
+            what = "--twice times" if options.twice else "--host-memory is of"
+            raise OptionError(f"{what} the whole body, and a schedule records a part of it: give one of them")
+        extra = resolve_lines_of(options.lines_of)
+        always = {code.co_filename for code in self.own}
+        scope = Scope(root if root is not None else Path.cwd(), self.cells, extra, always)
+        if options.schedule is None:
+            host = HostMemory() if options.host_memory else None
+            source = choose_line_source(scope, options.max_events, host.clock if host is not None else time.time_ns)
+            return Run(
+                source, options, progress, threads=options.threads, host=host, namespace=self.namespace
+            )
+        return SteppedRun(
+            options.schedule,
+            in_loop=options.in_loop,
+            make_run=lambda above: Run(
+                choose_line_source(scope, options.max_events),
+                options,
+                NO_PROGRESS,
+                above,
+                namespace=self.namespace,
+            ),
+            make_profile=self.report,
+            on_trace=self.on_trace,
+            progress=progress,
+            threads=options.threads,
+        )
+
+    def report(self, run: Run, error: BaseException | None) -> Profile:
+        return report(
+            run, self.options, self.cells, self.own, suspends=self.suspends, error=error, numbering=self.numbering
+        )
+
+    def outcome(self, run: Run | SteppedRun, value: Any, error: BaseException | None) -> Outcome:
+        __tracebackhide__ = True
+        error = _stripped(error)
+        last = self.report(run, error) if isinstance(run, Run) else run.finish(error)
+        if self.on_trace is not None and last is not None:
+            try:
+                self.on_trace(last)
+            except BaseException as raised:  # noqa: BLE001  # the caller raises it; the profile is there all the same
+                error = error if error is not None else _stripped(raised)
+        if isinstance(run, SteppedRun):
+            return Outcome(self._sum(run, error), value, error)
+        assert last is not None
+        return Outcome(last, value, error)
+
+    def timed(self, outcome: Outcome, unprofiled: float, error: BaseException | None) -> Outcome:
+        """With the time of the second run; what that raised is the user's."""
+        made = with_unprofiled(outcome.profile, unprofiled, complete=error is None)
+        return Outcome(made, outcome.value, _stripped(error))
+
+    def _sum(self, run: SteppedRun, error: BaseException | None) -> Profile:
+        """The sum of the cycles, with what is to be said of the steps."""
+        assert self.options.schedule is not None
+        return sum_of_cycles(
+            run.cycles,
+            self.options,
+            doubts_of_steps(run, self.options.schedule, in_loop=self.options.in_loop, error=error),
+            partial=error is not None,
+            num_threads=run.num_threads,
+        )
+
+
+def _stripped(error: BaseException | None) -> BaseException | None:
+    return None if error is None else error.with_traceback(_without_own_frames(error.__traceback__))
+
+
+def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback without this package's frames: those that called the body, and the trace function in which
+    a Ctrl-C may have come."""
+    frames = []
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] != _PACKAGE:
+            frames.append(traceback)
+        traceback = traceback.tb_next
+    for outer, inner in itertools.pairwise(frames):
+        outer.tb_next = inner
+    if frames:
+        frames[-1].tb_next = None
+    return frames[0] if frames else None
+
+
+def profile(
+    target: Callable[[], object] | str,
+    *,
+    globals: Mapping[str, Any] | None = None,  # noqa: A002  # torch.utils.benchmark's name for it
+    threads: int | None = None,
+    memory: bool = False,
+    shapes: bool = False,
+    lines_of: Sequence[str] = (),
+    schedule: Schedule | str | Mapping[str, int] | None = None,
+    on_trace: Callable[[Profile], object] | None = None,
+    max_events: int = MAX_EVENTS,
+    host_memory: bool = False,
+    flops: bool = False,
+    twice: bool = False,
+    progress: Progress = NO_PROGRESS,
+) -> Profile:
+    """Profile a call, or a piece of code, in a script.
+
+    Lines are those of the code itself, of ``.py`` files under the working directory, and of ``lines_of``. ::
+
+        profile(lambda: model(x), memory=True).lines
+        profile("y = model(x)\\ny.sum().backward()", globals=globals())
+        profile(train, schedule="wait=1,warmup=1,active=3")  # train() calls torchbench_magic.step() in its loop
+
+    Args:
+        target: a callable without arguments, or Python text, which runs in a copy of ``globals``.
+        threads: torch threads for the run.
+        memory: bytes per op and line.
+        shapes: input shapes, dtypes and strides per op.
+        lines_of: names of modules or paths whose lines to record besides.
+        schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
+        on_trace: called with each cycle's profile (without a schedule: with the whole one).
+        max_events: events above which detail is dropped, and said to be.
+        host_memory, flops, twice: as in `profile_body`.
+
+    Raises:
+        Busy, OptionError: as `profile_body`; a schedule that is none.
+        BodyError: a target that is neither callable nor text, or awaits.
+        Interrupted: Ctrl-C; its ``partial`` is the profile until then.
+        Exception: the code's own exceptions, as they are.
+    """
+    __tracebackhide__ = True
+    run_body: Callable[[], object]
+    names: dict[str, Any] = {}
+    own: tuple[CodeType, ...]
+    cells = no_cells
+    if isinstance(target, str):
+        text = CellText.of(target, f"<profile-{next(_numbers)}>")
+        linecache.cache[text.file] = (len(target), None, target.splitlines(True), text.file)
+        body = compile_body(Body(target, text.file))
+        if body.is_coroutine:
+            raise BodyError(
+                "this code awaits: put it into a coroutine and profile `lambda: asyncio.run(main())`"
+            )
+        names = dict(globals or {})
+        run_body = lambda: body.run(_anew(names, globals))
+        own, cells = _codes(body), lambda file: text if file == text.file else None
+    elif callable(target):
+        code = getattr(inspect.unwrap(target), "__code__", None)
+        run_body, own = target, (code,) if isinstance(code, CodeType) else ()
+        names = _names_of(target)
+    else:
+        raise BodyError(f"a callable or Python text is needed, not {type(target).__name__}")
+    planned = schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule)
+    options = ProfileOptions(
+        threads, memory, shapes or flops, tuple(lines_of), planned, False, max_events, host_memory, flops, twice
+    )
+    asked = _Asked(own, options, cells, on_trace=on_trace, namespace=names)
+    run = asked.run(None, progress)
+    error = None
+    with run:
+        run.enter()
+        try:
+            run_body()
+        except BaseException as caught:  # noqa: BLE001  # raised below, after the profile is made
+            error = caught
+        finally:
+            run.leave()
+    outcome = asked.outcome(run, None, error)
+    if twice and outcome.error is None:
+        unprofiled, error = time_again(run_body, threads)
+        outcome = asked.timed(outcome, unprofiled, error)
+    if isinstance(outcome.error, KeyboardInterrupt):
+        raise Interrupted(outcome.profile) from None
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.profile
+
+
+def _anew(names: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``names`` with a copy of what was given and nothing else."""
+    names.clear()
+    names.update(given or {})
+    return names
+
+
+def _names_of(target: Callable[[], object]) -> dict[str, Any]:
+    """The variables that a function can name: its module's, and those of the functions around it."""
+    function = inspect.unwrap(target)
+    free = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    cells = zip(free, getattr(function, "__closure__", None) or (), strict=False)
+    around = {}
+    for name, cell in cells:
+        with contextlib.suppress(ValueError):  # it has no value yet
+            around[name] = cell.cell_contents
+    return dict(getattr(function, "__globals__", {})) | around

@@ -1,0 +1,234 @@
+"""From a finished run to a `Profile`."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import CodeType
+
+import numpy as np
+
+from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.results.cell import CellText
+from torchbench_magic.results.columns import LINE_COLUMNS, frame_of
+from torchbench_magic.results.profile import Profile, ProfileOptions, Source
+
+from .attribution import Joined, join, without_repeats
+from .budget import within_budget
+from .collecting import collector_paused
+from .compiling import gather_compiling
+from .devices import attribute_device_time, find_launches
+from .dilation import Counts, calibrated, estimated_without
+from .doubts import clock_offset, find_doubts
+from .events import Events, read_events
+from .flops import attribute_flops, recorded_calls
+from .frame_table import frame_table
+from .host_memory import attribute_host_bytes
+from .kineto import Kineto
+from .memory import attribute_bytes, timeline
+from .run import Run
+from .statements import Statements, read_statements
+from .streams import LEAVE, SUSPEND, LineRecord, entered_code
+from .tables import line_rows, line_table, op_table
+from .tracks import trace_of
+from .tree import call_tree
+
+__all__ = ["Cells", "report"]
+
+Cells = Callable[[str], CellText | None]
+
+
+@collector_paused()
+def report(
+    run: Run,
+    options: ProfileOptions,
+    cells: Cells,
+    own: Sequence[CodeType],
+    *,
+    suspends: bool = False,
+    error: BaseException | None = None,
+    numbering: list[int] | None = None,
+) -> Profile:
+    """Read, join and lay out what ``run`` recorded.
+
+    Args:
+        cells: file name -> the cell's text.
+        own: code objects of the body, the first of which names the source profiled.
+        suspends: the body awaits at its top level.
+        error: what ended the body early.
+        numbering: native ids of the threads by the numbers that earlier cycles gave them; new ones are added.
+    """
+    started = time.perf_counter()
+    record = run.record
+    events = read_events(run.results, shapes=options.shapes, memory=options.memory, limit=options.max_events)
+    markers = events.is_named(Kineto.marker.__eq__)
+    lost = int(markers.sum()) < len(run.brackets)
+    offset = clock_offset(events, run.brackets, Kineto.marker)
+    every, dropped = within_budget(gather_compiling(events.where(~markers).shifted(-offset)), options.max_events)
+    if dropped:
+        options = replace(options, memory=False, shapes=False)
+    begin, end = _body_span(run, record, own)
+    events = every.started_in(begin, end)
+    ops = without_repeats(events.where(events.is_op & ~np.isin(events.native, list(run.ignored))))
+    files = {code.co_filename for code in (*record.codes, *own)}
+    sources = _sources(files, cells)
+    joined = join(
+        ops,
+        record,
+        {file: _statements(file, sources[file]) for file in files},
+        _natives(run, record, ops, numbering),
+        begin=begin,
+        end=end,
+        suspends=frozenset(i for i, code in enumerate(record.codes) if suspends and code in own),
+        python_threads=frozenset(run.python_threads),
+    )
+    _number_as_shown(joined, cells)
+    rows = line_rows(joined, sources)
+    launches = find_launches(joined, every)
+    on_device = attribute_device_time(joined, every, launches)
+    names = _thread_names(run, record, joined)
+    held = memory = None
+    if options.memory:
+        changes = events.where(events.is_memory)
+        held = attribute_bytes(joined, changes)
+        memory = timeline(joined, rows, changes, held)
+    tree = call_tree(joined, run.modules, on_device, changes if options.memory else None)
+    frames = frame_table(tree, joined, sources, names)
+    host = None
+    if run.host is not None and record.source != "none":
+        host = attribute_host_bytes(run.host, joined.threads[0].segments, joined.tree)
+    calls = recorded_calls(ops)
+    known = not (lost or dropped or error)
+    estimated = _estimated(run, options, events, (end - begin) / 1e9, known=known)
+    flops = attribute_flops(joined, calls) if options.flops else None
+    lines = line_table(joined, rows, held, on_device, host) if record.source != "none" else frame_of(LINE_COLUMNS, {})
+    stands_still = lines["line"].notna() & (lines["calls"] == 0) & (lines["wall_time"] == 0)
+    lines = lines[~stands_still].reset_index(drop=True)  # the `def` of a function that ran before the recording began
+    if lost or dropped.ops:  # what was torch and what was Python is not known
+        lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
+        frames[["self_cpu_time", "backward_cpu_time"]] = np.nan
+    return Profile(
+        lines=lines,
+        ops=op_table(joined, rows, held, on_device, flops, tree),
+        frames=frames,
+        wall_time=(end - begin) / 1e9,
+        num_threads=run.num_threads,
+        sources={s.source_id: s for s in sources.values()},
+        source_id=sources[own[0].co_filename].source_id if own else None,
+        memory=memory,
+        trace=trace_of(joined, every, launches, sources, names),
+        ranges=tuple(sorted({ops.names[i] for i in np.unique(ops.name[ops.is_range])})),
+        threads=tuple(names),
+        options=options,
+        warnings=find_doubts(
+            run,
+            joined,
+            options,
+            sources,
+            offset=offset,
+            events_lost=lost,
+            dropped=dropped,
+            error=error,
+            estimated=estimated,
+        ),
+        environment=read_environment(),
+        partial=error is not None,
+        n_events=len(events),
+        n_line_events=record.n_events,
+        line_source=record.source,
+        calls=calls,
+        bytes_before=run.bytes_before,
+        flops_coverage=flops.coverage if flops is not None else math.nan,
+        estimated_time=estimated,
+        profiler_time=run.overhead + time.perf_counter() - started,
+    )
+
+
+def _estimated(run: Run, options: ProfileOptions, events: Events, wall_time: float, *, known: bool) -> float:
+    """Seconds without the profiler; NaN where too little is known. Not in the middle of a body, which is traced."""
+    if not known or options.schedule is not None or run.host is not None:
+        return math.nan
+    counts = Counts(
+        ops=int(events.is_kind("cpu_op", "user_annotation").sum()),
+        allocations=int(events.is_memory.sum()),
+        line_events=run.record.n_events,
+        outside_calls=run.record.outside_calls,
+        modules=sum(len(marks) for marks in run.modules.streams.values()) // 4,
+    )
+    costs = calibrated(options.memory, options.shapes, run.record.source != "none")
+    return estimated_without(wall_time, counts, costs, run.stretch)
+
+
+def _body_span(run: Run, record: LineRecord, own: Sequence[CodeType]) -> tuple[int, int]:
+    """Unix ns of entering and leaving the body.
+
+    Where the body's own frame was recorded it says so exactly; the clock readings round the call hold some 0.1 ms
+    of this package, and whatever else the processor did just then.
+    """
+    main = next((stream.record for stream in record.streams if stream.native_id == run.native_id), None)
+    if main is None or len(main) < 4 or not record.complete:
+        return run.begin, run.end
+    first = entered_code(main[1])
+    starts_with_body = main[1] < SUSPEND and record.codes[first].co_name == "<module>" and record.codes[first] in own
+    return (main[0], main[-2]) if starts_with_body and main[-1] == LEAVE else (run.begin, run.end)
+
+
+def _natives(run: Run, record: LineRecord, ops: Events, numbering: list[int] | None) -> tuple[int, ...]:
+    """Native ids by thread number: the cell's own, those that ran recorded lines, those that ran ops."""
+    with_lines = [stream.native_id for stream in record.streams if len(stream.record)]
+    with_ops = np.unique(ops.native).tolist()
+    found = dict.fromkeys([run.native_id, *(numbering or ()), *with_lines, *with_ops])
+    natives = tuple(native for native in found if native == run.native_id or native not in run.ignored)
+    if numbering is not None:
+        numbering[:] = natives
+    return natives
+
+
+def _thread_names(run: Run, record: LineRecord, joined: Joined) -> list[str]:
+    names = {stream.native_id: stream.name for stream in record.streams} | run.python_threads
+    natives = [thread.segments.native_id for thread in joined.threads]
+    return [names.get(native, f"thread {native}, not Python's") for native in natives]
+
+
+def _number_as_shown(joined: Joined, cells: Cells) -> None:
+    """Give the lines the numbers that the user sees: IPython compiles a cell without its leading blank lines, and
+    with continued shell lines joined."""
+    shown = {number: cells(code.co_filename) for number, code in enumerate(joined.codes)}
+    tree = joined.tree
+    for node, (code, line) in enumerate(zip(tree.code, tree.line, strict=True)):
+        if (cell := shown.get(code)) is not None:
+            tree.line[node] = cell.visible_line(line)
+
+
+def _sources(files: set[str], cells: Cells) -> dict[str, Source]:
+    """The text of each file; files with the same text are one source, the cell that ran last gives the label.
+
+    A cell and the same cell under a magic line have one source_id but other line numbers: then the older one gets
+    an id of its own.
+    """
+    found = []
+    for file in files:
+        cell = cells(file) or CellText.of("".join(linecache.getlines(file)) or f"# {file}: no source", file)
+        found.append(Source(cell.source_id, file, cell.text, cell.number))
+    by_file: dict[str, Source] = {}
+    merged: dict[str, Source] = {}
+    for source in sorted(found, key=lambda each: (-(each.cell or 0), each.file)):
+        same = merged.setdefault(source.source_id, source)
+        if _lines_above(same.text) != _lines_above(source.text):
+            own_id = f"{source.source_id}+{_lines_above(source.text)}"
+            same = merged.setdefault(own_id, replace(source, source_id=own_id))
+        by_file[source.file] = same
+    return by_file
+
+
+def _lines_above(text: str) -> int:
+    """Lines before the first that counts for the source_id: blank ones and a magic line."""
+    lines = text.splitlines()
+    return next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("%%")), 0)
+
+
+def _statements(file: str, source: Source) -> Statements:
+    return read_statements("".join(linecache.getlines(file)), source.text)

@@ -1,0 +1,167 @@
+"""One profiled stretch of a body: what is switched on before it, and off after it whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from torchbench_magic.core.progress import Progress
+from torchbench_magic.results.profile import ProfileOptions
+
+from .host_memory import HostMemory
+from .kineto import Kineto, make_ready
+from .lines import LineSource
+from .modules import ModuleCalls, ModuleRecord
+from .streams import Callers, LineRecord
+from .threads import CpuReading, kernel_threads, python_threads, read_cpu, scheduled_time
+
+__all__ = ["Run", "torch_threads"]
+
+
+@contextlib.contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """torch's thread count (None: as it is), put back unless the code set a number of its own."""
+    import torch
+
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() == count:
+            torch.set_num_threads(before)
+
+
+class Run:
+    """``with Run(...) as run: run.enter(); body(); run.leave()``, on the thread that runs the cell.
+
+    Args:
+        callers: the frames below the body, where the run starts in the middle of it.
+        threads: torch's thread count during the run; None: as it is.
+        host: reads Python's own memory, as the clock of ``source``.
+        namespace: where the names of modules are looked up.
+
+    Raises Busy, before anything is changed, where a profiler of the user's runs already.
+
+    Attributes:
+        begin, end: Unix ns of entering and leaving the body; the profiler starts before and stops after.
+        record: the line events.
+        modules: the calls of modules.
+        results: kineto's results; None where another profiler took them.
+        brackets: clock readings round each marker event.
+        num_threads: torch's threads as the body was entered.
+        overhead: seconds that starting and stopping took.
+        stopped_leaked: a profiler that nobody could stop any more was running and was stopped first.
+    """
+
+    begin = 0
+    end = 0
+    results: Any = None
+    num_threads = 1
+
+    def __init__(
+        self,
+        source: LineSource,
+        options: ProfileOptions,
+        progress: Progress,
+        callers: Callers | None = None,
+        *,
+        threads: int | None = None,
+        host: HostMemory | None = None,
+        namespace: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.stopped_leaked = make_ready(progress)
+        self.record = LineRecord(source.name)
+        self.brackets: list[tuple[int, int]] = []
+        self.native_id = threading.get_native_id()
+        self.ignored = kernel_threads()
+        self.python_threads = python_threads()
+        self.overhead = 0.0
+        self.cpu: list[CpuReading] = []
+        self._wall = [0, 0]
+        self._scheduled = [(0.0, 0.0), (0.0, 0.0)]
+        self._source, self._callers = source, callers
+        self._threads, self._undone = threads, contextlib.ExitStack()
+        self.host = host
+        self.modules = ModuleRecord()
+        self._modules = ModuleCalls(namespace if namespace is not None else {})
+        self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
+
+    def prepare(self) -> None:
+        """Let the profiler get ready ahead of its start."""
+        self._kineto.prepare()
+
+    def __enter__(self) -> Self:
+        import torch
+
+        started = time.perf_counter()
+        with contextlib.ExitStack() as undone:
+            undone.enter_context(torch_threads(self._threads))
+            self.num_threads = torch.get_num_threads()
+            self.cpu.append(read_cpu())
+            self._kineto.start()
+            self.overhead += time.perf_counter() - started
+            try:
+                if self.host is not None:
+                    self.host.start(self._source.held)
+                self._modules.start()
+                self._source.start(self._callers)
+            except BaseException:
+                self._modules.stop()
+                if self.host is not None:
+                    self.host.stop()
+                self._kineto.stop()
+                raise
+            self._undone = undone.pop_all()
+        return self
+
+    @property
+    def bytes_before(self) -> float:
+        """Bytes of CPU tensors that were there before; NaN where they were not looked for."""
+        older = self._kineto.older
+        return float(older.nbytes) if older is not None and older.known else math.nan
+
+    @property
+    def stretch(self) -> float:
+        """Time that this thread was ready to run, over the time that it did, within the body; 1 where not known."""
+        (ran, waited), (ran_then, waited_then) = self._scheduled
+        return 1 + (waited_then - waited) / (ran_then - ran) if ran_then > ran else 1.0
+
+    def enter(self) -> None:
+        self._scheduled[0] = scheduled_time()
+        self._wall[0] = time.perf_counter_ns()
+        self.begin = time.time_ns()
+
+    def leave(self) -> None:
+        self.end = time.time_ns()
+        self._wall[1] = time.perf_counter_ns()
+        self._scheduled[1] = scheduled_time()
+
+    @property
+    def wall_by_other_clock(self) -> float:
+        """Seconds between enter and leave by the clock that nobody sets."""
+        return (self._wall[1] - self._wall[0]) / 1e9
+
+    def __exit__(self, *error: object) -> None:
+        started = time.perf_counter()
+        try:
+            self.record = self._source.stop()
+        finally:
+            self.modules = self._modules.stop()
+            if self.host is not None:
+                self.host.stop()
+            try:
+                self.results = self._kineto.stop()
+                self.brackets = self._kineto.brackets
+            finally:
+                self.cpu.append(read_cpu())
+                self.python_threads |= python_threads()
+                self._undone.close()
+                self.overhead += time.perf_counter() - started

@@ -1,0 +1,95 @@
+"""Which threads are the user's, and what processor time they took."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["CpuReading", "kernel_threads", "python_threads", "read_cpu", "scheduled_time", "unseen_cpu_seconds"]
+
+# A thread whose Python frames include one of these runs the kernel, not the user's code.
+_KERNEL_PACKAGES = frozenset(
+    {
+        "ipykernel",
+        "IPython",
+        "zmq",
+        "tornado",
+        "jupyter_client",
+        "ipyparallel",
+        "debugpy",
+        "pydevd",
+        "torchbench_magic",
+    }
+)
+
+
+def python_threads() -> dict[int, str]:
+    """Native id -> name of the threads that run Python now."""
+    return {t.native_id: t.name for t in threading.enumerate() if t.native_id is not None}
+
+
+def scheduled_time() -> tuple[float, float]:
+    """Seconds that this thread ran, and that it was ready but waited for a processor; zeros where none counts."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            ran, waited = file.read().split()[:2]
+    except (OSError, ValueError):
+        return 0.0, 0.0
+    return int(ran) / 1e9, int(waited) / 1e9
+
+
+def kernel_threads() -> frozenset[int]:
+    """Native ids of the kernel's own threads (heartbeat, output, control, ...), without the calling one."""
+    natives = {t.ident: t.native_id for t in threading.enumerate() if t is not threading.current_thread()}
+    found = set()
+    for ident, frame in sys._current_frames().items():
+        native = natives.get(ident)
+        while native is not None and frame is not None:
+            if str(frame.f_globals.get("__name__", "")).partition(".")[0] in _KERNEL_PACKAGES:
+                found.add(native)
+                break
+            frame = frame.f_back  # type: ignore[assignment]
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class CpuReading:
+    """Processor time so far, in seconds: of the process, of this thread, of each living thread by native id."""
+
+    process: float
+    own: float
+    tasks: dict[int, float]
+
+
+def read_cpu() -> CpuReading:
+    return CpuReading(time.process_time(), time.thread_time(), _task_seconds())
+
+
+def _task_seconds() -> dict[int, float]:
+    """From ``/proc/self/task/*/schedstat``; empty where the system has none."""
+    seconds: dict[int, float] = {}
+    for stat in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            seconds[int(stat.parent.name)] = int(stat.read_text().split()[0]) / 1e9
+        except (OSError, IndexError):  # the thread has ended in the meantime
+            continue
+    return seconds
+
+
+def unseen_cpu_seconds(before: CpuReading, after: CpuReading, user_threads: frozenset[int]) -> float | None:
+    """Processor time of the user's other threads between two readings, threads that ended included.
+
+    It is what the process used, without this thread and without the living threads that are not the user's
+    (the kernel's, torch's thread pools). None where the system does not tell.
+    """
+    if not before.tasks or not after.tasks:
+        return None
+    others = sum(
+        seconds - before.tasks.get(task, 0.0)
+        for task, seconds in after.tasks.items()
+        if task != threading.get_native_id() and task not in user_threads
+    )
+    return max(0.0, (after.process - before.process) - (after.own - before.own) - others)

@@ -1,0 +1,34 @@
+"""How a long run tells what it is doing. The caller supplies one; the core never prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+__all__ = ["NO_PROGRESS", "Progress", "Watching"]
+
+
+class Progress(Protocol):
+    """Receives the state of a run. Called between measurements, never inside one."""
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        """Tell that ``done`` of ``total`` seconds passed (None: unknown) and ``what`` is under way."""
+
+
+@runtime_checkable
+class Watching(Progress, Protocol):
+    """A progress that shows what is known so far.
+
+    It may raise KeyboardInterrupt from either method where its reader wants to stop: what was measured is kept.
+    """
+
+    def watch(self, partial: Callable[[], Any]) -> None:
+        """Told where a result could be had: ``partial()`` makes it (None: nothing yet), which costs milliseconds."""
+
+
+class _NoProgress:
+    def update(self, done: float, total: float | None, what: str) -> None:
+        return
+
+
+NO_PROGRESS: Progress = _NoProgress()

@@ -1,0 +1,125 @@
+"""Which device a run is of, when it is waited for, and time between two events on it.
+
+Written for ``torch.accelerator``, not for CUDA alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torchbench_magic.errors import OptionError
+
+__all__ = ["DeviceEvents", "TimedSynchronizer", "choose_device", "device_events", "synchronizer"]
+
+
+def choose_device(asked: str, read: set[str]) -> str:
+    """The device to name in the result.
+
+    Args:
+        asked: "auto", "cpu", or a device such as "cuda" or "cuda:1".
+        read: devices of the tensors that the timed code reads.
+
+    Raises:
+        OptionError: the device that was asked for is not there.
+    """
+    import torch
+
+    if asked == "cpu":
+        return "cpu"
+    current = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if asked == "auto":
+        if current is None:
+            return "cpu"
+        on = sorted(d for d in read if d.startswith(current.type))
+        return on[0] if on else "cpu"
+    try:
+        wanted = torch.device(asked)
+    except RuntimeError:
+        raise OptionError(f"--device: {asked!r} is no device; give auto, cpu, or one such as cuda:0") from None
+    if current is None or wanted.type != current.type:
+        raise OptionError(f"--device: no {wanted.type} device is available here; give auto or cpu")
+    count = torch.accelerator.device_count()
+    if (wanted.index or 0) >= count:
+        raise OptionError(f"--device: {asked} is not there, {wanted.type} devices go from 0 to {count - 1}")
+    return f"{wanted.type}:{wanted.index or 0}"
+
+
+def synchronizer(asked: str, device: str) -> Callable[[], object]:
+    """What to call at the edges of a block so that the device's work is inside the clocks.
+
+    With "auto" the accelerator is waited for wherever there is one, as torch's timer does: the code may create its
+    tensors there.
+    """
+    import torch
+
+    if asked == "cpu" or not torch.accelerator.is_available():
+        return _nothing
+    if device == "cpu":
+        return torch.accelerator.synchronize
+    index = torch.device(device).index
+    return lambda: torch.accelerator.synchronize(index)
+
+
+class TimedSynchronizer:
+    """A synchroniser that tells how long the last wait took.
+
+    Where the device is done before the host has launched the last call, there is nothing to wait for: the work is
+    launch-bound.
+    """
+
+    def __init__(self, synchronize: Callable[[], object], wall: Callable[[], int]) -> None:
+        self._synchronize, self._wall = synchronize, wall
+        self.waited_ns = 0
+
+    def __call__(self) -> None:
+        start = self._wall()
+        self._synchronize()
+        self.waited_ns = self._wall() - start
+
+
+class DeviceEvents:
+    """Two events around a block's work: `synchronize` stands in for the plain synchroniser and records them.
+
+    The loop synchronises twice, before its first clock and after its last call: the first time waits and records the
+    start, the second records the end and waits.
+    """
+
+    def __init__(self, synchronize: Callable[[], object], event: Callable[[], Any]) -> None:
+        self._synchronize, self._event = synchronize, event
+        self._start: Any = None
+        self.elapsed_ns = 0.0
+
+    def synchronize(self) -> None:
+        if self._start is None:
+            self._synchronize()
+            self._start = self._event()
+            self._start.record()
+            return
+        end = self._event()
+        end.record()
+        self._synchronize()
+        self.elapsed_ns = float(self._start.elapsed_time(end)) * 1e6
+        self._start = None
+
+    def reset(self) -> None:
+        """Forget a start whose block never ended."""
+        self._start = None
+
+
+def device_events(device: str, synchronize: Callable[[], object]) -> DeviceEvents:
+    """Events of the accelerator that ``device`` names.
+
+    Raises:
+        OptionError: the code reads no tensor on an accelerator.
+    """
+    import torch
+
+    if device == "cpu":
+        raise OptionError("--clock device: the code reads no tensor on an accelerator; use --clock wall or cpu")
+    backend = torch.get_device_module(device)
+    return DeviceEvents(synchronize, lambda: backend.Event(enable_timing=True))
+
+
+def _nothing() -> None:
+    """CPU work is done when the call returns."""

@@ -1,0 +1,114 @@
+"""What is asked of a timing: typed and frozen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torchbench_magic.errors import OptionError
+from torchbench_magic.results.subject import Clock
+
+__all__ = ["Counting", "Form", "Plan"]
+
+Form = Literal["function", "module"]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Instructions are to be counted besides.
+
+    Attributes:
+        number: calls that are counted.
+        form: "function", the loop that is timed, or "module", as torch's collector counts.
+    """
+
+    number: int = 100
+    form: Form = "function"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The options of one timing run.
+
+    Attributes:
+        threads: torch thread counts to visit; None is the current one.
+        min_run_time: seconds that are always spent, per alternative and thread count.
+        max_run_time: seconds per alternative and thread count after which an undecided run ends; None is
+            5 x min_run_time, stretched up to 30 s where slow code needs it to reach the rounds of an exact interval.
+            A value given also bounds the warm-up, by itself.
+        number: calls in a block (with ``repeat``: timeit's mode; min and max do not apply); None is autorange.
+        repeat: rounds of timeit's mode; None with ``number`` is 7.
+        label, sub_label, description, env: as in ``torch.utils.benchmark.Timer``.
+        baseline: name of the alternative that others are compared to; None is the first.
+        margin: ratios inside 1 +- margin are called the same (a fraction).
+        until: go on until the interval of each ratio (of the median, for a lone statement) is that narrow, as a
+            fraction of it, or the maximum is reached.
+        adaptive: go on until IQR / median is below this, as torch's ``adaptive_autorange`` does, or the maximum is
+            reached.
+        clock: what the figures are of: "wall" time, "cpu" (processor time of the process), "device" (time between
+            two events on the accelerator).
+        device: "auto" (the accelerator, if there is one), "cpu" (never synchronise), or a device such as "cuda:1".
+        cold: each sample is one call, made after the caches were emptied.
+        check: the alternatives must return close values.
+        restore: tensors that the code reads are copied back before each block (each call with ``number=1``).
+        seed: of the order of blocks; None draws one, and the result tells it.
+    """
+
+    threads: tuple[int, ...] | None = None
+    min_run_time: float = 0.2
+    max_run_time: float | None = None
+    number: int | None = None
+    repeat: int | None = None
+    label: str | None = None
+    sub_label: str | None = None
+    description: str | None = None
+    env: str | None = None
+    baseline: str | None = None
+    margin: float = 0.01
+    until: float | None = None
+    adaptive: float | None = None
+    clock: Clock = "wall"
+    device: str = "auto"
+    cold: bool = False
+    check: bool = False
+    restore: bool = False
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and (not self.threads or any(t < 1 for t in self.threads)):
+            raise OptionError("threads: give whole numbers from 1 on, such as 1,2")
+        if not self.min_run_time > 0:
+            raise OptionError("min_run_time: give seconds above 0")
+        if self.max_run_time is not None and self.max_run_time < self.min_run_time:
+            raise OptionError(
+                f"max_run_time ({self.max_run_time:g} s) is below min_run_time ({self.min_run_time:g} s):"
+                " give a larger maximum or a smaller minimum"
+            )
+        for name in ("number", "repeat"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OptionError(f"{name}: give a whole number from 1 on")
+        for name in ("margin", "until", "adaptive"):
+            share = getattr(self, name)
+            if share is not None and not 0 < share < 10:
+                raise OptionError(f"{name}: give a share above 0")
+        if self.clock not in ("wall", "cpu", "device"):
+            raise OptionError(f"clock: {self.clock!r} is none of wall, cpu, device")
+        if self.until is not None and self.adaptive is not None:
+            raise OptionError("until and adaptive are two ways to say when to stop: give one")
+        if self.rounds_asked is not None and (self.until is not None or self.adaptive is not None):
+            raise OptionError("number and repeat fix how much is run: until and adaptive do not apply")
+        if self.cold and self.number not in (None, 1):
+            raise OptionError("cold: each sample is one call; leave number out")
+
+    @property
+    def goes_on(self) -> bool:
+        """A precision was asked for: the run goes on until it has it."""
+        return self.until is not None or self.adaptive is not None
+
+    @property
+    def rounds_asked(self) -> int | None:
+        """Rounds of timeit's mode, or None when time decides."""
+        if self.number is None and self.repeat is None:
+            return None
+        return self.repeat if self.repeat is not None else 7

@@ -1,0 +1,358 @@
+"""The rounds of one thread count: adjacent small blocks of all alternatives, in a fresh random order each round.
+
+Why: the speed of a shared machine drifts by per cents within a second, and what ran before matters. Blocks a few
+hundred microseconds apart, in random order, on the same objects, see the same machine; their ratio is right to
+0.1 % where two runs one after the other are wrong by 16 % in the median. Blocks are 200 us, since a longer one is
+more often preempted.
+
+Time is shared fairly among alternatives of very different speed: one takes part in a round only while it has not
+had more time than the others, and beside a slow one a fast one runs several blocks in that round.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+import pandas as pd
+
+from torchbench_magic.results.inference import (
+    Look,
+    log_ratio_interval,
+    median_interval,
+    rounds_for_one_look,
+    verdict,
+    without_order_effect,
+)
+
+from .block import Timeable
+from .drive import Call, Steps
+from .plan import Plan
+from .warmup import minor_faults
+
+__all__ = ["Entry", "Rounds", "Samples"]
+
+BLOCK_NS, DEVICE_BLOCK_NS = 200_000, 5_000_000
+FIRST_LOOK, LOOK_GROWTH = 12, 1.1
+FEW_ROUNDS = 20
+STRETCH_S = 30.0
+LONE_ROUNDS = 3
+PRIMED_CALLS = 4
+"""From so many calls a block on, an untimed call goes before: a block starts with the caches as the loop's own code and
+the other alternative left them, which made the first block of a round up to 3 % slower."""
+ALIKE = 1.5
+"""Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
+equally many calls."""
+MOST_BLOCKS = 128
+LEAST = 0.1
+"""Share of its planned time that a block counts for at least: a C++ statement that was compiled to nothing takes none,
+however often it is called, and its run must end."""
+
+
+def _integers() -> array[int]:
+    return array("q")
+
+
+def _floats() -> array[float]:
+    return array("d")
+
+
+@dataclass
+class Samples:
+    """Blocks as flat columns, nanoseconds.
+
+    Arrays and not lists: numbers kept as objects would move the free lists of Python's allocator from block to block,
+    and a body that makes small objects (a loop over a range) runs up to a quarter slower on other free blocks.
+    """
+
+    round: array[int] = field(default_factory=_integers)
+    measurement: array[int] = field(default_factory=_integers)
+    wall: array[float] = field(default_factory=_floats)
+    cpu: array[float] = field(default_factory=_floats)
+    number: array[int] = field(default_factory=_integers)
+    position: array[int] = field(default_factory=_integers)
+    device: array[float] = field(default_factory=_floats)
+
+    def frame(self, with_device: bool) -> pd.DataFrame:
+        """``Comparison.samples``, times in seconds."""
+        columns = {
+            "round": np.array(self.round),
+            "measurement": np.array(self.measurement),
+            "wall": np.array(self.wall) / 1e9,
+            "cpu": np.array(self.cpu) / 1e9,
+            "number": np.array(self.number),
+            "position": np.array(self.position),
+        }
+        if with_device:
+            columns["device"] = np.array(self.device) / 1e9
+        return pd.DataFrame(columns)
+
+
+@dataclass
+class Entry:
+    """One alternative at one thread count, while it is measured. Times in nanoseconds.
+
+    Attributes:
+        measurement: its row in the result.
+        block: its compiled code.
+        call_ns: a warm call, by the warm-up.
+        calls: calls in a block.
+        fixed_ns, loop_ns: (wall, cpu) that an empty block costs, and that the loop adds a call.
+        look: free to stop at any time, or one look at the end.
+        rounds_wanted: rounds of a one-look interval, fixed before the first sample.
+        min_ns, max_ns: bounds of the time it is sampled for.
+    """
+
+    measurement: int
+    block: Timeable
+    call_ns: float
+    calls: int
+    fixed_ns: tuple[float, float]
+    loop_ns: tuple[float, float]
+    look: Look = "anytime"
+    rounds_wanted: int = 0
+    min_ns: float = 0.0
+    max_ns: float = 0.0
+    spent_ns: float = 0.0
+    rounds: int = 0
+    calls_made: int = 0
+    untimed_calls: int = 0
+    faults: int = 0
+    wall_ns: float = 0.0
+    waited_ns: float = 0.0
+    settled: bool = False
+    next_look: int = FIRST_LOOK
+    log_ratios: array[float] = field(default_factory=_floats)
+    before_base: list[bool] = field(default_factory=list)
+    times: array[float] = field(default_factory=_floats)
+
+    @property
+    def block_ns(self) -> float:
+        return max(self.call_ns * self.calls, 1.0)
+
+    def net(self, wall: int, cpu: int) -> tuple[float, float]:
+        """Take clock cost and empty loop out of a reading; never below zero."""
+        n = self.calls
+        return (
+            max(0.0, wall - self.fixed_ns[0] - n * self.loop_ns[0]),
+            max(0.0, cpu - self.fixed_ns[1] - n * self.loop_ns[1]),
+        )
+
+
+class Rounds:
+    """The state of one thread count's rounds; `turn` runs some of them.
+
+    Args:
+        entries: the alternatives.
+        baseline: index into ``entries``, or None for a lone statement.
+        before: run before each block, outside its clocks; its time counts as spent.
+        device_ns: nanoseconds the last block took between two events on the accelerator.
+        waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
+    """
+
+    def __init__(
+        self,
+        entries: list[Entry],
+        baseline: int | None,
+        plan: Plan,
+        samples: Samples,
+        rng: random.Random,
+        wall: Callable[[], int],
+        before: Callable[[], None] | None = None,
+        device_ns: Callable[[], float] | None = None,
+        waited_ns: Callable[[], float] | None = None,
+    ) -> None:
+        self.before, self.device_ns, self.waited_ns = before, device_ns, waited_ns
+        self.entries, self.plan, self.samples, self.rng, self.wall = entries, plan, samples, rng, wall
+        self.base = entries[baseline] if baseline is not None else None
+        self.count = 0
+        self.done = False
+        self.started_ns: int | None = None
+        self.ended_ns = 0
+        self._size_blocks_alike()
+        for entry in entries:
+            self._budget(entry)
+
+    def _size_blocks_alike(self) -> None:
+        """Give alternatives of about one speed one number of calls a block: that of the baseline, or of the first."""
+        leaders: list[Entry] = []
+        for entry in sorted(self.entries, key=lambda e: e is not self.base):
+            leader = next((x for x in leaders if 1 / ALIKE < entry.call_ns / x.call_ns < ALIKE), None)
+            if leader is None:
+                leaders.append(entry)
+            else:
+                entry.calls = leader.calls
+
+    def _budget(self, entry: Entry) -> None:
+        """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
+        plan, k = self.plan, len(self.entries)
+        entry.min_ns = plan.min_run_time * 1e9
+        need = rounds_for_one_look(k) if k > 1 else LONE_ROUNDS
+        if plan.max_run_time is not None:
+            entry.max_ns = plan.max_run_time * 1e9
+        elif plan.goes_on:
+            entry.max_ns = max(5 * entry.min_ns, STRETCH_S * 1e9)
+        else:
+            entry.max_ns = max(5 * entry.min_ns, min(STRETCH_S * 1e9, 1.1 * need * entry.block_ns))
+        if plan.rounds_asked is not None:
+            entry.look, entry.rounds_wanted = "once", plan.rounds_asked
+        elif entry.max_ns / self._pair_ns(entry) < FEW_ROUNDS and not plan.goes_on:
+            entry.look = "once"
+            entry.rounds_wanted = max(need, math.floor(entry.min_ns / entry.block_ns))
+
+    def _pair_ns(self, entry: Entry) -> float:
+        """The block time that bounds how many rounds an entry can have: its own or the baseline's."""
+        return max(entry.block_ns, self.base.block_ns if self.base is not None else 0.0)
+
+    @property
+    def time_ns(self) -> float:
+        """Nanoseconds sampled so far, all alternatives."""
+        return sum(entry.spent_ns for entry in self.entries)
+
+    @property
+    def expected_ns(self) -> float:
+        """What is planned now: the minimum, or the maximum once the minimum has passed."""
+        least = sum(max(e.min_ns, e.rounds_wanted * e.block_ns) for e in self.entries)
+        return least if self.time_ns < least else sum(entry.max_ns for entry in self.entries)
+
+    def turn(self, until_ns: float, between: Callable[[], None]) -> Steps[None]:
+        """Run rounds for at least ``until_ns`` nanoseconds (at least one), or until all is done."""
+        start = self.wall()
+        if self.started_ns is None:
+            self.started_ns = start
+        while not self.done:
+            yield from self._round()
+            self.ended_ns = self.wall()
+            self._judge()
+            between()
+            if self.ended_ns - start >= until_ns:
+                break
+
+    def switch(self) -> Steps[None]:
+        """One untimed call of each live alternative, after the thread count changed."""
+        for entry in self._live():
+            entry.untimed_calls += 1
+            yield Call(entry.block, 0, 1)
+
+    def _live(self) -> list[Entry]:
+        return [e for e in self.entries if not e.settled or e is self.base]
+
+    def _participants(self) -> list[tuple[Entry, int]]:
+        """Who takes part in the next round, and with how many blocks."""
+        if self.plan.rounds_asked is not None:
+            return [(e, 1) for e in self.entries]
+        live = self._live()
+        behind = min(e.spent_ns for e in live if e is not self.base or len(live) == 1)
+        chosen = [e for e in live if e is self.base or e.spent_ns <= behind + 0.5 * e.block_ns]
+        longest = max(e.block_ns for e in chosen)
+        return [(e, max(1, min(MOST_BLOCKS, int(longest / e.block_ns + 0.01)))) for e in chosen]
+
+    def _round(self) -> Steps[None]:
+        order = self._participants()
+        self.rng.shuffle(order)
+        position, rows = 0, self.samples
+        seen: dict[int, float] = {}
+        for entry, blocks in order:
+            figures = []
+            for _ in range(blocks):
+                spent = self._prepare_block()
+                replica = self.rng.randrange(len(entry.block.replicas))
+                faults = minor_faults()
+                primed = entry.calls >= PRIMED_CALLS and self.before is None
+                wall, cpu = yield Call(entry.block, replica, entry.calls, primed)
+                entry.faults += minor_faults() - faults
+                entry.wall_ns += wall
+                entry.waited_ns += self.waited_ns() if self.waited_ns is not None else 0.0
+                net_wall, net_cpu = entry.net(wall, cpu)
+                rows.round.append(self.count)
+                rows.measurement.append(entry.measurement)
+                rows.wall.append(net_wall)
+                rows.cpu.append(net_cpu)
+                rows.number.append(entry.calls)
+                rows.position.append(position)
+                figure = net_cpu if self.plan.clock == "cpu" else net_wall
+                if self.device_ns is not None:
+                    figure = self.device_ns()
+                    rows.device.append(figure)
+                position += 1
+                figures.append(figure / entry.calls)
+                entry.spent_ns += max(wall, LEAST * entry.block_ns) + spent
+                entry.calls_made += entry.calls
+                entry.untimed_calls += primed
+            entry.rounds += 1
+            entry.times.extend(figures)
+            seen[id(entry)] = median(figures) if len(figures) > 1 else figures[0]
+        self.count += 1
+        self._pair(order, seen)
+
+    def _prepare_block(self) -> int:
+        """Run what was asked to run before each block; nanoseconds it took."""
+        if self.before is None:
+            return 0
+        start = self.wall()
+        self.before()
+        return self.wall() - start
+
+    def _pair(self, order: list[tuple[Entry, int]], seen: dict[int, float]) -> None:
+        base = seen.get(id(self.base)) if self.base is not None else None
+        if not base:
+            return
+        passed = False
+        for entry, _ in order:
+            if entry is self.base:
+                passed = True
+            elif seen[id(entry)] > 0:
+                entry.log_ratios.append(math.log(seen[id(entry)] / base))
+                entry.before_base.append(not passed)
+
+    def _judge(self) -> None:
+        """Let alternatives leave whose verdict is settled, and end when nobody is left."""
+        if self.plan.rounds_asked is not None:
+            self.done = self.count >= self.plan.rounds_asked
+            return
+        for entry in self.entries:
+            if not entry.settled and entry is not self.base:
+                entry.settled = self._leaves(entry)
+        self.done = all(e.settled for e in self.entries if e is not self.base)
+
+    def _leaves(self, entry: Entry) -> bool:
+        if entry.spent_ns >= entry.max_ns:
+            return True
+        if entry.spent_ns < entry.min_ns or (self.base is not None and self.base.spent_ns < self.base.min_ns):
+            return False
+        if entry.look == "once":
+            return entry.rounds >= entry.rounds_wanted
+        if self.plan.adaptive is not None:
+            return all(_relative_iqr(e.times) < self.plan.adaptive for e in (entry, self.base) if e is not None)
+        if self.plan.until is None and (self.base is None or self._near_loop(entry)):
+            return True
+        n = len(entry.times) if self.base is None else len(entry.log_ratios)
+        if n < entry.next_look:
+            return False
+        entry.next_look = max(n + 1, int(n * LOOK_GROWTH))
+        if self.base is None:
+            interval = median_interval(np.log(np.maximum(np.array(entry.times), 1e-3)), look="anytime")
+        else:
+            paired = without_order_effect(np.array(entry.log_ratios), np.array(entry.before_base))
+            interval = log_ratio_interval(paired, len(self.entries) - 1, "anytime")
+        if self.plan.until is not None:
+            return interval.width <= math.log1p(self.plan.until)
+        return verdict(interval, self.plan.margin) != "undecided"
+
+    def _near_loop(self, entry: Entry) -> bool:
+        """Near the loop's own cost no verdict will ever be given: do not wait for one."""
+        beside = [entry] if self.base is None else [entry, self.base]
+        return any(e.call_ns < e.block.near_loop * 1e9 for e in beside)
+
+
+def _relative_iqr(times: array[float]) -> float:
+    """IQR / median; infinite below three values, which is also where torch asks for more."""
+    if len(times) < 3:
+        return math.inf
+    low, middle, high = np.percentile(times, [25, 50, 75])
+    return float((high - low) / middle) if middle > 0 else math.inf

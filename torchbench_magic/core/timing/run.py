@@ -1,0 +1,383 @@
+"""One point's run: what is mutable while it lasts. `result` freezes it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from torchbench_magic.core.machine.caches import cache_flusher
+from torchbench_magic.core.machine.contention import Counters, contention_between
+from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.core.progress import Watching
+from torchbench_magic.core.settings import CountingSink, Unclosable, no_collector, output_to, set_threads
+from torchbench_magic.errors import BodyError
+from torchbench_magic.results.comparison import Comparison
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.identity import options_of
+from torchbench_magic.results.subject import Subject
+
+from .block import Timeable, compile_block
+from .checking import check
+from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
+from .drive import Call, Steps
+from .guards import Inputs, MemoryGuard, Sizes
+from .plan import Counting
+from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds, Samples
+from .sweep import Point
+from .task import Task
+from .warmup import warm_up
+from .watch import TensorVersions, in_place, notebook_functions, shadowed_globals
+
+if TYPE_CHECKING:
+    from torchbench_magic.core.counting.count import Job, LibraryJob
+
+__all__ = ["Run", "Task"]
+
+TURN_NS = 20_000_000
+"""How long one thread count is kept at least: changing it makes OpenMP rebuild its team (12 -> 21 us at 2 threads,
+67 -> 740 us at 4, when it is changed every 200 us)."""
+TURN_ROUNDS = 5
+PROGRESS_NS = 100_000_000
+COLLECT_NS = 1_000_000_000
+
+
+class Run:
+    """State of the run of one point, from the names of its setup to the last sample.
+
+    Args:
+        task: what is asked.
+        point: its names; None where there is no sweep.
+        place: (index of the point, number of points), for the progress.
+    """
+
+    def __init__(self, task: Task, point: Point | None = None, place: tuple[int, int] = (0, 1)) -> None:
+        import torch
+
+        self.task, self.point, self.place = task, point, place
+        self.plan, self.clocks = task.plan, task.clocks
+        self.names: dict[str, Any] = {**task.implied, **task.namespace, **(point.make() if point is not None else {})}
+        self.environment = read_environment()
+        self.threads = self.plan.threads or (torch.get_num_threads(),)
+        self.seed = self.plan.seed if self.plan.seed is not None else random.SystemRandom().getrandbits(32)
+        self.rng = random.Random(self.seed)
+        self.samples = Samples()
+        self.subjects: list[Subject] = []
+        self.rounds: list[Rounds] = []
+        self.warnings: list[Doubt] = []
+        self.sink, self.stdout = CountingSink(), sys.stdout
+        self.blocks: list[Timeable] = []
+        self.device = "cpu"
+        self.synchronize: Callable[[], object] = _nothing
+        self.events: DeviceEvents | None = None
+        self.waits: TimedSynchronizer | None = None
+        self.spent: dict[int, Counters] = {}
+        self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
+        self._memory = MemoryGuard()
+        self._inputs: Inputs | None = None
+        self._flush: Callable[[], None] | None = None
+
+    # ---- before the first sample --------------------------------------------------------------------------
+
+    def set_up(self) -> None:
+        """Run the setup in this point's names."""
+        for part in self.task.compiled(self.task.setup):
+            if part.is_coroutine:
+                raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
+            part.run(self.names)
+        self._compile()
+
+    async def set_up_async(self) -> None:
+        for part in self.task.compiled(self.task.setup):
+            await part.run_async(self.names)
+        self._compile()
+
+    def take_blocks(self, blocks: Sequence[Timeable]) -> None:
+        """Take what is to be timed, in the order of the bodies."""
+        self.blocks = list(blocks)
+
+    def job(self, name: str, threads: int, counting: Counting) -> Job | LibraryJob:
+        """What the process that counts is asked, of one alternative."""
+        from torchbench_magic.core.counting.count import Job
+
+        task, body = self.task, self.task.bodies[name]
+        return Job(body, self.names, counting.number, threads, counting.form, task.flags, task.transform_ast)
+
+    def _compile(self) -> None:
+        """Compile every body over the names that setup left, and note what the code may touch."""
+        task, names, home = self.task, self.names, self.task.namespace
+        blocks = [
+            compile_block(body, names, flags=task.flags, transform_ast=task.transform_ast)
+            for body in task.bodies.values()
+        ]
+        used = {name for block in blocks for name in block.names}
+        absent = object()
+        self.take_blocks(blocks)
+        rebound = {n for n, v in names.items() if home.get(n, absent) is not v} - {"__builtins__", *task.implied}
+        functions = notebook_functions(used, names, home)
+        self.warnings += shadowed_globals(functions, rebound)
+        self._watch(used, functions)
+
+    def _watch(self, used: set[str], functions: Iterable[FunctionType]) -> None:
+        """Note the state of what the code reads, and which device it may have to be waited for."""
+        self._versions = TensorVersions(used, self.names, functions)
+        self._sizes = Sizes(used, self.names)
+        self.device = choose_device(self.plan.device, self._versions.devices)
+        self.synchronize = synchronizer(self.plan.device, self.device)
+        if self.device != "cpu":
+            self.waits = TimedSynchronizer(self.synchronize, self.clocks.wall)
+            self.synchronize = self.waits
+        if self.plan.clock == "device":
+            self.events = device_events(self.device, self.synchronize)
+            self.synchronize = self.events.synchronize
+        if self.plan.restore:
+            self._inputs = Inputs(self._versions.tensors)
+        if self.plan.cold:
+            self._flush = cache_flusher()
+
+    # ---- the steps ----------------------------------------------------------------------------------------
+
+    def steps(self) -> Steps[None]:
+        """The whole measurement, as steps for `drive`."""
+        if self.plan.check:
+            check(self.task, self.names, self._versions)
+        self.started_ns = self.ended_ns = self.clocks.wall()
+        with output_to(Unclosable(sys.stdout), Unclosable(sys.stderr)):
+            first = yield from self._first_calls()
+        try:
+            with output_to(self.sink, self.sink), no_collector():
+                for group, threads in enumerate(self.threads):
+                    set_threads(threads)
+                    entries = yield from self._prepare(group, threads, first)
+                    self._open_rounds(entries)
+                yield from self._turns()
+        finally:
+            if self._inputs is not None:
+                self._inputs.restore()
+        self.ended_ns = self.clocks.wall()
+        self._finish()
+
+    def _first_calls(self) -> Steps[list[float]]:
+        """The first call of each alternative, compiling and loading included; its output is shown as a cell's is."""
+        import torch
+
+        set_threads(self.threads[0])
+        first = []
+        for name, block in zip(self.task.bodies, self.blocks, strict=True):
+            wall, _ = yield Call(block, 0, 1)
+            first.append(float(wall))
+            self._restore()
+            if torch.get_num_threads() != self.threads[0]:
+                self.warnings.append(
+                    Doubt(
+                        "changes-threads",
+                        f"`{name}` sets torch to {torch.get_num_threads()} threads: its rows are named by the"
+                        f" {self.threads[0]} it starts with.",
+                        "Use -t to choose thread counts.",
+                        {"name": name, "threads": torch.get_num_threads()},
+                    )
+                )
+                set_threads(self.threads[0])
+        return first
+
+    def _prepare(self, group: int, threads: int, first: list[float]) -> Steps[list[Entry]]:
+        """Warm every alternative up at this thread count and size its blocks."""
+        plan = self.plan
+        limit = plan.max_run_time if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
+        target = BLOCK_NS if self.device == "cpu" else DEVICE_BLOCK_NS
+        entries = []
+        for index, (name, block) in enumerate(zip(self.task.bodies, self.blocks, strict=True)):
+            self._tell(f"warming up {name}".rstrip())
+            before = self._before_block if self._inputs is not None or self._flush is not None else None
+            fixed, loop = self._overheads(block)
+            warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
+            calls = 1 if plan.cold else plan.number or max(1, round(target / warm.call_ns))
+            entries.append(Entry(len(self.subjects), block, warm.call_ns, calls, fixed, loop))
+            self.subjects.append(self._subject(name, block, group, threads, first[index], warm.calls, loop[0]))
+        return entries
+
+    def _open_rounds(self, entries: list[Entry]) -> None:
+        baseline = None if len(entries) == 1 else self._baseline_index()
+        before = self._before_block if self._inputs is not None or self._flush is not None else None
+        device_ns = None if self.events is None else self._device_ns
+        rounds = Rounds(
+            entries,
+            baseline,
+            self.plan,
+            self.samples,
+            self.rng,
+            self.clocks.wall,
+            before=before,
+            device_ns=device_ns,
+            waited_ns=None if self.waits is None else self._waited_ns,
+        )
+        self.rounds.append(rounds)
+        for entry in entries:
+            self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)
+
+    def _baseline_index(self) -> int:
+        return list(self.task.bodies).index(self.plan.baseline) if self.plan.baseline is not None else 0
+
+    def _before_block(self) -> None:
+        self._restore()
+        if self._flush is not None:
+            self._flush()
+
+    def _restore(self) -> None:
+        if self._inputs is not None:
+            self._inputs.restore()
+
+    def _waited_ns(self) -> float:
+        assert self.waits is not None
+        return self.waits.waited_ns
+
+    def _device_ns(self) -> float:
+        assert self.events is not None
+        return self.events.elapsed_ns
+
+    def _overheads(self, block: Timeable) -> tuple[tuple[float, float], tuple[float, float]]:
+        """(wall, cpu) nanoseconds of an empty block, and of one empty iteration: the smallest of several."""
+        n = 1000
+        fixed = [block.start_empty(0, self.clocks, self.synchronize) for _ in range(20)]
+        loops = [block.start_empty(n, self.clocks, self.synchronize) for _ in range(8)]
+        base = (float(min(w for w, _ in fixed)), float(min(c for _, c in fixed)))
+        return base, (
+            max(0.0, (min(w for w, _ in loops) - base[0]) / n),
+            max(0.0, (min(c for _, c in loops) - base[1]) / n),
+        )
+
+    def _subject(
+        self, name: str, block: Timeable, group: int, threads: int, first: float, warm: int, loop: float
+    ) -> Subject:
+        plan, point = self.plan, self.point
+        return Subject(
+            label=plan.label,
+            sub_label=point.sub_label if point is not None and point.sub_label is not None else plan.sub_label,
+            description=name if len(self.task.bodies) > 1 else plan.description,
+            env=plan.env,
+            num_threads=threads,
+            device=self.device,
+            axes=point.axes if point is not None else (),
+            group=group,
+            stmt=block.source,
+            setup=self.task.setup_text,
+            functions=self.task.functions[name],
+            first_call=first / 1e9,
+            warmup_calls=warm,
+            loop_overhead=loop / 1e9,
+        )
+
+    # ---- the samples --------------------------------------------------------------------------------------
+
+    def _turns(self) -> Steps[None]:
+        """Visit the thread counts in turns, in random order, until each is done."""
+        while active := [i for i, r in enumerate(self.rounds) if not r.done]:
+            self.rng.shuffle(active)
+            for i in active:
+                rounds, alone = self.rounds[i], len(active) == 1
+                if len(self.rounds) > 1:
+                    set_threads(self.threads[i])
+                    yield from rounds.switch()
+                before = self.clocks.counters()
+                until = max(TURN_NS, TURN_ROUNDS * sum(e.block_ns for e in rounds.entries))
+                try:
+                    yield from rounds.turn(float("inf") if alone else until, partial(self._between, i))
+                finally:
+                    turn = self.clocks.counters() - before
+                    self.spent[i] = self.spent[i] + turn if i in self.spent else turn
+
+    def _between(self, i: int) -> None:
+        """Between two rounds: tell the progress, mind the memory, collect young garbage (the collector is off)."""
+        now = self.rounds[i].ended_ns
+        if now - self._told_ns >= PROGRESS_NS:
+            alternatives = f"{len(self.task.bodies)} alternatives, " if len(self.task.bodies) > 1 else ""
+            threads = f"{self.threads[i]} thread{'s' if self.threads[i] > 1 else ''}"
+            self._tell(f"{alternatives}{threads}")
+            if isinstance(self.task.progress, Watching):
+                with contextlib.redirect_stdout(self.stdout):
+                    self.task.progress.watch(self.interrupted)
+            if (doubt := self._memory.check()) is not None:
+                self.warnings.append(doubt)
+                for rounds in self.rounds:
+                    rounds.done = True
+        if now - self._collected_ns >= COLLECT_NS:
+            gc.collect(0)
+            self._collected_ns = self.clocks.wall()
+
+    def _tell(self, what: str) -> None:
+        """Tell the progress in seconds of sampling, all points; its output is not the timed code's."""
+        self._told_ns = self.clocks.wall()
+        index, count = self.place
+        least = len(self.task.bodies) * self.plan.min_run_time
+        done = sum(r.time_ns for r in self.rounds) / 1e9
+        here = sum(r.expected_ns for r in self.rounds) / 1e9 + (len(self.threads) - len(self.rounds)) * least
+        one = len(self.threads) * least
+        where = f"point {index + 1} of {count}, " if count > 1 else ""
+        with contextlib.redirect_stdout(self.stdout):
+            self.task.progress.update(index * one + done, index * one + here + (count - index - 1) * one, where + what)
+
+    # ---- after the last sample ------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        calls = len(self.blocks) + sum(s.warmup_calls for s in self.subjects)
+        calls += sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
+        if not self.plan.restore:
+            self.warnings += in_place(self._versions.changed(), calls)
+        self.warnings += self._sizes.grown(calls)
+        if self.sink.characters:
+            self.warnings.append(
+                Doubt(
+                    "prints",
+                    f"The code prints: {self.sink.characters} characters of output were dropped after the first call,"
+                    " and the times are of printing to nowhere.",
+                    "",
+                    {"characters": self.sink.characters},
+                )
+            )
+
+    def interrupted(self) -> Comparison | None:
+        """What was measured until now, marked partial; None when nothing was sampled."""
+        if not self.samples.wall:
+            return None
+        self.ended_ns = self.clocks.wall()
+        return self.result(is_partial=True)
+
+    def result(self, is_partial: bool = False) -> Comparison:
+        """The run as a frozen result."""
+        return Comparison(
+            subjects=tuple(self._finished_subjects()),
+            samples=self.samples.frame(with_device=self.events is not None),
+            environment=self.environment,
+            warnings=self.warnings,
+            baseline=self.plan.baseline,
+            margin=self.plan.margin,
+            clock=self.plan.clock,
+            elapsed=(self.ended_ns - self.started_ns) / 1e9,
+            seed=self.seed,
+            partial=is_partial,
+            options=options_of(self.plan),
+        )
+
+    def _finished_subjects(self) -> list[Subject]:
+        subjects = list(self.subjects)
+        for i, rounds in enumerate(self.rounds):
+            spent = contention_between(self.spent[i]) if i in self.spent else None
+            span = (rounds.ended_ns - (rounds.started_ns or rounds.ended_ns)) / 1e9
+            for e in rounds.entries:
+                faults = e.faults / e.calls_made if e.calls_made else float("nan")
+                waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
+                changed = replace(
+                    subjects[e.measurement], span=span, page_faults=faults, waited=waited, contention=spent
+                )
+                subjects[e.measurement] = changed
+        return subjects
+
+
+def _nothing() -> None:
+    """CPU work is done when the call returns."""

@@ -1,0 +1,71 @@
+"""Warm-up, detected and not assumed: a call is warm when neither its time nor its page faults fall any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .block import Timeable
+from .drive import Call, Steps
+
+__all__ = ["Warm", "minor_faults", "warm_up"]
+
+MIN_CALLS, MIN_NS, CHUNK_NS = 3, 10_000_000, 3_000_000
+STILL_FALLING = 0.95
+
+
+def minor_faults() -> int:
+    """Page faults of this process that needed no disk; 0 where the system does not count them."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+@dataclass(frozen=True)
+class Warm:
+    """What the warm-up found.
+
+    Attributes:
+        call_ns: nanoseconds of a warm call.
+        calls: how many calls it took.
+    """
+
+    call_ns: float
+    calls: int
+
+
+def warm_up(
+    block: Timeable,
+    wall: Callable[[], int],
+    limit_ns: float,
+    first_ns: float,
+    before: Callable[[], None] | None = None,
+    fixed_ns: float = 0.0,
+) -> Steps[Warm]:
+    """Call the block until it is warm: at least 3 calls and 10 ms, at most ``limit_ns`` nanoseconds.
+
+    A chunk of calls is judged against the best one before it, by time and by minor faults a call. A call longer
+    than the limit is made once (``first_ns`` is the call that was made before). ``before`` runs before each chunk;
+    ``fixed_ns`` of a chunk are the clocks' and the synchronisation's.
+    """
+    started, calls, size = wall(), 0, 1
+    best, best_faults = first_ns, float("inf")
+    last = first_ns
+    while True:
+        spent = wall() - started
+        if calls and spent + last * size > limit_ns:
+            break
+        if before is not None:
+            before()
+        faults = minor_faults()
+        chunk, _ = yield Call(block, calls % len(block.replicas), size)
+        calls += size
+        last, per_call_faults = max(0.0, chunk - fixed_ns) / size, (minor_faults() - faults) / size
+        settled = last > STILL_FALLING * best and per_call_faults >= STILL_FALLING * min(best_faults, 1e9)
+        best, best_faults = min(best, last), min(best_faults, per_call_faults)
+        if settled and calls >= MIN_CALLS and wall() - started >= MIN_NS:
+            break
+        size = 1 if before is not None else max(1, min(2 * size, round(CHUNK_NS / max(last, 1.0))))
+    return Warm(max(best, 0.1), calls)

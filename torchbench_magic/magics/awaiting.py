@@ -1,0 +1,76 @@
+"""``await`` at the top of a ``%%timer`` or ``%%tprofile`` cell.
+
+A magic is an ordinary call inside the running event loop: it cannot wait for a coroutine. So a cell whose body
+awaits is rewritten, before IPython sees it as a cell magic, to a line that awaits the magic. Nothing but the
+standard library is imported here: the startup file installs the rewriting before the magics are loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from typing import Any
+
+__all__ = ["AwaitingCells", "install", "run_cell_magic", "withdraw"]
+
+_CELL = re.compile(r"%%(?P<magic>timer|tprofile)(?:[ \t]+(?P<line>.*))?$")
+
+
+class AwaitingCells:
+    """An input transformer for one shell."""
+
+    # IPython's word for: not to be asked whether a cell is complete. Otherwise a terminal would take the cell
+    # for finished after the first line that awaits, since what it is rewritten to is.
+    has_side_effects = True
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        match = _CELL.match(lines[0].rstrip("\n")) if lines else None
+        if match is None or not self._shell.autoawait or not self._is_ours(match["magic"]):
+            return lines
+        body = "".join(lines[1:])
+        if not ("await" in body or "async" in body) or not self._awaits(body):
+            return lines
+        arguments = f"{match['magic']!r}, {match['line'] or ''!r}, {body!r}"
+        return [f"await __import__('torchbench_magic').magics.awaiting.run_cell_magic(get_ipython(), {arguments})\n"]
+
+    def _is_ours(self, magic: str) -> bool:
+        """Whether the name is this package's, loaded or still to be loaded, and not a magic of the user's."""
+        table = self._shell.magics_manager
+        found = table.magics["cell"].get(magic)
+        if found is None:
+            home = table.lazy_magics.get(magic, "")
+        else:
+            home = getattr(found, "spec", None) or getattr(found, "__module__", None) or ""
+        return str(home).startswith("torchbench_magic")
+
+    def _awaits(self, body: str) -> bool:
+        # Without prefilters: they look names up and may run automagic for a body of one line.
+        text = self._shell.input_transformer_manager.transform_cell(body)
+        try:
+            code = compile(text, "<body>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return False  # the magic says what is wrong, on its line
+        return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def install(shell: Any) -> None:
+    """Rewrite awaiting cells from now on."""
+    transformers = shell.input_transformers_cleanup
+    if not any(isinstance(transformer, AwaitingCells) for transformer in transformers):
+        transformers.append(AwaitingCells(shell))
+
+
+def withdraw(shell: Any) -> None:
+    """Leave cells alone again."""
+    transformers = shell.input_transformers_cleanup
+    transformers[:] = [item for item in transformers if not isinstance(item, AwaitingCells)]
+
+
+async def run_cell_magic(shell: Any, magic: str, line: str, body: str) -> Any:
+    """What a rewritten cell awaits: the magic's own way for code that awaits."""
+    found = shell._find_with_lazy_load("cell", magic)
+    return await getattr(found.__self__, f"{magic}_async")(line, body)

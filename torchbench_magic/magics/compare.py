@@ -1,0 +1,209 @@
+"""``%tcompare``: kept and stored results side by side."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+
+from torchbench_magic.errors import OptionError
+
+from .grammar import describe, documented, read_words
+from .options import CompareOptions
+from .session import Session, one_line_errors
+
+if TYPE_CHECKING:
+    from torchbench_magic.results.comparison import Comparison
+    from torchbench_magic.results.profile import Profile
+    from torchbench_magic.results.profile_diff import ProfileDiff
+    from torchbench_magic.results.store import Store
+
+__all__ = ["CompareMagics"]
+
+_HELP = f"""Put results side by side, whenever they were measured.
+
+::
+
+    %tcompare NAME|PATH ... [--baseline NAME] [--by description|env]
+    %tcompare [NAME] [PATH] --last
+
+NAME is a variable that holds a Comparison, a list of them (`runs`, `runs[-1]`), torch Measurements, or a Profile; PATH
+is a file that --save wrote. Alternatives that were measured side by side keep their ratios. Rows of different runs are
+`undecided` until both sides are known to repeat within a range: by 20 s of samples, or by four stored runs. The
+result is a Comparison: it is returned, shown, and kept as `_tcompare`.
+
+Two profiles (`%tcompare before after`, the first is the baseline) give a ProfileDiff: time and bytes per line and per
+op side by side. Lines are joined by their source, in edited code by their text.
+
+Options (anywhere in the line; `--` ends them):
+
+{describe(CompareOptions)}
+"""
+
+_ITEM = re.compile(r"([^\W\d]\w*)(\[[^\]]*\]|\.[^\W\d]\w*)+")
+
+
+@magics_class
+class CompareMagics(Magics):
+    """The magic that compares what was measured."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.shell)
+        self._session = session
+
+    @no_var_expand
+    @line_magic
+    @documented(_HELP)
+    def tcompare(self, line: str) -> Comparison | ProfileDiff:
+        with one_line_errors():
+            options, words = read_words(CompareOptions, "%tcompare", line, self._session.settings.defaults())
+            self._session.check_target(options.output)
+            with self._session.delivering("tcompare", options) as delivery:
+                delivery.result = self._since_last(options, words) if options.last else self._together(options, words)
+        return delivery.result
+
+    def _together(self, options: CompareOptions, words: list[str]) -> Comparison | ProfileDiff:
+        from torchbench_magic.results.comparison import Comparison
+        from torchbench_magic.results.together import side_by_side
+
+        if not words:
+            raise OptionError("%tcompare needs results: give names of variables that hold one, or files of results")
+        results: dict[str, Comparison | Profile] = {}
+        for word in words:
+            found = self._held(word) if self._is_variable(word) else _stored(word)
+            for name, result in found.items():
+                if name in results:
+                    raise OptionError(f"%tcompare: {name} is given twice")
+                results[name] = result
+        timings = {name: result for name, result in results.items() if isinstance(result, Comparison)}
+        if not timings:
+            return _two_profiles(results, options)  # type: ignore[arg-type]  # all are profiles
+        if len(timings) < len(results):
+            others = ", ".join(name for name in results if name not in timings)
+            raise OptionError(f"%tcompare: {others} holds a profile, the others timings: compare results of one kind")
+        return side_by_side(timings, baseline=options.baseline, by=options.by)
+
+    def _since_last(self, options: CompareOptions, words: list[str]) -> Comparison | ProfileDiff:
+        from torchbench_magic.results.profile import Profile
+        from torchbench_magic.results.together import since_last
+
+        if options.baseline is not None or options.by != "description":
+            raise OptionError("%tcompare --last compares with the last stored run: leave --baseline and --by out")
+        held = [word for word in words if self._is_variable(word)]
+        store = self._store([word for word in words if word not in held])
+        current = self._current(held, store)
+        if isinstance(current, Profile):
+            return _since_last_profile(current, store)
+        last = {}
+        ranges: dict[int, Any] = {}
+        for row, (record, there) in store.last(current).items():
+            if id(record) not in ranges:
+                ranges[id(record)] = store.history(record)
+            last[row] = replace(record, history=ranges[id(record)]), there
+        return since_last(replace(current, history=store.history(current)), last)
+
+    def _store(self, paths: list[str]) -> Store:
+        """The file that ``--last`` asks."""
+        from torchbench_magic.results.store import Store
+
+        path = paths[0] if paths else self._session.settings.store
+        if len(paths) > 1 or not path:
+            raise OptionError(
+                "%tcompare --last needs one file of results: give its PATH, or set %config TorchBench.store"
+                if not path
+                else f"%tcompare --last takes one result and one file: {', '.join(paths)} are several"
+            )
+        return Store(path)
+
+    def _current(self, names: list[str], store: Store) -> Comparison | Profile:
+        """The result that ``--last`` is about: the one named, else ``_timer``, else the newest stored one (a timing
+        where there is one)."""
+        from torchbench_magic.results.comparison import Comparison
+
+        if not names:
+            kept = self._session.shell.user_ns.get("_timer")
+            if isinstance(kept, Comparison):
+                return kept
+            stored = store.comparisons() or store.results()
+            if not stored:
+                raise OptionError(f"%tcompare --last: {store.path} holds no results yet")
+            return stored[-1]
+        results = [result for name in names for result in self._held(name).values()]
+        if len(results) != 1:
+            raise OptionError(f"%tcompare --last compares one result, not {len(results)}: name one, such as runs[-1]")
+        return results[0]
+
+    def _is_variable(self, word: str) -> bool:
+        """Whether the word names something of the notebook; a variable goes before a file of the same name."""
+        names = self._session.shell.user_ns
+        if word in names:
+            return True
+        item = _ITEM.fullmatch(word)
+        return item is not None and item[1] in names and not Path(word).exists()
+
+    def _held(self, word: str) -> dict[str, Comparison | Profile]:
+        """Name -> result, of a variable or of an item such as ``runs[-1]``."""
+        from torch.utils.benchmark import Measurement
+
+        from torchbench_magic.results.comparison import Comparison
+        from torchbench_magic.results.imports import comparison_of
+        from torchbench_magic.results.profile import Profile
+
+        names = self._session.shell.user_ns
+        try:
+            value = names[word] if word in names else eval(word, names)
+        except Exception as error:  # noqa: BLE001  (the user's expression raises anything)
+            raise OptionError(f"%tcompare {word}: {type(error).__name__}: {error}") from None
+        if isinstance(value, Comparison | Profile):
+            return {word: value}
+        items = [value] if isinstance(value, Measurement) else value
+        if isinstance(items, list | tuple) and items:
+            if all(isinstance(item, Comparison | Profile) for item in items):
+                return {f"{word}[{at}]": item for at, item in enumerate(items)}
+            if all(isinstance(item, Measurement) for item in items):
+                return {word: comparison_of(items)}
+        raise OptionError(f"%tcompare: {word} holds a {type(value).__name__}, which is no result")
+
+
+def _two_profiles(profiles: dict[str, Profile], options: CompareOptions) -> ProfileDiff:
+    """The difference of two profiles; the first is the baseline, unless ``--baseline`` names the second."""
+    from torchbench_magic.results.profile_diff import ProfileDiff
+
+    if len(profiles) != 2:
+        raise OptionError(f"%tcompare puts two profiles side by side, not {len(profiles)}: {', '.join(profiles)}")
+    if options.by != "description":
+        raise OptionError("%tcompare --by is for timings: leave it out for two profiles")
+    if options.baseline is not None and options.baseline not in profiles:
+        raise OptionError(f"--baseline {options.baseline}: there are {' and '.join(profiles)}")
+    first, second = profiles
+    if options.baseline == second:
+        first, second = second, first
+    return ProfileDiff(profiles[first], profiles[second], (first, second))
+
+
+def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
+    """What changed since the last stored profile of the same code."""
+    from torchbench_magic.results.profile_diff import ProfileDiff
+
+    last = store.last_profile(profile)
+    if last is None:
+        raise OptionError(
+            f"%tcompare --last: {store.path} holds no other profile of this code at {profile.num_threads} threads;"
+            " of other code, give two profiles by their names"
+        )
+    return ProfileDiff(last, profile, ("last stored run", "this run"))
+
+
+def _stored(path: str) -> dict[str, Comparison | Profile]:
+    """Name -> result, of a file of results."""
+    from torchbench_magic.results.store import Store
+
+    store = Store(path)
+    if not store.path.exists():
+        raise OptionError(f"%tcompare: there is neither a variable nor a file called {path}")
+    results = store.results()
+    name = store.path.name
+    return {name: results[0]} if len(results) == 1 else {f"{name}[{at}]": one for at, one in enumerate(results)}

@@ -1,0 +1,234 @@
+"""How a magic's line is read: leading options as a shell reads them, then the rest, verbatim.
+
+An option is declared where its value lives, as a field of a frozen dataclass (see `options`). Reading stops at
+the first token that is no option, or at ``--``; what follows is code and reaches the magic untouched, quotes
+and all. Names are never abbreviated: a line means the same after a new option arrives.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from torchbench_magic.errors import OptionError
+
+__all__ = ["Option", "describe", "documented", "option", "options_of", "read_line", "read_words", "rows"]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+_NUMBER = re.compile(r"[0-9]+(?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a magic.
+
+    Attributes:
+        flags: as written, the long one last: ``("-t", "--threads")``.
+        metavar: how the value is named in the help; empty for an option that takes none.
+        parse: text to value; raises ValueError with what is valid.
+        help: one sentence.
+        shown_default: the default in words, where the value itself would not tell.
+        trait: name of the `TorchBench` trait that gives the default.
+        repeatable: every use adds a value to a tuple.
+        bare: the value where none is given; then a value is taken only from a token that is all digits.
+    """
+
+    flags: tuple[str, ...]
+    metavar: str
+    parse: Callable[[str], Any]
+    help: str
+    shown_default: str = ""
+    trait: str = ""
+    repeatable: bool = False
+    bare: Any = None
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.flags)
+
+
+def option(
+    *flags: str,
+    help: str,  # noqa: A002 - the word of argparse
+    metavar: str = "",
+    parse: Callable[[str], Any] = str,
+    default: Any = None,
+    shown_default: str = "",
+    trait: str = "",
+    repeatable: bool = False,
+    bare: Any = None,
+) -> Any:
+    """A dataclass field that is an option of the magic."""
+    declared = Option(flags, metavar, parse, help, shown_default, trait, repeatable, bare)
+    return field(default=default, metadata={"option": declared})
+
+
+def options_of(kind: type) -> dict[str, Option]:
+    """Field name -> option, in the order of declaration."""
+    return {item.name: item.metadata["option"] for item in fields(kind) if "option" in item.metadata}
+
+
+def read_line(kind: type[T], magic: str, line: str, defaults: Mapping[str, Any] | None = None) -> tuple[T, str]:
+    """Read the leading options of ``line``.
+
+    Args:
+        kind: the dataclass of options.
+        magic: as the user wrote it (``%timer``), for messages.
+        defaults: values of the traits, by trait name.
+
+    Returns:
+        The options and the rest of the line, verbatim.
+
+    Raises:
+        OptionError: in one line, with what is valid.
+    """
+    values = _defaults(kind, defaults)
+    position, _ = _read_options(kind, magic, line, 0, values)
+    return kind(**values), line[position:]
+
+
+def read_words(kind: type[T], magic: str, line: str, defaults: Mapping[str, Any] | None = None) -> tuple[T, list[str]]:
+    """Read a line of words, with options anywhere between them; after ``--`` everything is a word.
+
+    Raises:
+        OptionError: in one line, with what is valid.
+    """
+    values, words, position, only_words = _defaults(kind, defaults), list[str](), 0, False
+    while True:
+        if not only_words:
+            position, only_words = _read_options(kind, magic, line, position, values)
+        if position >= len(line):
+            return kind(**values), words
+        word, position = _token(line, position, magic)
+        words.append(word)
+
+
+def _defaults(kind: type, defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Field name -> value of its trait, for the options that have one."""
+    declared = options_of(kind).items()
+    return {name: defaults[item.trait] for name, item in declared if defaults and item.trait in defaults}
+
+
+def _read_options(kind: type, magic: str, line: str, position: int, values: dict[str, Any]) -> tuple[int, bool]:
+    """Read options from ``position`` on into ``values``; where they end, and whether ``--`` ended them."""
+    by_flag = {flag: (name, item) for name, item in options_of(kind).items() for flag in item.flags}
+    position = _skip_blanks(line, position)
+    while line.startswith("-", position):
+        token, position = _token(line, position, magic)
+        if token == "--":
+            return position, True
+        for flag, attached in _split(token, by_flag):
+            if flag not in by_flag:
+                raise OptionError(_unknown(magic, flag, by_flag))
+            name, item = by_flag[flag]
+            if not item.metavar:
+                if attached is not None:
+                    raise OptionError(f"{magic}: {flag} takes no value")
+                values[name] = True
+                continue
+            text = attached
+            if text is None and item.bare is not None and not _NUMBER.match(line, position):
+                values[name] = item.bare
+                continue
+            if text is None:
+                if position >= len(line):
+                    raise OptionError(f"{magic}: {flag} needs a value: {flag} {item.metavar}")
+                text, position = _token(line, position, magic)
+            try:
+                value = item.parse(text)
+            except ValueError as error:
+                raise OptionError(f"{magic}: {flag} {text!r}: {error}") from None
+            values[name] = (*values.get(name, ()), value) if item.repeatable else value
+    return position, False
+
+
+def _skip_blanks(line: str, position: int) -> int:
+    while position < len(line) and line[position].isspace():
+        position += 1
+    return position
+
+
+def _token(line: str, position: int, magic: str) -> tuple[str, int]:
+    """The shell token at ``position``, and where the next one begins."""
+    stream = io.StringIO(line[position:])
+    lexer = shlex.shlex(stream, posix=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        token = lexer.get_token()
+    except ValueError:
+        raise OptionError(f"{magic}: a quote is not closed in {line[position:].strip()}") from None
+    # The lexer has read the token and the one blank that ended it.
+    return token or "", _skip_blanks(line, position + stream.tell())
+
+
+def _split(token: str, by_flag: Mapping[str, tuple[str, Option]]) -> list[tuple[str, str | None]]:
+    """``--opt=value``, ``-n100`` and ``-qw`` taken apart."""
+    if token.startswith("--"):
+        flag, equals, value = token.partition("=")
+        return [(flag, value if equals else None)]
+    parts: list[tuple[str, str | None]] = []
+    letters = token[1:]
+    while letters:
+        flag, letters = f"-{letters[0]}", letters[1:]
+        if flag not in by_flag:
+            # Said as it was written: `-1` or `-x.sum()` is more likely a statement than two options.
+            return [(token if not parts else flag, None)]
+        if by_flag[flag][1].metavar:
+            return [*parts, (flag, letters or None)]
+        parts.append((flag, None))
+    return parts or [(token, None)]
+
+
+def _unknown(magic: str, flag: str, by_flag: Mapping[str, tuple[str, Option]]) -> str:
+    import difflib  # here, not above: loading is to be quick
+
+    longer = [known for known in by_flag if flag.startswith("--") and known.startswith(flag)]
+    close = longer or difflib.get_close_matches(flag, list(by_flag), n=1, cutoff=0.7)
+    if close:
+        names = " or ".join(longer or close)
+        return f"{magic} has no option {flag}; write {names} (options are not abbreviated)"
+    known = ", ".join(dict.fromkeys(item.name for _, item in by_flag.values()))
+    return f"{magic} has no option {flag}; it has {known}; write -- before a statement that begins with -"
+
+
+def rows(kind: type) -> Iterator[tuple[str, str, str, str]]:
+    """Every option as (how it is written, what it does, its default, its setting or nothing)."""
+    defaults = {item.name: item.default for item in fields(kind)}
+    for name, item in options_of(kind).items():
+        head = ", ".join(item.flags) + (f" {item.metavar}" if item.metavar else "")
+        default = item.shown_default or ("off" if not item.metavar else _shown(defaults[name]))
+        yield head, item.help + (" Repeatable." if item.repeatable else ""), default, item.trait
+
+
+def describe(kind: type) -> str:
+    """Every option with its value and default, for ``%%timer?``."""
+    lines = []
+    for head, said, default, trait in rows(kind):
+        source = f"; %config TorchBench.{trait}" if trait else ""
+        text = f"{said} (default: {default}{source})"
+        lines.append(f"  {head}")
+        lines.extend(textwrap.wrap(text, 92, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False))
+    return "\n".join(lines)
+
+
+def documented(text: str) -> Callable[[F], F]:
+    """Give a magic the text that ``%magic?`` prints."""
+
+    def decorate(function: F) -> F:
+        function.__doc__ = text
+        return function
+
+    return decorate
+
+
+def _shown(value: object) -> str:
+    return "none" if value in (None, (), "") else str(value)

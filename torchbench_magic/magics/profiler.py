@@ -1,0 +1,177 @@
+"""``%tprofile STMT`` and ``%%tprofile``."""
+
+from __future__ import annotations
+
+import sys
+import tokenize
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+
+from torchbench_magic.core.body import CompiledBody
+from torchbench_magic.errors import BodyError, Interrupted, OptionError
+
+from .grammar import describe, documented, read_line
+from .options import ProfileOptions
+from .profile_files import check_files, write_files
+from .sections import has_code
+from .session import Delivery, Session, one_line_errors
+
+if TYPE_CHECKING:
+    from torchbench_magic.results.profile import Profile
+    from torchbench_magic.results.schedule import Schedule
+
+__all__ = ["ProfilerMagics"]
+
+_HELP = f"""Run a statement or a cell once and show where its time and memory go: lines and torch ops.
+
+::
+
+    %tprofile [options] STMT
+
+    %%tprofile [options]
+    code, run once in the notebook's namespace like an ordinary cell
+
+The result is a Profile: it is returned, shown, and kept as `_tprofile`. The value of a cell's trailing expression
+is displayed as ever. After an exception what ran until then is shown and kept all the same.
+
+A long job: with `--steps N` some iterations of the cell's loop are recorded; with `--schedule` the code calls
+`torchbench_magic.step()` at the end of each step. Then the Profile has `.cycles`, and is their sum.
+
+Options (before the statement; `--` ends them):
+
+{describe(ProfileOptions)}
+"""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a line and a cell ask for."""
+
+    options: ProfileOptions
+    body: CompiledBody
+    schedule: Schedule | None
+    on_trace: Callable[[Profile], object] | None
+    shows_value: bool
+
+
+@magics_class
+class ProfilerMagics(Magics):
+    """The magics that profile."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.shell)
+        self._session = session
+
+    @no_var_expand
+    @line_cell_magic
+    @documented(_HELP)
+    def tprofile(self, line: str, cell: str | None = None) -> Profile:
+        from torchbench_magic.core.profiling.profiler import profile_body
+
+        with one_line_errors():
+            request = self._read(line, cell)
+            if request.body.is_coroutine:
+                raise BodyError("await needs a cell of its own that begins with %%tprofile, and %autoawait on")
+            with self._delivering(request) as delivery:
+                outcome = profile_body(request.body, **self._arguments(request, delivery))
+                self._take(outcome, request, delivery)
+        return delivery.result
+
+    async def tprofile_async(self, line: str, cell: str) -> Profile:
+        """As ``%%tprofile``, for a cell that awaits."""
+        from torchbench_magic.core.profiling.profiler import profile_body_async
+
+        with one_line_errors():
+            request = self._read(line, cell)
+            with self._delivering(request) as delivery:
+                outcome = await profile_body_async(request.body, **self._arguments(request, delivery))
+                self._take(outcome, request, delivery)
+        return delivery.result
+
+    def _read(self, line: str, cell: str | None) -> _Request:
+        """Everything that can be wrong about the line and the cell is said here, before anything runs."""
+        from torchbench_magic.core.profiling.loops import mark_loop
+        from torchbench_magic.views.profile import check_keys
+
+        session, book = self._session, self._session.book
+        magic = "%tprofile" if cell is None else "%%tprofile"
+        options, rest = read_line(ProfileOptions, magic, line)
+        session.check_target(options.output)
+        check_keys(options.sort_by, options.group_by)
+        check_files(options)
+        schedule, on_trace = options.steps_asked(), self._on_trace(options.on_trace)
+        if cell is not None and rest.strip():
+            raise OptionError(f"%%tprofile takes no code on its line: {rest.strip()}; put it into the cell")
+        text = rest if cell is None else cell
+        if not has_code(text):
+            raise BodyError(f"nothing to profile: write the code after {magic}")
+        place = book.place_of_line("tprofile", line) if cell is None else book.place_of_cell("tprofile", cell)
+        body = session.as_cell(text, place, place.magic_line + (cell is not None))
+        compiled = session.compiled(body, place, mark_loop if options.steps is not None else None)
+        shows_value = cell is not None and not _is_silenced(cell)
+        return _Request(options, compiled, schedule, on_trace, shows_value=shows_value)
+
+    def _on_trace(self, target: str | None) -> Callable[[Profile], object] | None:
+        """The notebook's function of that name, or one that writes traces into that folder."""
+        from torchbench_magic.core.profiling.traces_of_cycles import traces_into
+
+        names = self._session.shell.user_ns
+        if target is None or target not in names:
+            return None if target is None else traces_into(target)
+        if not callable(names[target]):
+            kind = type(names[target]).__name__
+            raise OptionError(f"--on-trace {target}: {target} is a {kind}, no function; write ./{target} for a folder")
+        found: Callable[[Profile], object] = names[target]
+        return found
+
+    def _arguments(self, request: _Request, delivery: Delivery) -> dict[str, Any]:
+        session, options = self._session, request.options
+        return {
+            "namespace": session.shell.user_ns,
+            "threads": options.threads,
+            "memory": options.memory,
+            "shapes": options.shapes or options.group_by == "shape",
+            "host_memory": options.host_memory,
+            "flops": options.flops,
+            "twice": options.twice,
+            "lines_of": options.lines_of,
+            "schedule": request.schedule,
+            "in_loop": options.steps is not None,
+            "on_trace": request.on_trace,
+            **({} if options.max_events is None else {"max_events": options.max_events}),
+            "cells": session.book.text_of,
+            "root": session.root,
+            "progress": delivery.progress,
+        }
+
+    def _delivering(self, request: _Request) -> AbstractContextManager[Delivery]:
+        options = request.options
+        view = {"sort_by": options.sort_by, "row_limit": options.row_limit, "group_by": options.group_by}
+        return self._session.delivering("tprofile", options, **view)
+
+    def _take(self, outcome: Any, request: _Request, delivery: Delivery) -> None:
+        """The user's exception goes on its way, after what ran until then is shown; the value of the trailing
+        expression is shown as a cell's is."""
+        profile = write_files(outcome.profile, request.options)
+        if isinstance(outcome.error, Interrupted):  # of a measurement that the cell makes: its result is another one
+            raise Interrupted(profile)
+        if outcome.error is not None:
+            delivery.deliver(profile)
+            raise outcome.error
+        delivery.result = profile
+        if request.shows_value and outcome.value is not None:
+            sys.displayhook(outcome.value)
+            delivery.keeps_out = False  # Out[n] is the value
+
+
+def _is_silenced(cell: str) -> bool:
+    """Whether the cell ends in ``;``. Text that does not tokenize as Python (a shell line) does not."""
+    try:
+        return DisplayHook.semicolon_at_end_of_expression(cell)
+    except (tokenize.TokenError, SyntaxError):
+        return False

@@ -1,0 +1,146 @@
+"""``# --- NAME``: the comment lines that divide a ``%%timer`` cell into setup and alternatives; ``// --- NAME`` in C++.
+
+Headers are found with the tokenizer, so text inside a string is none; a comment that ends in ``-`` is a
+divider, and a comment inside brackets belongs to the expression round it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchbench_magic.errors import SectionError
+
+if TYPE_CHECKING:
+    from torchbench_magic.results.subject import Language
+
+__all__ = ["Section", "Sections", "has_code", "split_sections"]
+
+SETUP = "setup"
+GLOBAL_SETUP = "global setup"
+_HEADER = re.compile(r"(?:#|//) --- +(?P<name>\S.*?)\s*$")
+_MARKS: dict[Language, str] = {"python": "#", "c++": "//"}
+_CPP = re.compile(  # what can hold a comment's signs, and comments
+    r'R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'  # a raw string
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'(?:\\.|[^'\\\n]){1,12}'"
+    r"|/\*.*?(?:\*/|\Z)"
+    r"|(?P<comment>//[^\n]*)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of a cell.
+
+    Attributes:
+        name: as the header gives it; None for a cell without headers.
+        text: the lines below the header.
+        first_line: visible line number of the first line of ``text``.
+    """
+
+    name: str | None
+    text: str
+    first_line: int
+
+
+@dataclass(frozen=True)
+class Sections:
+    """A cell divided: its setup section, or None, the alternatives in order, and C++ at the level of the file."""
+
+    setup: Section | None
+    alternatives: tuple[Section, ...]
+    global_setup: Section | None = None
+
+
+def split_sections(
+    text: str, written: str | None = None, *, first_line: int = 1, language: Language = "python"
+) -> Sections:
+    """Divide a cell.
+
+    Args:
+        text: Python, in which the headers are looked for (IPython syntax already transformed, line for line).
+        written: the same lines as the user wrote them, which the sections are cut from; default: ``text``.
+        first_line: visible line number of the first line.
+        language: of the cell; the section ``global setup`` is one in C++ only.
+
+    Raises:
+        SectionError: in one line, with the visible line number.
+    """
+    lines = (text if written is None else written).splitlines(keepends=True)
+    headers = list(_headers(text) if language == "python" else _cpp_headers(text))
+    mark = _MARKS[language]
+    if not headers:
+        return Sections(None, (Section(None, "".join(lines), first_line),))
+    for number, line in enumerate(lines[: headers[0][0] - 1], first_line):
+        if line.strip() and not line.lstrip().startswith(mark):
+            raise SectionError(
+                f"line {number}: code before the first section, {headers[0][1]!r}; put it under `{mark} --- {SETUP}`"
+            )
+    ends = [start - 1 for start, _ in headers[1:]] + [len(lines)]
+    sections = [
+        Section(name, "".join(lines[start:end]), first_line + start)
+        for (start, name), end in zip(headers, ends, strict=True)
+    ]
+    special = {SETUP} if language == "python" else {SETUP, GLOBAL_SETUP}
+    _check(sections, special, language)
+    setup, global_setup = (
+        next((s for s in sections if s.name == n and n in special), None) for n in (SETUP, GLOBAL_SETUP)
+    )
+    return Sections(setup, tuple(s for s in sections if s.name not in special), global_setup)
+
+
+def has_code(text: str, language: Language = "python") -> bool:
+    """Whether there is more than blank lines and comments."""
+    if language == "c++":
+        text = _CPP.sub(lambda found: "" if found[0].startswith(("//", "/*")) else found[0], text)
+    return any(
+        line.strip() and not (language == "python" and line.lstrip().startswith("#")) for line in text.splitlines()
+    )
+
+
+def _check(sections: list[Section], special: set[str], language: Language) -> None:
+    lines: dict[str, int] = {}
+    for section in sections:
+        name, line = str(section.name), section.first_line - 1
+        if name in lines:
+            both = f"lines {lines[name]} and {line}"
+            what = f"two {name} sections" if name in special else f"two sections are named {name!r}"
+            raise SectionError(f"{both}: {what}; {'join them' if name in special else 'give each its own name'}")
+        lines[name] = line
+        if not has_code(section.text, language):
+            raise SectionError(f"line {line}: the section {name!r} is empty; write code below it or delete the header")
+    if len(sections) == 1 or not lines.keys() - special:
+        (name, line), *_ = lines.items()
+        what = "there is nothing to time" if name in special else "there is nothing to compare it with"
+        raise SectionError(f"line {line}: {name!r} is the only section, {what}; add a section or delete the header")
+
+
+def _headers(text: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of each header. Text that does not tokenize has those before the error."""
+    depth = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.OP:
+                depth += (token.string in "([{") - (token.string in ")]}")
+            if token.type != tokenize.COMMENT or token.start[1] or depth:
+                continue
+            match = _HEADER.match(token.string)
+            if match and not match["name"].endswith("-"):
+                yield token.start[0], match["name"]
+    except (tokenize.TokenError, SyntaxError):
+        return  # compiling the section says what is wrong, on its line
+
+
+def _cpp_headers(text: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of each header in C++: a comment at column 0, outside of strings and other comments."""
+    for token in _CPP.finditer(text):
+        match = _HEADER.match(token["comment"] or "")
+        starts_line = token.start() == 0 or text[token.start() - 1] == "\n"
+        if match and starts_line and not match["name"].endswith("-"):
+            yield text.count("\n", 0, token.start()) + 1, match["name"]

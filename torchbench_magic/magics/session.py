@@ -1,0 +1,178 @@
+"""What the extension keeps about one shell while it is loaded, and what the two magics have in common."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+
+from torchbench_magic.core.body import CompiledBody, compile_body
+from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
+from torchbench_magic.results.cell import Body
+
+from . import awaiting, settings
+from .alignment import aligned_text
+from .cells import Book, Place
+from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters
+from .tracebacks import Tracebacks
+
+if TYPE_CHECKING:
+    from torchbench_magic.core.progress import Progress
+
+    from .options import SharedOptions
+
+__all__ = ["Delivery", "Session", "one_line_errors"]
+
+
+class Session:
+    """One shell with the extension loaded."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.book = Book(shell)
+        self.root = os.getcwd()  # files under it get lines; a later chdir changes nothing
+        self._tracebacks = Tracebacks(shell, lambda file: self.book.text_of(file) is not None)
+        self.settings = settings.declare(shell)
+
+    def open(self) -> None:
+        self.book.open()
+        self._tracebacks.open()
+        awaiting.install(self.shell)
+        register_formatters(self.shell)
+
+    def close(self) -> None:
+        if (counting := sys.modules.get("torchbench_magic.core.counting.client")) is not None:
+            counting.close_server()
+        withdraw_formatters(self.shell)
+        awaiting.withdraw(self.shell)
+        self._tracebacks.close()
+        self.book.close()
+        settings.withdraw(self.shell)
+
+    @property
+    def compiling(self) -> dict[str, Any]:
+        """How this shell compiles its cells: ``__future__`` flags and AST transformers."""
+        return {"flags": self.shell.compile.flags, "transform_ast": self.shell.transform_ast}
+
+    def as_cell(self, text: str, place: Place, first_line: int) -> Body:
+        """``text`` as a cell of this shell would run it: IPython syntax and input transformers included."""
+        transformed = aligned_text(text, self.shell.transform_cell(text)) if text.strip() else text
+        return Body(transformed, place.file, first_line, place.number)
+
+    def compiled(
+        self, body: Body, place: Place, change: Callable[[ast.Module], ast.Module] | None = None
+    ) -> CompiledBody:
+        """``body`` compiled as this shell would, after ``change`` of its tree.
+
+        A syntax error on the magic line points into that line.
+        """
+        compiling = self.compiling
+        if change is not None:
+            compiling["transform_ast"] = lambda tree: change(self.shell.transform_ast(tree))
+        try:
+            return compile_body(body, **compiling)
+        except SyntaxError as error:
+            if error.offset is not None and error.lineno == body.first_line == place.magic_line:
+                column = place.column_of(body.source)
+                error.offset += column
+                error.end_offset = None if error.end_offset is None else error.end_offset + column
+            raise
+
+    @contextmanager
+    def delivering(self, family: str, options: SharedOptions, **view: Any) -> Iterator[Delivery]:
+        """Run a measurement: its result, whole or partial, is kept as ``_family`` and shown.
+
+        Args:
+            family: ``timer`` or ``tprofile``.
+            view: options of the view, such as ``sort_by``.
+        """
+        delivery = Delivery(self, family, options, view)
+        try:
+            yield delivery
+        except Interrupted as interrupt:
+            delivery.deliver(interrupt.partial)
+            raise KeyboardInterrupt from None
+        except BaseException:
+            if not delivery.is_delivered:
+                delivery.output.clear()
+            raise
+        delivery.deliver(delivery.result)
+
+    def check_target(self, name: str | None) -> None:
+        """Refuse ``-o NAME`` where the variable holds something else than a result.
+
+        Raises:
+            OptionError: in one line, with the way out.
+        """
+        held = self.shell.user_ns.get(name) if name is not None else None
+        if held is None and name not in self.shell.user_ns:
+            return
+        if type(held).__module__.startswith("torchbench_magic.results."):
+            return
+        raise OptionError(
+            f"-o {name}: {name} holds a {type(held).__name__}, which is not replaced; give another name"
+            f" (`-o NAME -- STMT` where {name} begins the statement)"
+        )
+
+
+@dataclass
+class Delivery:
+    """The result of one magic on its way to the user."""
+
+    session: Session
+    family: str
+    options: SharedOptions
+    view: dict[str, Any]
+    result: Any = None
+    keeps_out: bool = True
+    is_delivered: bool = False
+    output: Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.output = Output(self.session.shell, live=self.session.settings.display not in ("text", "html"))
+
+    @property
+    def hooks(self) -> dict[str, Any]:
+        """What the timing core calls while it runs: the progress, and `deliver` when the code fails on the way."""
+        return {"progress": self.progress, "failed": self.deliver}
+
+    @property
+    def progress(self) -> Progress:
+        from torchbench_magic.core.progress import NO_PROGRESS
+
+        return NO_PROGRESS if self.options.quiet else self.output
+
+    def keep(self, result: Any) -> None:
+        """Keep ``result`` as the last one of its family."""
+        self.session.shell.push({f"_{self.family}": result}, interactive=False)
+
+    def deliver(self, result: Any) -> None:
+        """Keep and show ``result``; None (interrupted before anything was measured) shows nothing."""
+        shell = self.session.shell
+        if result is None:
+            self.output.clear()
+            return
+        self.is_delivered = True
+        self.keep(result)
+        if self.options.output is not None:
+            shell.push({self.options.output: result})
+        if self.options.quiet:
+            self.output.clear()
+        else:
+            self.output.show(*bundle_of(shell, result, explore=self.options.explore, **self.view))
+        ShownOnce.mark(shell, result, keeps_out=self.keeps_out)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Tell what was asked wrongly in one line, as IPython tells its own usage errors."""
+    try:
+        yield
+    except (InputError, MissingTool, Busy) as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,153 @@
+"""``%timer STMT`` and ``%%timer``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+
+from torchbench_magic.errors import BodyError, OptionError
+from torchbench_magic.results.cell import Body
+
+from .cpp import check_language, read_cpp
+from .grammar import describe, documented, read_line
+from .keeping import keeping
+from .options import TimerOptions
+from .sections import Section, Sections, split_sections
+from .session import Session, one_line_errors
+from .statements import python_of, statement
+
+if TYPE_CHECKING:
+    from torchbench_magic.core.timing.plan import Plan
+    from torchbench_magic.core.timing.sweep import Point
+    from torchbench_magic.results.comparison import Comparison
+
+__all__ = ["TimerMagics"]
+
+_HELP = f"""Time a statement, or compare the alternatives of a cell.
+
+::
+
+    %timer [options] STMT
+
+    %%timer [options] [SETUP]
+    # --- setup
+    code that is not timed
+    # --- NAME
+    a statement, of several lines if need be
+    # --- ANOTHER NAME
+    another one, compared with the first
+
+Without `# ---` headers the whole cell is the statement. With `--sweep "n=[1, 10, 100]"` or `--fuzz` every alternative
+is measured at each point; setup runs once a point. Setup and statements run in a copy of the notebook's names,
+so nothing is written there. With `--cpp` the cell is C++. The result is a Comparison: it is returned, shown, and kept
+as `_timer`.
+
+Options (before the statement; `--` ends them):
+
+{describe(TimerOptions)}
+"""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a line and a cell ask for, ready for `core.timing.timer.compare_bodies`."""
+
+    options: TimerOptions
+    plan: Plan
+    bodies: dict[str, Body]
+    setup: list[Body]
+    points: Sequence[Point] = ()
+    awaits: bool = False
+    global_setup: Sequence[Body] = ()
+
+
+@magics_class
+class TimerMagics(Magics):
+    """The magics that time."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.shell)
+        self._session = session
+
+    @no_var_expand
+    @line_cell_magic
+    @documented(_HELP)
+    def timer(self, line: str, cell: str | None = None) -> Comparison:
+        with one_line_errors():
+            request = self._read(line, cell)
+            if request.awaits:
+                raise BodyError("await needs a cell of its own that begins with %%timer, and %autoawait on")
+            with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
+                delivery.result = kept.finish(self._measure(request, kept.hooks | delivery.hooks))
+        return delivery.result
+
+    def _measure(self, request: _Request, hooks: dict[str, Any]) -> Comparison:
+        if not request.options.cpp:
+            from torchbench_magic.core.timing.timer import compare_bodies
+
+            return compare_bodies(**self._arguments(request), **hooks)
+        from torchbench_magic.core.cpp.timer import compare_snippets
+
+        hooks.pop("skip", None)  # it has one point
+        before: dict[str, Any] = {"setup": request.setup, "global_setup": request.global_setup}
+        return compare_snippets(request.bodies, **before, plan=request.plan, counting=request.options.counting, **hooks)
+
+    async def timer_async(self, line: str, cell: str) -> Comparison:
+        """As ``%%timer``, for a cell that awaits."""
+        from torchbench_magic.core.timing.timer import compare_bodies_async
+
+        with one_line_errors():
+            request = self._read(line, cell)
+            with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
+                arguments = self._arguments(request) | kept.hooks
+                measured = await compare_bodies_async(**arguments, **delivery.hooks)
+                delivery.result = kept.finish(measured)
+        return delivery.result
+
+    def _arguments(self, request: _Request) -> dict[str, Any]:
+        asked = {"setup": request.setup, "namespace": self._session.shell.user_ns, "plan": request.plan}
+        asked |= {"points": request.points, "counting": request.options.counting}
+        return {"bodies": request.bodies, **asked, **self._session.compiling}
+
+    def _read(self, line: str, cell: str | None) -> _Request:
+        """Everything that can be wrong about the line and the cell is said here, before anything runs."""
+        session, shell = self._session, self._session.shell
+        options, rest = read_line(
+            TimerOptions, "%timer" if cell is None else "%%timer", line, session.settings.defaults()
+        )
+        session.check_target(options.output)
+        check_language(options)
+        if options.callgrind is None and options.callgrind_form != "function":
+            raise OptionError("--callgrind-form says how --callgrind counts: give both")
+        book = session.book
+        place = book.place_of_line("timer", line) if cell is None else book.place_of_cell("timer", cell)
+        plan = options.plan(label=None if place.number is None else f"In[{place.number}]")
+        if options.cpp:
+            code = read_cpp(options, rest, cell, place)
+            return _Request(options, plan, code.bodies, code.setup, global_setup=code.global_setup)
+        setup_lines = [] if options.setup is None else [options.setup]
+        if cell is None:
+            sections = Sections(None, (Section(None, rest, place.magic_line),))
+        else:
+            sections = split_sections(python_of(cell), cell, first_line=place.magic_line + 1)
+            setup_lines += [rest] if rest.strip() else []
+        setup = [session.as_cell(text, place, max(place.magic_line, 1)) for text in setup_lines]
+        if sections.setup is not None:
+            setup.append(session.as_cell(sections.setup.text, place, sections.setup.first_line))
+        bodies = {section.name or "statement": statement(shell, section, place) for section in sections.alternatives}
+        awaits = [session.compiled(body, place).is_coroutine for body in [*setup, *bodies.values()]]
+        return _Request(options, plan, bodies, setup, self._points(options), any(awaits))
+
+    def _points(self, options: TimerOptions) -> Sequence[Point]:
+        """The points to measure at; expressions are evaluated here, tensors are drawn when their turn comes."""
+        if not (options.sweep or options.fuzz):
+            return ()
+        if options.sub_label is not None:
+            raise OptionError("--sub-label names a lone input; here each point has a name of its own: leave it out")
+        from torchbench_magic.core.timing.sweep import points_of
+
+        names, on_gpu = self._session.shell.user_ns, options.device.startswith("cuda")
+        return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)

@@ -1,0 +1,161 @@
+"""The columns of a profile's tables, and how a table with exactly these columns is built.
+
+A column that does not apply to a run (bytes without ``--memory``, device time without an accelerator) is there
+all the same, holding NA: code that reads a result need not know how the result was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+__all__ = [
+    "ALIVE_COLUMNS",
+    "ARGUMENT_COLUMNS",
+    "LINE_COLUMNS",
+    "MEMORY_COLUMNS",
+    "MODULE_COLUMNS",
+    "OP_COLUMNS",
+    "frame_of",
+]
+
+_TEXT, _COUNT, _MAYBE, _SECONDS = "object", "int64", "Int64", "float64"
+
+LINE_COLUMNS: dict[str, str] = {
+    "cell": _MAYBE,  # n of In[n]; NA for a file
+    "line": _MAYBE,  # 1-based, as shown; NA in the row "not attributed"
+    "source": _TEXT,  # text of the line
+    "file": _TEXT,  # file name of the code
+    "source_id": _TEXT,  # hash of the source text
+    "thread": _COUNT,  # 0 is the cell's own thread
+    "calls": _COUNT,  # how often the line ran
+    "wall_time": _SECONDS,  # inclusive: with the lines it calls
+    "self_cpu_time": _SECONDS,  # in torch ops, on the line itself
+    "cpu_time": _SECONDS,  # in torch ops, with the lines it calls
+    "python_time": _SECONDS,  # outside torch ops, on the line itself
+    "backward_cpu_time": _SECONDS,  # backward op time that this forward line caused
+    "self_device_time": _SECONDS,
+    "device_time": _SECONDS,
+    "allocated": _MAYBE,  # bytes
+    "freed": _MAYBE,
+    "net": _MAYBE,
+    "peak": _MAYBE,  # highest total while the line was active, above the total at the start
+    "host_net": _MAYBE,
+    "host_peak": _MAYBE,
+}
+
+OP_COLUMNS: dict[str, str] = {
+    "op": _TEXT,
+    "input_shapes": _TEXT,  # text as torch prints it, "[[3, 4], []]"
+    "input_dtypes": _TEXT,
+    "input_strides": _TEXT,
+    "calls": _COUNT,
+    "self_cpu_time": _SECONDS,
+    "cpu_time": _SECONDS,
+    "self_device_time": _SECONDS,
+    "device_time": _SECONDS,
+    "allocated": _MAYBE,
+    "freed": _MAYBE,
+    "peak": _MAYBE,
+    "flops": _MAYBE,
+    "bytes": _MAYBE,
+    "module": _TEXT,
+    "cell": _MAYBE,
+    "line": _MAYBE,
+    "source_id": _TEXT,
+    "file": _TEXT,
+    "thread": _COUNT,
+}
+
+MEMORY_COLUMNS: dict[str, str] = {
+    "time": _SECONDS,  # since the body was entered
+    "bytes": _COUNT,  # held by torch on the device after this change, above the total at the start
+    "device": _TEXT,
+    "change": _MAYBE,  # bytes, negative where a block was freed
+    "block": _MAYBE,  # number of the block; the row that freed it has the same. NA: it was there before
+    "op": _TEXT,  # the op that did it; None outside of ops
+    "cell": _MAYBE,
+    "line": _MAYBE,  # the line that allocated, or freed, it
+    "source_id": _TEXT,
+    "file": _TEXT,
+    "thread": _COUNT,
+}
+
+ARGUMENT_COLUMNS: dict[str, str] = {
+    "op": _TEXT,
+    "overload": _TEXT,  # "dim_IntList" of aten::sum.dim_IntList; empty for the default one
+    "input_shapes": _TEXT,
+    "input_dtypes": _TEXT,
+    "input_strides": _TEXT,
+    "scalars": _TEXT,  # text of a list by position; None for tensors
+    "seen": _COUNT,
+}
+
+ALIVE_COLUMNS: dict[str, str] = {
+    "device": _TEXT,
+    "cell": _MAYBE,
+    "line": _MAYBE,  # the line that allocated the blocks
+    "source": _TEXT,
+    "file": _TEXT,
+    "source_id": _TEXT,
+    "thread": _COUNT,
+    "bytes": _COUNT,
+    "blocks": _COUNT,
+    "largest": _COUNT,  # bytes of the largest of them
+    "since": _SECONDS,  # when the first of them was allocated
+}
+
+FRAME_COLUMNS: dict[str, str] = {
+    "parent": _COUNT,  # row of the caller, which comes before; -1 for the root of a thread
+    "kind": _TEXT,  # thread, function, line, module, op, or python (a record_function range)
+    "name": _TEXT,  # In[3]:4, the name of the function, module, op or range
+    "source": _TEXT,  # text of a line
+    "cell": _MAYBE,  # the line that the frame stands on
+    "line": _MAYBE,
+    "file": _TEXT,
+    "source_id": _TEXT,
+    "thread": _COUNT,
+    "calls": _COUNT,
+    "wall_time": _SECONDS,  # with what it calls
+    "self_time": _SECONDS,  # without; adds up to the wall time of the thread
+    "self_cpu_time": _SECONDS,  # the part of self_time in torch ops
+    "backward_cpu_time": _SECONDS,  # of the backward ops that this forward op caused
+    "self_device_time": _SECONDS,
+    "device_time": _SECONDS,
+    "allocated": _MAYBE,  # bytes, in the frame itself
+    "freed": _MAYBE,
+    "input_shapes": _TEXT,  # of an op
+}
+
+MODULE_COLUMNS: dict[str, str] = {
+    "name": _TEXT,  # as the user would write it, model.layer1.0; its class where no variable leads to it
+    "parent": _COUNT,  # row of the module that called it; -1 for none
+    "calls": _COUNT,
+    "forward_time": _SECONDS,  # wall time, with the modules it calls
+    "self_time": _SECONDS,  # without
+    "backward_cpu_time": _SECONDS,  # of the backward ops that its ops caused
+    "device_time": _SECONDS,
+    "allocated": _MAYBE,  # bytes, while it ran forward
+    "freed": _MAYBE,
+}
+
+_EMPTY: dict[str, Any] = {_TEXT: None, _COUNT: 0, _MAYBE: pd.NA, _SECONDS: float("nan")}
+
+
+def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | Any]) -> pd.DataFrame:
+    """Build a table with exactly ``columns`` (name -> dtype) from equally long ``values``.
+
+    A column that ``values`` lacks holds NA (0 for a count). Raises ValueError for a name that is no column.
+    """
+    unknown = sorted(set(values) - set(columns))
+    if unknown:
+        raise ValueError(f"no such column: {', '.join(unknown)}")
+    rows = max((len(v) for v in values.values()), default=0)
+    made = {}
+    for name, dtype in columns.items():
+        given = values.get(name)
+        data = [_EMPTY[dtype]] * rows if given is None else given
+        made[name] = pd.Series(data, dtype=dtype, index=range(rows))
+    return pd.DataFrame(made, columns=list(columns))

@@ -1,0 +1,42 @@
+"""Where a result was measured: versions, processor, threads, load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Environment"]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The facts of a machine and a process that a measurement depends on.
+
+    Attributes:
+        python: version, as "3.11.7".
+        torch: version, as "2.13.0+cpu".
+        system: operating system and machine, as "Linux x86_64".
+        cpu: the processor's own name; empty where it cannot be read.
+        usable_cores: processors this process may use (affinity and cgroup quota).
+        num_threads: torch's intra-op threads before the run.
+        accelerator: name of the accelerator, or None.
+        load: 1-minute load average at the start; NaN where there is none.
+        commit: git commit of the working folder, with "+" where files differ from it; None where it was not read
+            (it is when a result is stored) or there is no repository.
+        variables: the environment variables that steer threads and allocators, as they are set.
+    """
+
+    python: str
+    torch: str
+    system: str = ""
+    cpu: str = ""
+    usable_cores: int = 1
+    num_threads: int = 1
+    accelerator: str | None = None
+    load: float = float("nan")
+    commit: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def footer(self) -> str:
+        """Device and versions in one line, as the end of a result's footer."""
+        return f"{self.accelerator or 'CPU'} · torch {self.torch} · Python {self.python}"

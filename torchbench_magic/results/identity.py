@@ -1,0 +1,150 @@
+"""What a measurement is of, so that a later one can be recognised as the same thing, and how two of them differ.
+
+A run's *identity* is (label if given, else the source's id; sub_label, description, env, num_threads, device): what a
+user would call the same measurement. Whether it is also the same *work in the same place* is a stricter question:
+`likeness` answers it, `differences` says what is not alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .cell import source_id_of
+from .environment import Environment
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+    from .subject import Subject
+
+__all__ = [
+    "differences",
+    "environment_differences",
+    "fingerprint",
+    "given_label",
+    "identity_of",
+    "key_of",
+    "likeness",
+    "machine_of",
+    "options_of",
+    "source_id",
+    "task_of",
+]
+
+Identity = tuple[str, str | None, str | None, str | None, int, str]
+
+_CELL_LABEL = re.compile(r"In\[\d+\]")
+_NAMES = ("label", "sub_label", "description", "env")  # of a plan: they are identity, not options
+_NO_WORK = ("baseline", "margin", "seed")  # options that change what is shown, not what is measured
+_LONGEST = 48
+
+
+def given_label(label: str | None) -> str | None:
+    """The label, unless it is the ``In[n]`` that a cell without one is called by: n changes with every run."""
+    return None if label is None or _CELL_LABEL.fullmatch(label) else label
+
+
+def source_id(setup: str, stmt: str) -> str:
+    """Identify the code of a measurement: 12 hex digits, equal for texts that differ in blank ends only."""
+    before = "" if setup.strip() in ("", "pass") else setup
+    return source_id_of("\n\0\n".join((before.strip("\n"), stmt.strip("\n"))))
+
+
+def identity_of(subject: Subject) -> Identity:
+    """What the measurement is known by."""
+    name = given_label(subject.label) or source_id(subject.before, subject.stmt)
+    return name, subject.sub_label, subject.description, subject.env, subject.num_threads, subject.device
+
+
+def task_of(
+    setup: str, stmt: str, sub_label: str | None, description: str | None, env: str | None, num_threads: int
+) -> str:
+    """Key of what is known of a measurement before it is made (the device is not); see `key_of`."""
+    return key_of((source_id(setup, stmt), sub_label, description, env, num_threads))
+
+
+def key_of(parts: tuple[object, ...]) -> str:
+    """A tuple of texts and numbers as one short key."""
+    return hashlib.sha1(json.dumps(parts).encode(), usedforsecurity=False).hexdigest()[:20]
+
+
+def fingerprint(result: Comparison, row: int) -> str:
+    """Recognises this very measurement, wherever it is stored: of its identity and all its samples."""
+    rows = result.samples[result.samples["measurement"] == row]
+    digest = hashlib.sha1(key_of(identity_of(result.subjects[row])).encode(), usedforsecurity=False)
+    for name in ("wall", "cpu"):
+        digest.update(np.ascontiguousarray(rows[name].to_numpy(np.float64)).tobytes())
+    return digest.hexdigest()[:20]
+
+
+def machine_of(environment: Environment) -> tuple[object, ...]:
+    """What makes the machine another one: system, processor, its usable cores, accelerator."""
+    return environment.system, environment.cpu, environment.usable_cores, environment.accelerator
+
+
+def options_of(plan: object) -> dict[str, object]:
+    """What was asked of the run, without the names that are part of its identity. ``plan`` is a dataclass."""
+    return {item.name: getattr(plan, item.name) for item in fields(plan) if item.name not in _NAMES}  # type: ignore[arg-type]
+
+
+def likeness(result: Comparison, row: int) -> str:
+    """Equal for measurements that are repetitions: of one identity, source, torch, machine and clock, all warm or cold.
+
+    Their medians form a history, from which it is known how well such a time repeats.
+    """
+    subject, environment = result.subjects[row], result.environment
+    work = source_id(subject.before, subject.stmt), subject.functions, result.clock, result.options.get("cold", False)
+    return key_of((identity_of(subject), work, environment.torch, machine_of(environment)))
+
+
+def differences(old: Comparison, old_row: int, new: Comparison, new_row: int) -> list[str]:
+    """In words, ``what: before -> now``: source, options, versions, machine, variables. Load is not compared."""
+    before, now = old.subjects[old_row], new.subjects[new_row]
+    found = [*_of_source("global setup", before.global_setup, now.global_setup)]
+    found += [*_of_source("setup", before.setup, now.setup), *_of_source("source", before.stmt, now.stmt)]
+    found += _of_mappings("source of ", dict(before.functions), dict(now.functions))
+    if old.options and new.options:  # options of a result that was made elsewhere are not known
+        asked = ({name: value for name, value in one.options.items() if name not in _NO_WORK} for one in (old, new))
+        found += _of_mappings("option ", *asked)
+    return [*found, *environment_differences(old.environment, new.environment)]
+
+
+def environment_differences(before: Environment, now: Environment) -> list[str]:
+    """In words, ``what: before -> now``: versions, machine, commit, variables. Load is not compared."""
+    found = []
+    for item in fields(Environment):
+        values = getattr(before, item.name), getattr(now, item.name)
+        if item.name not in ("load", "num_threads", "variables") and values[0] != values[1]:
+            found.append(_change(item.name.replace("_", " "), *values))
+    return [*found, *_of_mappings("", before.variables, now.variables)]
+
+
+def _of_source(what: str, before: str, now: str) -> Iterator[str]:
+    """The first line that differs; the two texts are equal in the sense of `source_id` otherwise."""
+    if source_id("", before) == source_id("", now):
+        return
+    old, new = before.strip("\n").splitlines(), now.strip("\n").splitlines()
+    at = next((i for i, pair in enumerate(zip(old, new, strict=False)) if pair[0].rstrip() != pair[1].rstrip()), None)
+    at = min(len(old), len(new)) if at is None else at
+    yield _change(f"{what}, line {at + 1}", *("".join(text[at : at + 1]).strip() or None for text in (old, new)))
+
+
+def _of_mappings(what: str, before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            yield _change(f"{what}{name}", before.get(name), now.get(name))
+
+
+def _change(what: str, before: object, now: object) -> str:
+    return f"{what}: {_short(before)} -> {_short(now)}"
+
+
+def _short(value: object) -> str:
+    text = "none" if value is None or value == "" else str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,0 +1,181 @@
+"""Intervals, stopping and verdicts: pure functions of arrays, no clock.
+
+Everything here is distribution-free: it looks at signs and ranks only, so heavy tails and preempted blocks
+cannot spoil it.
+
+Sources:
+    * one look: the exact order-statistic (sign test) interval of a median, e.g. David and Nagaraja, *Order
+      Statistics*, 3rd ed., section 7.1;
+    * any number of looks: the Beta(a, a) mixture of sign-test martingales with Ville's inequality (Robbins 1970;
+      Howard et al., "Time-uniform, nonparametric, nonasymptotic confidence sequences", Ann. Statist. 2021). The
+      interval is valid whenever one stops, which a fixed-n interval is not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "ALPHA",
+    "Interval",
+    "Look",
+    "Verdict",
+    "log_ratio_interval",
+    "median_interval",
+    "mixture_rank",
+    "order_rank",
+    "rounds_for_one_look",
+    "rounds_to_decide",
+    "verdict",
+    "without_order_effect",
+]
+
+ALPHA = 0.05
+ORDER_ROUNDS = 10
+MIXTURE_A = 5.0  # found best of 5, 30, 100: fewest false alarms and the shortest time to a true +2 %
+
+Look = Literal["anytime", "once"]
+Verdict = Literal["faster", "slower", "same", "undecided"]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with the interval that holds it with probability 1 - alpha. Infinite ends: nothing is known yet."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+    def exp(self) -> Interval:
+        """Carry an interval of log ratios over to ratios."""
+        return Interval(math.exp(self.median), math.exp(self.low), math.exp(self.high))
+
+
+@lru_cache(maxsize=4096)
+def order_rank(n: int, alpha: float = ALPHA) -> int:
+    """Rank k so that [x_(k), x_(n-1-k)] (from 0) holds the median of n samples with probability >= 1 - alpha.
+
+    Exact binomial up to n = 2000, the normal approximation above. -1 when n is too small for any such interval.
+    """
+    if n > 2000:
+        from statistics import NormalDist
+
+        return math.floor(n / 2 - NormalDist().inv_cdf(1 - alpha / 2) * math.sqrt(n) / 2 - 0.5)
+    below, k = 0.0, -1
+    for i in range(n // 2 + 1):
+        below += math.exp(math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) - n * math.log(2))
+        if below > alpha / 2:
+            break
+        k = i
+    return k
+
+
+@lru_cache(maxsize=65536)
+def mixture_rank(n: int, alpha: float = ALPHA, a: float = MIXTURE_A) -> int:
+    """Rank k of the interval [x_(k), x_(n-1-k)] that stays valid at every look; -1 when none exists yet.
+
+    With s of n samples below a tested value the martingale is ``M = 2**n B(a+s, a+n-s) / B(a, a)``; values with
+    ``M >= 1/alpha`` are rejected. The largest such s is found by bisection (M falls as s goes to n/2).
+    """
+    norm = math.lgamma(2 * a) - 2 * math.lgamma(a) + n * math.log(2) - math.lgamma(2 * a + n)
+
+    def rejects(s: int) -> bool:
+        return math.lgamma(a + s) + math.lgamma(a + n - s) + norm >= math.log(1 / alpha)
+
+    if not rejects(0):
+        return -1
+    low, high = 0, n // 2
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if rejects(middle) else (low, middle - 1)
+    return low
+
+
+@lru_cache(maxsize=64)
+def rounds_for_one_look(alternatives: int, alpha: float = ALPHA) -> int:
+    """How many rounds an exact interval needs at least: 6 for two alternatives, 7 for three."""
+    n = 1
+    while order_rank(n, alpha / max(1, alternatives - 1)) < 0:
+        n += 1
+    return n
+
+
+def median_interval(values: Floats, alpha: float = ALPHA, look: Look = "once") -> Interval:
+    """Median of ``values`` (any unit) with its interval; infinite ends when there are too few."""
+    n = len(values)
+    if n == 0:
+        return Interval(math.nan, -math.inf, math.inf)
+    ordered = np.sort(values)
+    median = float(np.median(ordered))
+    k = order_rank(n, alpha) if look == "once" else mixture_rank(n, alpha)
+    if k < 0:
+        return Interval(median, -math.inf, math.inf)
+    return Interval(median, float(ordered[k]), float(ordered[n - 1 - k]))
+
+
+def log_ratio_interval(log_ratios: Floats, comparisons: int, look: Look, alpha: float = ALPHA) -> Interval:
+    """Interval of a median log ratio where ``comparisons`` of them share one error rate (Bonferroni)."""
+    return median_interval(log_ratios, alpha / max(1, comparisons), look)
+
+
+def without_order_effect(log_ratios: Floats, before: npt.NDArray[np.bool_]) -> Floats:
+    """Take out of log ratios what only the order in the round did to them.
+
+    A block that follows another kind of work starts with colder caches: the ratio is +pi where the alternative ran
+    before the baseline and -pi where after. The order is random, so pi cancels in the median, but where it is larger
+    than the noise the samples fall into two heaps with the median between them, and the interval is as wide as their
+    distance. So each order's samples are moved by half the difference of the two medians (post-stratification; the
+    sum of the two moves is zero, whatever pi is). In simulations with normal, heavy-tailed and bimodal noise and
+    looks at any time the error rate stayed at 1-5 % and the interval became up to ten times narrower.
+
+    Args:
+        log_ratios: one value a round.
+        before: whether the alternative ran before the baseline in it.
+
+    Returns:
+        The values moved; unchanged below `ORDER_ROUNDS` rounds of either order, where pi is not known well enough.
+    """
+    first, second = log_ratios[before], log_ratios[~before]
+    if min(len(first), len(second)) < ORDER_ROUNDS:
+        return log_ratios
+    effect = (float(np.median(first)) - float(np.median(second))) / 2
+    return log_ratios - np.where(before, effect, -effect)
+
+
+def verdict(interval: Interval, margin: float) -> Verdict:
+    """Judge an interval of log ratios against a margin (a fraction: 0.01 is 1 %).
+
+    ``same``: the whole interval lies inside the margin. ``faster`` / ``slower``: it excludes 1, and the median
+    differs by more than the margin. Else ``undecided``.
+    """
+    bound = math.log1p(margin)
+    if interval.low >= -bound and interval.high <= bound:
+        return "same"
+    if interval.low > 0 and interval.median > bound:
+        return "slower"
+    if interval.high < 0 and interval.median < -bound:
+        return "faster"
+    return "undecided"
+
+
+def rounds_to_decide(interval: Interval, rounds: int, margin: float) -> float:
+    """Estimate how many rounds in all would settle an undecided verdict; inf when the ratio sits on the margin.
+
+    The half width is taken to shrink as 1 / sqrt(rounds), and the median to stay where it is.
+    """
+    if not math.isfinite(interval.width):
+        return math.nan
+    bound, middle, half = math.log1p(margin), abs(interval.median), interval.width / 2
+    room = middle if middle > bound else bound - middle
+    return math.inf if room <= 0 else rounds * (half / room) ** 2

@@ -1,0 +1,74 @@
+"""What one measurement is of: its identity, its code, and the single facts about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from .contention import Contention
+from .inference import Look
+
+__all__ = ["NEAR_LOOP", "Clock", "Language", "Subject"]
+
+Clock = Literal["wall", "cpu", "device"]
+Language = Literal["python", "c++"]
+
+NEAR_LOOP: Mapping[Language, float] = {"python": 20e-9, "c++": 1e-9}
+"""Seconds a call below which a body is near the loop's own cost (Python's is 4 ns and known to about 1 ns, C++'s is a
+clock cycle or two) and gets no verdict."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What one measurement is of, and the single facts that belong to it. Times in seconds.
+
+    Attributes:
+        label, sub_label, description, env, num_threads, device: its identity, as in torch's TaskSpec.
+        axes: (name, value) of each sweep axis at this point.
+        group: measurements of one group were sampled side by side and share their round numbers.
+        look: whether the run was free to stop at any time ("anytime") or looked once, at its end ("once").
+        stmt, setup, global_setup: the code.
+        language: of the code; ``global_setup`` is C++'s alone.
+        functions: (name, source_id) of each function of the notebook that the code may call.
+        first_call: the very first call, compiling and loading included; never a sample.
+        warmup_calls: calls until the time and the page faults of a call had settled.
+        loop_overhead: what the loop costs a call; it is taken out of the samples.
+        page_faults: minor page faults a call, during the samples.
+        waited: share of the samples' time in which the host waited for the accelerator; NaN without one.
+        span: from the first to the last sample.
+        contention: what else wanted the processor while its group was sampled.
+    """
+
+    label: str | None = None
+    sub_label: str | None = None
+    description: str | None = None
+    env: str | None = None
+    num_threads: int = 1
+    device: str = "cpu"
+    axes: tuple[tuple[str, object], ...] = ()
+    group: int = 0
+    look: Look = "anytime"
+    stmt: str = ""
+    setup: str = ""
+    global_setup: str = ""
+    language: Language = "python"
+    functions: tuple[tuple[str, str], ...] = ()
+    first_call: float = math.nan
+    warmup_calls: int = 0
+    loop_overhead: float = 0.0
+    page_faults: float = math.nan
+    waited: float = math.nan
+    span: float = math.nan
+    contention: Contention | None = None
+
+    @property
+    def before(self) -> str:
+        """All that comes before the statement, by which its source is identified."""
+        return self.setup if self.language == "python" else f"// c++\n{self.global_setup}\n\0\n{self.setup}"
+
+    @property
+    def near_loop(self) -> float:
+        """Seconds a call below which no verdict is given."""
+        return NEAR_LOOP[self.language]

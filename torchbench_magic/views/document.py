@@ -1,0 +1,122 @@
+"""What every result looks like, top to bottom: the sentence, the tables, the doubts, the footer."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .table import Table
+
+__all__ = ["Document", "Drawn", "Line", "Run", "Style", "backticked", "clipped", "code", "plain", "printable"]
+
+Style = Literal["", "code", "subject", "figure", "strong", "quiet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A piece of a sentence in one style: ``code`` for names of the cell, ``subject`` for the one it is about."""
+
+    text: str
+    style: Style = ""
+
+
+Line = tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A picture that is a view of its own, behind the view switch, in HTML only.
+
+    Attributes:
+        name: what the switch says ("flame graph").
+        element: markup of an element with ``slot="drawn-N"``, N its place in ``Document.drawn``; what it holds is
+            read where no script runs.
+        scripts: markup of the scripts that draw into it.
+    """
+
+    name: str
+    element: str
+    scripts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A result, ready to be drawn by any carrier.
+
+    Attributes:
+        kind: what it is, for the title of a page and for assistive technology.
+        sentence: the answer, one sentence.
+        tables: views of the same result; more than one get a switch.
+        doubts: one line each.
+        footer: lines: definitions, then threads, device, versions and how long it took.
+        folded: the sentence is the result; tables and footer open on demand (a single statement).
+        where: where all rows are, for what is cut off (``_timer.frame``).
+        rest: the tables are alternatives of which one is shown at a time, the first without script; what is said of the
+            others there.
+        drawn: pictures that are views of their own.
+        picture: static SVG under the tables, in HTML only. It is markup: whoever makes it escapes every text in it.
+        picture_first: it stands above them.
+    """
+
+    kind: str
+    sentence: Line
+    tables: tuple[Table, ...] = ()
+    doubts: tuple[Line, ...] = ()
+    footer: tuple[Line, ...] = ()
+    folded: bool = False
+    where: str = ""
+    rest: str = ""
+    drawn: tuple[Drawn, ...] = ()
+    picture: str = ""
+    picture_first: bool = False
+
+    @property
+    def still(self) -> Document:
+        """What is shown where nothing can be chosen: the first of alternative tables, and how many more there are."""
+        if not self.rest or len(self.tables) < 2:
+            return self
+        return replace(self, tables=self.tables[:1], footer=((Run(self.rest),), *self.footer))
+
+
+def code(text: str) -> Run:
+    return Run(text, "code")
+
+
+def backticked(text: str) -> Line:
+    """A line in which what stands between backticks is code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # an odd backtick is a backtick
+        return (Run(text),)
+    return tuple(Run(part, "code" if at % 2 else "") for at, part in enumerate(parts) if part)
+
+
+def plain(line: Iterable[Run]) -> str:
+    return "".join(run.text for run in line)
+
+
+def clipped(text: str, longest: int) -> str:
+    """``text`` shortened with ``…`` to at most ``longest`` characters."""
+    return text if len(text) <= longest else text[: max(longest - 1, 0)] + "…"
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, with control and direction characters written as escapes.
+
+    A label must not be able to move the cursor of a terminal or to turn the order in which a line is read.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(char) if _hidden(char) else char for char in text)
+
+
+def _hidden(char: str) -> bool:
+    return unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs", "Co") or unicodedata.bidirectional(char) in _TURNS
+
+
+def _escape(char: str) -> str:
+    return {"\n": " ", "\t": " ", "\r": " "}.get(char, char.encode("unicode_escape").decode("ascii"))
+
+
+_TURNS = frozenset(("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"))

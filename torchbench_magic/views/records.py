@@ -1,0 +1,19 @@
+"""Rows of a DataFrame as plain mappings: what a view reads a result through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["number", "records"]
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """One mapping per row, column name -> value."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def number(value: Any) -> float | None:
+    """A cell as float; NA, NaN and None are None."""
+    return None if value is None or pd.isna(value) else float(value)

@@ -1,0 +1,429 @@
+// A timeline on one canvas: rows of bars per thread and stream. One module, two mounts, as table.js:
+//   mount(el, spec, on)   called by the inline <script type="module"> of an HTML output
+//   export default        anywidget's render(), the same drawing from a model that Python can change
+//
+// spec is what torchbench_magic/views/timeline.py writes: bars by row, starts as differences, in ticks. Text from it
+// only ever becomes a text node or pixels. All is drawn in a shadow root; what stands in the light DOM of el (a table
+// of what took most time) is shown on demand.
+
+const ROW = 16, GAP = 8, AXIS = 22, LABEL = 132, LEAST = 0.6, SIGHT = 480; // px
+const MOST_ROWS_OF_TABLE = 12;
+
+const CSS = `
+:host{display:block}
+.tl{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));
+ --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));
+ --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));
+ --rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#e3e5e8));
+ --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#1f6fb2));
+ --ui:var(--jp-ui-font-family,var(--vscode-font-family,-apple-system,"Segoe UI","Helvetica Neue",Arial,sans-serif));
+ --mono:var(--jp-code-font-family,var(--vscode-editor-font-family,Menlo,Consolas,"DejaVu Sans Mono",monospace))}
+@media (prefers-color-scheme:dark){.tl{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#111));
+ --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#fff));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#dfe1e4));
+ --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));
+ --rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32));
+ --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#6cb0e6))}}
+.tl{--line:#8b909755;--torch:#2468b088;--python:#d28a1a77;--backward:#c583c488;--memory:#2ca18488;--other:#7b808766;--sel:#7b808733}
+@supports (color:color-mix(in srgb,red,blue)){.tl{ /* bars carry text: mixed with the background */
+ --line:color-mix(in srgb,#8b9097 28%,var(--bg));--torch:color-mix(in srgb,#2468b0 50%,var(--bg));
+ --python:color-mix(in srgb,#d28a1a 44%,var(--bg));--backward:color-mix(in srgb,#c583c4 50%,var(--bg));
+ --memory:color-mix(in srgb,#2ca184 50%,var(--bg));--other:color-mix(in srgb,#7b8087 40%,var(--bg));
+ --sel:color-mix(in srgb,var(--brand) 14%,transparent)}}
+.tl{font:13px/20px var(--ui);font-variant-numeric:tabular-nums lining-nums;color:var(--ink1);background:var(--bg);padding:2px 0 4px}
+.tl *{box-sizing:border-box}[hidden]{display:none!important}
+.sentence{margin:0 0 8px;overflow-wrap:anywhere}
+.controls{display:flex;flex-wrap:wrap;align-items:center;gap:4px 14px;margin:0 0 8px;font-size:12px;color:var(--ink2);min-height:24px}
+.space{flex:1}.quiet{color:var(--ink2)}
+button{font:inherit;color:inherit;background:none;border:0;padding:0;margin:0;cursor:pointer}
+.seg{display:inline-flex;border:1px solid var(--rule1);border-radius:3px;overflow:hidden;flex:none}
+.seg button{padding:0 8px;line-height:20px;font-size:11.5px;color:var(--ink2)}.seg button+button{border-left:1px solid var(--rule1)}
+button:focus-visible,summary:focus-visible,canvas:focus-visible{outline:2px solid var(--brand);outline-offset:-1px}
+.pane{max-height:${SIGHT}px;overflow-y:auto;overflow-x:hidden}
+canvas{display:block;width:100%;cursor:crosshair;touch-action:pan-y}
+.said{min-height:20px;font-size:12px;overflow-wrap:anywhere}.code{font-family:var(--mono);font-size:12px}
+table{border-collapse:collapse;width:100%;table-layout:fixed;font-size:12.5px;margin-top:4px}
+caption{text-align:left;font-size:11.5px;color:var(--ink2);line-height:17px;padding:4px 0}
+th{font-weight:400;color:var(--ink2);text-align:left;font-size:11.5px;line-height:15px;padding:0 8px 4px 0;vertical-align:bottom}
+th small{display:block;font-size:11px}thead{box-shadow:inset 0 -1px var(--rule1)}
+td{height:22px;line-height:22px;padding:0 8px 0 0;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
+.r{text-align:right}td.code{font-family:var(--mono);font-size:12px}
+.foot{margin:8px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2);overflow-wrap:anywhere}
+.key{display:inline-flex;gap:5px;align-items:center;margin-right:10px}.key i{width:9px;height:9px;display:inline-block}
+summary{cursor:pointer;font-size:11.5px;color:var(--ink2);margin-top:6px;width:max-content}`;
+
+function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== false && value !== "") element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+// Three significant digits, as torchbench_magic.units.number; a zero is ·, less than the column shows is <0.1.
+function number(value, places) {
+  if (!value) return "·";
+  const size = Math.abs(value), least = 10 ** -places;
+  if (Number(size.toFixed(places)) === 0) return `<${least.toFixed(places)}`;
+  const digits = Math.min(Math.max(2 - Math.floor(Math.log10(size)), 0), places);
+  return size.toFixed(digits).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, "\u202f");
+}
+
+// ---- the bars -----------------------------------------------------------------------------------------------
+
+class Lane { // one row of bars, in the order of their start
+  constructor(row, tick) {
+    Object.assign(this, { track: row.track, depth: row.depth, name: row.name, hue: row.hue, place: row.place, many: row.many });
+    this.n = row.start.length;
+    this.from = new Float64Array(this.n);
+    this.to = new Float64Array(this.n);
+    let at = 0;
+    row.start.forEach((step, i) => { at += step; this.from[i] = at * tick; this.to[i] = (at + row.duration[i]) * tick; });
+  }
+
+  first(moment) { // the first bar that may reach beyond a moment: bars of a row hardly overlap
+    let low = 0, high = this.n;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.to[middle] < moment) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+}
+
+class Timeline {
+  constructor(spec, state, on) {
+    this.spec = spec;
+    this.state = state;
+    this.on = on;
+    this.view = state.view ?? [0, spec.seconds];
+    this.brush = state.brush ?? null;
+    this.lanes = spec.rows.map((row) => new Lane(row, spec.tick)).sort((a, b) => a.track - b.track || a.depth - b.depth);
+    this.tops = new Map(); // lane -> y
+    this.heads = []; // [track, y]
+    let y = 0, track = -1;
+    for (const lane of this.lanes) {
+      if (lane.track !== track) { if (track >= 0) y += GAP; track = lane.track; this.heads.push([track, y]); }
+      this.tops.set(lane, y);
+      y += ROW;
+    }
+    this.height = y + AXIS;
+    this.build();
+  }
+
+  build() {
+    const { spec } = this, bars = this.lanes.reduce((sum, lane) => sum + lane.n, 0);
+    this.canvas = h("canvas", { tabindex: 0, role: "img", "aria-describedby": "said" });
+    this.canvas.setAttribute("aria-label", `${spec.title}: timeline of ${bars} bars. Up and down go from row to row, n and p from bar to bar, plus and minus zoom, left and right move, shift and they choose a span, Enter zooms into it, Escape goes back; the table below lists the span`);
+    this.pen = this.canvas.getContext("2d");
+    this.said = h("div", { class: "said", role: "status", id: "said" });
+    this.table = h("div", {});
+    this.swatches = spec.hues.map((hue) => h("i", { style: `background:var(--${hue})` }));
+    const button = (text, label, act) => h("button", { type: "button", "aria-label": label, onclick: act }, text);
+    const zooms = h("span", { class: "seg", role: "group", "aria-label": "zoom" },
+      button("+", "zoom in", () => this.zoom(0.5)), button("−", "zoom out", () => this.zoom(2)),
+      button("span", "zoom into the chosen span", () => this.enter()), button("all", "show all", () => this.show(0, spec.seconds)));
+    this.pane = h("div", { class: "pane" }, this.canvas);
+    const keys = spec.legend.map(([hue, word]) => h("span", { class: "key" }, h("i", { style: `background:var(--${hue})` }), word));
+    this.box = h("div", { class: "tl" },
+      h("span", { hidden: true }, ...this.swatches),
+      h("p", { class: "sentence" }, spec.title),
+      h("div", { class: "controls" }, h("span", {}, "drag to choose a span"), h("span", { class: "space" }), zooms),
+      this.pane, this.said, this.table,
+      h("p", { class: "foot" }, ...keys, `Ctrl and wheel zooms, shift and drag moves; keys: ↑ ↓ n p from bar to bar, + − ← →, shift and ← →, Enter, Escape. ${spec.note}`),
+      h("details", {}, h("summary", {}, "all of it as a table"), h("slot")));
+    const { canvas } = this;
+    canvas.addEventListener("pointerdown", (event) => this.press(event));
+    canvas.addEventListener("pointermove", (event) => this.move(event));
+    canvas.addEventListener("pointerup", (event) => this.release(event));
+    canvas.addEventListener("pointercancel", () => { this.pressed = null; });
+    canvas.addEventListener("dblclick", () => this.enter());
+    canvas.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return; // the page scrolls
+      event.preventDefault();
+      this.zoom(event.deltaY < 0 ? 0.8 : 1.25, this.moment(event));
+    }, { passive: false });
+    canvas.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  get wide() { return Math.max(this.canvas.clientWidth - LABEL, 1); }
+
+  moment(event) {
+    const [from, to] = this.view;
+    return from + (Math.min(Math.max(inside(event, this.canvas).x - LABEL, 0), this.wide) / this.wide) * (to - from);
+  }
+
+  // ---- what the reader does
+
+  show(from, to) {
+    const whole = this.spec.seconds, span = Math.min(Math.max(to - from, whole * 1e-7), whole);
+    const left = Math.min(Math.max(from, 0), whole - span);
+    this.view = this.state.view = [left, left + span];
+    this.changed();
+  }
+
+  zoom(by, about) {
+    const [from, to] = this.view, fixed = about ?? (this.brush ? (this.brush[0] + this.brush[1]) / 2 : (from + to) / 2);
+    this.show(fixed - (fixed - from) * by, fixed + (to - fixed) * by);
+  }
+
+  choose(from, to) {
+    const [a, b] = from <= to ? [from, to] : [to, from];
+    this.brush = this.state.brush = [Math.max(a, 0), Math.min(b, this.spec.seconds)];
+    this.changed();
+  }
+
+  enter() { if (this.brush && this.brush[1] > this.brush[0]) this.show(...this.brush); }
+
+  back() { // one step: the span, then the zoom
+    if (this.brush) { this.brush = null; delete this.state.brush; this.changed(); return true; }
+    if (this.view[0] > 0 || this.view[1] < this.spec.seconds) { this.show(0, this.spec.seconds); return true; }
+    return false;
+  }
+
+  press(event) {
+    if (event.button !== 0) return;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.pressed = { x: inside(event, this.canvas).x, at: this.moment(event), view: this.view, moves: event.shiftKey, far: false };
+  }
+
+  move(event) {
+    const { pressed } = this;
+    if (!pressed) return this.tell(this.under(event));
+    pressed.far ||= Math.abs(inside(event, this.canvas).x - pressed.x) > 3;
+    if (!pressed.far) return undefined;
+    if (pressed.moves) {
+      const [from, to] = pressed.view, by = ((pressed.x - inside(event, this.canvas).x) / this.wide) * (to - from);
+      return this.show(from + by, to + by);
+    }
+    return this.choose(pressed.at, this.moment(event));
+  }
+
+  release(event) {
+    const { pressed } = this;
+    this.pressed = null;
+    if (!pressed || pressed.far || pressed.moves) return;
+    const hit = this.under(event); // a click chooses the bar's own span
+    if (hit) { this.at = hit; this.choose(hit.lane.from[hit.i], hit.lane.to[hit.i]); } else if (this.brush) this.back();
+  }
+
+  key(event) {
+    const [from, to] = this.view, step = (to - from) / 10, side = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (side && event.shiftKey) {
+      const middle = (from + to) / 2, [a, b] = this.brush ?? [middle, middle];
+      this.choose(a, Math.max(a, b + side * step / 2));
+    } else if (event.key === "ArrowUp" || event.key === "ArrowDown") this.walk(event.key === "ArrowUp" ? -1 : 1, 0);
+    else if (event.key === "n" || event.key === "p") this.walk(0, event.key === "n" ? 1 : -1);
+    else if (side) this.show(from + side * step, to + side * step);
+    else if (event.key === "+" || event.key === "=") this.zoom(0.5);
+    else if (event.key === "-" || event.key === "_") this.zoom(2);
+    else if (event.key === "Home") this.show(0, to - from);
+    else if (event.key === "End") this.show(this.spec.seconds - (to - from), this.spec.seconds);
+    else if (event.key === "Enter") this.enter();
+    else if (event.key === "Escape") { if (!this.back()) return; }
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  walk(rows, bars) { // from the bar at hand to one in the row above or below, or to its neighbour; chooses its span
+    const [from, to] = this.brush ?? this.view, at = this.lanes.indexOf(this.at?.lane);
+    const lane = this.lanes[at < 0 ? 0 : Math.min(Math.max(at + rows, 0), this.lanes.length - 1)];
+    if (!lane) return;
+    let i = at >= 0 && !rows ? this.at.i + bars : Math.min(lane.first((from + to) / 2), lane.n - 1);
+    i = Math.min(Math.max(i, 0), lane.n - 1);
+    this.at = { lane, i };
+    const [start, end] = this.view, side = (end - start) / 2;
+    if (lane.to[i] < start || lane.from[i] > end) this.show(lane.from[i] - side, lane.from[i] + side);
+    this.choose(lane.from[i], lane.to[i]);
+    this.tell(this.at);
+  }
+
+  changed() {
+    this.draw();
+    this.list();
+    clearTimeout(this.later);
+    this.later = setTimeout(() => this.on(this.state), 60); // while it is dragged
+  }
+
+  // ---- what is seen
+
+  under(event) {
+    const at = this.moment(event), slack = ((this.view[1] - this.view[0]) / this.wide) * 1.5;
+    const lane = this.lanes.find((each) => inside(event, this.canvas).y >= this.tops.get(each) && inside(event, this.canvas).y < this.tops.get(each) + ROW);
+    if (!lane || inside(event, this.canvas).x < LABEL) return null;
+    for (let i = lane.first(at - slack); i < lane.n && lane.from[i] <= at + slack; i++) if (lane.to[i] >= at - slack) return { lane, i };
+    return null;
+  }
+
+  label(lane, i) {
+    const many = lane.many[i];
+    return many ? `${many} short` : this.spec.names[lane.name[i]];
+  }
+
+  time(seconds) { return seconds < this.spec.tick ? "0" : `${number(seconds / this.spec.size, this.spec.places + 1)} ${this.spec.unit}`; }
+
+  tell(hit) {
+    const text = hit ? [this.label(hit.lane, hit.i), hit.lane.many[hit.i] ? "drawn together" : "", this.spec.placesOf[hit.lane.place[hit.i]] ?? "", `${this.time(hit.lane.to[hit.i] - hit.lane.from[hit.i])} from ${this.time(hit.lane.from[hit.i])} on`].filter(Boolean).join(" · ") : "";
+    if (this.said.textContent !== text) this.said.textContent = text;
+  }
+
+  list() { // what ran in the span, from the bars that are drawn
+    const [from, to] = this.brush ?? this.view, sums = new Map(), { spec } = this;
+    let left = 0; // of bars that are drawn together it is not known here what they are
+    for (const lane of this.lanes) for (let i = lane.first(from); i < lane.n && lane.from[i] < to; i++) {
+      const time = Math.min(lane.to[i], to) - Math.max(lane.from[i], from);
+      if (time < 0) continue;
+      if (lane.many[i]) { left += lane.many[i]; continue; }
+      const key = `${lane.track} ${lane.name[i]} ${lane.place[i]}`;
+      const sum = sums.get(key) ?? { track: lane.track, name: spec.names[lane.name[i]], place: spec.placesOf[lane.place[i]] ?? "", calls: 0, time: 0 };
+      sum.calls++;
+      sum.time += time;
+      sums.set(key, sum);
+    }
+    const all = [...sums.values()].sort((a, b) => b.time - a.time), shown = all.slice(0, MOST_ROWS_OF_TABLE);
+    const what = this.brush ? "chosen span" : "span in view";
+    const rows = shown.map((sum) => h("tr", {}, h("td", { title: spec.tracks[sum.track] }, spec.tracks[sum.track]), h("td", { class: "code", title: sum.name }, sum.name), h("td", { class: "code" }, sum.place),
+      h("td", { class: "r" }, number(sum.calls, 0)), h("td", { class: "r" }, number(sum.time / spec.size, spec.places)), h("td", { class: "r" }, number((100 * sum.time) / (to - from || 1), 1))));
+    const caption = `${what}: ${this.time(to - from)} from ${this.time(from)} on${all.length > shown.length ? `; ${shown.length} of ${all.length} names` : ""}${left ? `; without ${number(left, 0)} short bars that are drawn together` : ""}`;
+    this.table.replaceChildren(h("table", {}, h("caption", {}, caption),
+      h("colgroup", {}, ...["17%", "", "14%", "9%", "11%", "11%"].map((width) => h("col", { style: width ? `width:${width}` : "" }))),
+      h("thead", {}, h("tr", {}, ...[["track", ""], ["name", ""], ["line", ""], ["calls", ""], ["time", spec.unit], ["of the span", "%"]].map(([name, unit], at) => h("th", { class: at > 2 ? "r" : "", scope: "col" }, name, h("small", {}, unit || "\u00a0"))))),
+      h("tbody", {}, ...rows)));
+    this.canvas.dataset.listed = all.length;
+  }
+
+  draw() {
+    const width = this.canvas.clientWidth;
+    if (!width) return; // not in sight: drawn when it is
+    const { pen, spec, height } = this, [from, to] = this.view, k = this.wide / (to - from), ratio = globalThis.devicePixelRatio || 1;
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.canvas.style.height = `${height}px`;
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const style = getComputedStyle(this.box), ink = style.color, rule = style.getPropertyValue("--rule1").trim() || "#999";
+    const paints = this.swatches.map((swatch) => getComputedStyle(swatch).backgroundColor);
+    pen.font = `11px ${style.fontFamily}`;
+    pen.textBaseline = "middle";
+    const each = pen.measureText("abcdefghij:_.0123456789").width / 21;
+    let drawn = 0;
+    pen.save();
+    pen.beginPath();
+    pen.rect(LABEL, 0, this.wide, height);
+    pen.clip();
+    for (const lane of this.lanes) {
+      const y = this.tops.get(lane);
+      let edge = -1; // right end of what is painted: bars narrower than a pixel are painted once
+      for (let i = lane.first(from); i < lane.n && lane.from[i] < to; i++) {
+        const x = LABEL + (lane.from[i] - from) * k, wide = (lane.to[i] - lane.from[i]) * k;
+        if (x + wide < edge + LEAST && wide < LEAST) continue;
+        const left = Math.max(x, LABEL), right = Math.min(x + Math.max(wide, LEAST), LABEL + this.wide);
+        pen.fillStyle = paints[lane.hue[i]] ?? paints.at(-1);
+        pen.fillRect(left, y, Math.max(right - left - (wide > 3 ? 0.5 : 0), LEAST), ROW - 1);
+        edge = right;
+        drawn++;
+        const room = Math.floor((right - left - 6) / each);
+        if (room >= 3) {
+          const text = this.label(lane, i);
+          pen.fillStyle = ink;
+          pen.fillText(text.length > room ? `${text.slice(0, room - 1)}…` : text, left + 3, y + ROW / 2, right - left - 4);
+        }
+      }
+    }
+    if (this.brush) {
+      const a = LABEL + (this.brush[0] - from) * k, b = LABEL + (this.brush[1] - from) * k;
+      pen.fillStyle = getComputedStyle(this.box).getPropertyValue("--brand").trim() || "#1f6fb2";
+      pen.globalAlpha = 0.14;
+      pen.fillRect(a, 0, Math.max(b - a, 1), height - AXIS);
+      pen.globalAlpha = 1;
+      pen.fillRect(a, 0, 1, height - AXIS);
+      pen.fillRect(b, 0, 1, height - AXIS);
+    }
+    pen.restore();
+    this.axis(k, ink, rule);
+    for (const [track, y] of this.heads) {
+      const text = spec.tracks[track], room = Math.floor((LABEL - 10) / each);
+      pen.fillStyle = ink;
+      pen.fillText(text.length > room ? `${text.slice(0, room - 1)}…` : text, 0, y + ROW / 2);
+      if (y > 0) { pen.fillStyle = rule; pen.globalAlpha = 0.5; pen.fillRect(0, y - GAP / 2, LABEL + this.wide, 1); pen.globalAlpha = 1; }
+    }
+    Object.assign(this.canvas.dataset, { drawn, from, to, brush: this.brush ? this.brush.join(" ") : "" });
+  }
+
+  axis(k, ink, rule) {
+    const { pen, spec } = this, [from, to] = this.view, y = this.height - AXIS + 2.5, size = spec.size;
+    const rough = (to - from) / size / 6, power = 10 ** Math.floor(Math.log10(rough)), step = ([1, 2, 5, 10].find((n) => n * power >= rough) ?? 10) * power;
+    const places = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+    pen.strokeStyle = rule;
+    pen.lineWidth = 1;
+    pen.beginPath();
+    pen.moveTo(LABEL, y);
+    pen.lineTo(LABEL + this.wide, y);
+    const marks = [];
+    for (let n = Math.ceil(from / size / step - 1e-9); n * step <= to / size + 1e-9; n++) {
+      const x = LABEL + (n * step * size - from) * k;
+      marks.push([x, (n * step).toFixed(places)]);
+      pen.moveTo(x, y);
+      pen.lineTo(x, y + 4);
+    }
+    pen.stroke();
+    pen.fillStyle = ink;
+    pen.globalAlpha = 0.7;
+    marks.forEach(([x, text], at) => {
+      pen.textAlign = x > LABEL + this.wide - 24 ? "right" : x < LABEL + 12 ? "left" : "center";
+      pen.fillText(at === marks.length - 1 ? `${text} ${spec.unit}` : text, x, y + 12);
+    });
+    pen.textAlign = "left";
+    pen.globalAlpha = 1;
+  }
+}
+
+// Where an event is on a canvas, in the px that it is drawn in (the page may be zoomed).
+function inside(event, canvas) {
+  const seen = canvas.getBoundingClientRect(), scale = canvas.clientWidth / (seen.width || 1);
+  return { x: (event.clientX - seen.left) * scale, y: (event.clientY - seen.top) * scale };
+}
+
+// A reader's larger letters: sizes here are px, so all grows as the page's text does.
+const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1;
+
+// Draw spec into the shadow root of el. on(state) is told of every choice: the span in view, the brush (seconds).
+export function mount(el, spec, on = () => {}) {
+  const line = new Timeline(spec, spec.state ?? {}, on); // before the shadow root, so that an error leaves the table
+  const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
+  el.setAttribute("data-lm-suppress-shortcuts", "true"); // keys of the canvas are not a notebook's shortcuts
+  if (textScale() !== 1) line.box.style.zoom = textScale();
+  root.replaceChildren(h("style", {}, CSS), line.box);
+  const redraw = () => line.draw();
+  const size = new ResizeObserver(redraw); // also when it comes into sight
+  size.observe(line.pane);
+  const theme = new MutationObserver(redraw), scheme = matchMedia("(prefers-color-scheme: dark)");
+  theme.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind"] });
+  scheme.addEventListener("change", redraw);
+  line.draw();
+  line.list();
+  return () => {
+    clearTimeout(line.later);
+    size.disconnect();
+    theme.disconnect();
+    scheme.removeEventListener("change", redraw);
+    root.replaceChildren();
+  };
+}
+
+export default {
+  render({ model, el }) {
+    let unmount = () => {};
+    const redraw = () => {
+      unmount();
+      unmount = mount(el, { ...model.get("spec"), state: structuredClone(model.get("state")) }, (state) => {
+        model.set("state", structuredClone(state));
+        model.save_changes();
+      });
+    };
+    model.on("change:spec", redraw);
+    redraw();
+    return () => { model.off("change:spec", redraw); unmount(); };
+  },
+};

@@ -1,0 +1,204 @@
+"""The one table: columns, rows in groups, details in place. Every carrier draws it from this specification.
+
+A table is written down once, with its cells already as text (see `torchbench_magic.units`) and, beside the text,
+the number they are sorted by and the numbers of their picture. So text/plain, HTML, markdown, the inline module and
+the widget show the same figures, and a new kind of result adds a specification, not a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .. import units
+
+__all__ = ["Axis", "Cell", "Column", "Group", "Kind", "Picture", "Row", "Table", "Tone"]
+
+Kind = Literal["text", "code", "number", "range", "line", "bar", "change", "interval", "histogram", "verdict", "source"]
+Tone = Literal["", "quiet", "strong", "faster", "slower", "torch", "python", "backward", "memory", "other"]
+Picture = tuple[object, ...]
+
+PICTURES = ("bar", "change", "interval", "histogram")
+RIGHT = ("number", "range", "line")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One place of a row.
+
+    Attributes:
+        text: what is read; user text goes in as it is and is escaped by the carrier.
+        value: what the column sorts by, SI; None sorts last.
+        tone: its colour, by meaning.
+        note: quiet text after it ("needs ~0.4 s more").
+        flat: what is read instead of ``text`` where the groups are dissolved (a line number alone says too little).
+        picture: the numbers of a drawn cell, by the kind of its column:
+            bar: ``(parts, thin)``, each a tuple of ``(meaning, share of the column's longest bar)``;
+            change: ``(share,)`` of the column's longest bar, with its sign: drawn from the middle;
+            interval: ``(ratio, low, high, mark)``, mark one of ``baseline``, ``decided``, ``open``;
+            histogram: ``(counts, more)``, more true when samples lie beyond the axis;
+            source: ``(start, end, meaning)`` triples, meaning ``k`` keyword, ``s`` string, ``c`` comment.
+    """
+
+    text: str = ""
+    value: float | None = None
+    tone: Tone = ""
+    note: str = ""
+    flat: str = ""
+    picture: Picture = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A scale that a drawn column can use.
+
+    Attributes:
+        name: what its switch says.
+        low, high: the values at its ends.
+        ticks: ``(value, label)``.
+        band: the half width of the margin around 1, as a share.
+        log: positions go by the logarithm.
+    """
+
+    name: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...] = ()
+    band: float = 0.0
+    log: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of cells of one kind.
+
+    Attributes:
+        name: stable name, what ``sort_by`` and selections call it.
+        label: the header.
+        unit: beneath the label; the unit of every cell.
+        kind: how its cells are read or drawn.
+        leading: the value is the same in a whole group and is written once, in the group's first row.
+        widest: characters after which its text is shortened.
+        axes: the scales of a drawn column; the first is shown, more than one get a switch.
+        legend: ``(meaning, word)`` keys shown in the header.
+    """
+
+    name: str
+    label: str
+    unit: str = ""
+    kind: Kind = "text"
+    leading: bool = False
+    widest: int = 40
+    axes: tuple[Axis, ...] = ()
+    legend: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def drawn(self) -> bool:
+        """Its cells are pictures; the numbers behind them stand in other columns."""
+        return self.kind in PICTURES
+
+    @property
+    def right(self) -> bool:
+        return self.kind in RIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row; ``key`` names it in a selection, ``detail`` opens in place under it."""
+
+    cells: tuple[Cell, ...]
+    key: str = ""
+    detail: Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that belong together, parted from the next by a hairline, or by a heading if there is a title.
+
+    ``sums`` are cells of the heading itself, one a column; the first one gives way to the title.
+    """
+
+    rows: tuple[Row, ...]
+    title: str = ""
+    note: str = ""
+    sums: tuple[Cell, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table in the language of the result views.
+
+    Attributes:
+        name: what the view switch says ("lines").
+        columns, groups: what is shown, in natural order.
+        totals: rows under a rule, which no sorting moves.
+        hidden: what is not shown, and where it is ("13 of 31 operations; the other 18 take 0.3 ms").
+        sorted_by: name of the column that the natural order follows, if it follows one.
+        descending: the direction of that order.
+        headless: no header (a list of facts).
+        aligned: the totals are numbers under their columns in text too; else each is one line of words.
+        sentence: what stands above this table, in a document of which one table is shown at a time.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    totals: tuple[Row, ...] = ()
+    hidden: str = ""
+    sorted_by: str = ""
+    descending: bool = True
+    headless: bool = False
+    aligned: bool = False
+    sentence: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        for row in self.every_row():
+            if len(row.cells) != len(self.columns):
+                raise ValueError(f"table {self.name!r}: {len(row.cells)} cells for {len(self.columns)} columns")
+
+    def every_row(self) -> Iterator[Row]:
+        for group in self.groups:
+            yield from group.rows
+        yield from self.totals
+        yield from (Row(group.sums) for group in self.groups if group.sums)
+
+    def rows(self) -> Iterator[Row]:
+        for group in self.groups:
+            yield from group.rows
+
+    def __len__(self) -> int:
+        return sum(len(group.rows) for group in self.groups)
+
+    def places(self, column: int) -> int:
+        """The most decimals in a column: where its decimal points go."""
+        shown = (units.decimals_of(row.cells[column].text) for row in self.every_row())
+        return max((places for places in shown if places is not None), default=0)
+
+    def filtered(self, pattern: re.Pattern[str]) -> Table:
+        """The rows in which some text matches; ``hidden`` counts them. As the filter of ``static/table.js``."""
+        texts = [at for at, column in enumerate(self.columns) if column.kind in ("text", "code", "source", "verdict")]
+
+        def matches(row: Row, group: Group) -> bool:
+            return bool(pattern.search(group.title)) or any(pattern.search(row.cells[at].text) for at in texts)
+
+        groups = [replace(g, rows=tuple(row for row in g.rows if matches(row, g))) for g in self.groups]
+        kept = replace(self, groups=tuple(group for group in groups if group.rows))
+        counted = f"{units.count(len(kept)) if len(kept) else 'none'} of {units.count(len(self))} rows match"
+        return replace(kept, hidden="; ".join(part for part in (counted, self.hidden) if part))
+
+    def head(self, limit: int, where: str) -> Table:
+        """The first ``limit`` rows, with the rest counted in ``hidden``. ``where`` names the place of all rows."""
+        total = len(self)
+        if total <= limit:
+            return self
+        groups, left = [], limit
+        for group in self.groups:
+            if left <= 0:
+                break
+            groups.append(replace(group, rows=group.rows[:left]))
+            left -= len(group.rows)
+        counted = f"{units.count(limit) if limit else 'none'} of {units.count(total)} rows shown"
+        said = "; ".join(part for part in (self.hidden, f"{counted}. All rows: {where}" if where else counted) if part)
+        return replace(self, groups=tuple(groups), hidden=said)
