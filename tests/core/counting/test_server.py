@@ -136,6 +136,18 @@ def test_names_file_and_directory_do_not_move_a_count(
             assert count(Job(Body(text, file), names, 20), server)[0][0].total == first, (text, file)
 
 
+@pytest.mark.parametrize("text", ["net(x)", "sorted({str(i): [i] for i in range(20)})"])
+def test_what_a_notebook_sends_with_a_job_does_not_move_a_count(
+    server: Server, names: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = total(server, text, names, 100)
+    path = os.environ["PATH"]
+    for entries, length in ((1, 10), (3, 150), (20, 1000), (100, 5000)):
+        monkeypatch.setattr(sys, "path", [*sys.path, *(f"/nowhere/{i}" + "x" * length for i in range(entries))])
+        monkeypatch.setenv("PATH", f"{path}:/nowhere/" + "y" * length)
+        assert total(server, text, names, 100) == first, (entries, length)
+
+
 def test_a_statement_finds_all_of_torch_that_the_notebook_has(server: Server, names: dict[str, Any]) -> None:
     assert total(server, "assert torch._meta_registrations.__file__ and not hasattr(torch, 'no_such')", names, 1) > 0
     with pytest.raises(CodeFailed, match="has no attribute 'no_such_name'"):

@@ -18,6 +18,7 @@ NOPS = """asm volatile(".rept {0}\\n nop\\n .endr");"""
 SNIPS = {
     "hundred": Snip(Body(NOPS.format(100))),
     "two hundred": Snip(Body(NOPS.format(200))),
+    "allocating": Snip.of("auto y = x * x;", "auto x = at::ones({128, 128});"),
     "throwing": Snip.of(
         'if (++calls == limit) TORCH_CHECK(false, setups, " setups, ", calls, " calls");\nif (calls == -1) break;',
         "static int setups = 0;\n++setups;\nint64_t calls = 0;\nauto [limit, shape] = limits();",

@@ -111,6 +111,21 @@ class TestCounts:
             thread.join()
         assert found == [count(job, server)[0][0].total] * 3
 
+    def test_what_the_notebook_sends_with_a_job_does_not_move_a_count(
+        self, compiled: dict[str, Snippet], server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job, path = LibraryJob(str(compiled["allocating"].library), 100), os.environ["PATH"]
+        first = count(job, server)[0][0].total
+        for length in (10, 300, 1000, 5000):
+            monkeypatch.setenv("PATH", f"{path}:/nowhere/" + "y" * length)
+            assert count(job, server)[0][0].total == first, length
+
+    def test_another_layout_of_the_heap_is_the_same_code(self, compiled: dict[str, Snippet], server: Server) -> None:
+        plain, *shifted = count(LibraryJob(str(compiled["allocating"].library), 100), server, layouts=3)
+        assert len({statement.total for statement, _ in (plain, *shifted)}) > 1
+        for statement, _ in shifted:
+            assert statement.total == pytest.approx(plain[0].total, rel=0.03)
+
     def test_an_exception_is_told_as_it_is_in_cpp(self, compiled: dict[str, Snippet], server: Server) -> None:
         with pytest.raises(CodeFailed, match=r"c10::Error: 1 setups, 5000 calls"):
             count(LibraryJob(str(compiled["throwing"].library), 6000), server)

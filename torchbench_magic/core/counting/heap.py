@@ -2,22 +2,33 @@
 
 An allocator takes more instructions where it has to search. After this, whatever is allocated next comes from fresh
 memory, however the process got here: of glibc's malloc every free chunk and the rest of the top chunk are taken, of
-Python's allocator every free pool and, in every size class, every free block.
+Python's allocator every free pool and, in every size class, every free block, up to the same block of a new pool in a
+new arena.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable
+import itertools
+import mmap
+import struct
+import sys
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["level", "settle", "shift"]
+from .requests import executable
+
+__all__ = ["level", "place_arenas", "settle", "shift"]
 
 _MOST = 400_000
-_POOL, _ARENA_BITS = 16384, 20  # of CPython from 3.10 on
+_POOL, _POOL_HEADER, _ARENA, _LARGEST = 16384, 48, 1 << 20, 512  # of CPython from 3.10 on
+_WELL_INSIDE = 8
+"""The block of its pool that a size class has come to after `level`; what was freed before is taken by then."""
+_OF_THE_LOOP = (32, -(-sys.getsizeof(itertools.islice((), 0)) // 16) * 16)
+"""Sizes of what `_settle_python` makes and frees itself: these blocks are taken one by one."""
 _kept: list[object] = []
-_arenas: set[int] = set()  # that were in use when the heap was settled
+_next_arena = ctypes.c_ulong(0)  # where it is to be; 0: wherever the system puts it
 
 
 class _MallInfo(ctypes.Structure):
@@ -25,6 +36,22 @@ class _MallInfo(ctypes.Structure):
 
     _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
     _fields_ = tuple((name, ctypes.c_size_t) for name in _names)
+
+
+class _ArenaAllocator(ctypes.Structure):
+    _fields_ = (("ctx", ctypes.c_void_p), ("alloc", ctypes.c_void_p), ("free", ctypes.c_void_p))
+
+
+def place_arenas() -> None:
+    """Choose from here on where Python's allocator has its next arena; `settle` and `level` need it."""
+    python = ctypes.pythonapi
+    allocator = _ArenaAllocator()
+    python.PyObject_GetArenaAllocator(ctypes.byref(allocator))
+    # mov rcx, Q; xor eax, eax; xchg rax, [rcx]; test rax, rax; jnz to ret; mov rax, Q; jmp rax; ret
+    code = struct.pack("<2sQ", b"\x48\xb9", ctypes.addressof(_next_arena)) + bytes.fromhex("31c0 488701 4885c0 750c")
+    code += struct.pack("<2sQ3s", b"\x48\xb8", allocator.alloc, b"\xff\xe0\xc3")
+    allocator.alloc = executable(code)
+    python.PyObject_SetArenaAllocator(ctypes.byref(allocator))
 
 
 def settle() -> None:
@@ -38,6 +65,7 @@ def settle() -> None:
 
 def level() -> None:
     """Take what became free since `settle`, so that nothing depends on the sizes of what was allocated meanwhile."""
+    gc.collect()  # gives back what Python keeps for its next lists, tuples and the like
     _settle_python()
     _settle_malloc()
 
@@ -81,28 +109,53 @@ def _settle_malloc() -> None:
 
 
 def _settle_python() -> None:
-    _arenas.update(id(o) >> _ARENA_BITS for o in gc.get_objects())  # without those that are frozen
+    """Go on to an arena that was never used, and in it, in every size class, to the same block of a new pool."""
     kept: list[object] = []
     _kept.append(kept)
-    for _ in range(_MOST):
-        o: object = bytes(512 - 33 - 16)
-        kept.append(o)
-        if (id(o) >> _ARENA_BITS) not in _arenas and (id(o) & (_POOL - 1)) < 512:
+    _next_arena.value = start = _new_arena()
+    make = _of_size(_LARGEST)
+    for _ in itertools.repeat(None, _MOST):
+        kept.append(next(make))
+        if not _next_arena.value:  # it is in use
             break
-    for size in range(512, 15, -16):
+    for size in range(_LARGEST, 15, -16):
         make = _of_size(size)
-        for _ in range(_MOST):
-            o = make()
+        last = (_POOL - _POOL_HEADER) // size - 1
+        for _ in itertools.repeat(None, _MOST):  # without numbers of its own
+            o = next(make)
             kept.append(o)
-            if (id(o) >> _ARENA_BITS) not in _arenas and (id(o) & (_POOL - 1)) < 48 + size:
+            is_new = start <= id(o) < start + _ARENA
+            if is_new and id(o) % _POOL == _POOL_HEADER + _WELL_INSIDE * size:
                 break
-    _arenas.update({id(o) >> _ARENA_BITS for o in kept})
+            if not is_new and size not in _OF_THE_LOOP:
+                # What is left of this pool at once, as far as one can know: Python's loop takes ten times as long.
+                rest = last - (id(o) % _POOL - _POOL_HEADER) // size
+                kept.extend(itertools.islice(make, max(rest, 0)))
 
 
-def _of_size(size: int) -> Callable[[], object]:
-    """Makes objects that take ``size`` bytes each."""
+def _new_arena() -> int:
+    """The address of memory for an arena, at a multiple of its size.
+
+    Elsewhere what frees a block takes longer in one part of the arena than in the other (`address_in_range` in
+    CPython's obmalloc.c), and where the parts meet depends on everything that was mapped before.
+    """
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    start: int = libc.mmap(None, 2 * _ARENA, access, kind, -1, 0)
+    before = -start % _ARENA
+    if before:
+        libc.munmap(start, before)
+    libc.munmap(start + before + _ARENA, _ARENA - before)
+    return start + before
+
+
+def _of_size(size: int) -> Iterator[object]:
+    """Objects that take ``size`` bytes each."""
     if size >= 48:
-        return lambda: bytes(size - 33)
+        return map(b"".ljust, itertools.repeat(size - 33))
     if size == 32:
-        return lambda: int("1234567")
-    return object
+        return map(int, itertools.repeat("1234567"))
+    return iter(object, None)

@@ -14,7 +14,7 @@ import struct
 import sys
 from collections.abc import Callable
 
-__all__ = ["DUMP", "IS_RUNNING", "START", "TOGGLE", "builtin", "is_supported"]
+__all__ = ["DUMP", "IS_RUNNING", "START", "TOGGLE", "builtin", "executable", "is_supported"]
 
 Request = tuple[int, ...]
 
@@ -48,6 +48,14 @@ def is_supported() -> bool:
     return platform.system() == "Linux" and platform.machine() in ("x86_64", "AMD64") and sys.maxsize > 2**32
 
 
+def executable(code: bytes) -> int:
+    """Where the machine code stands from now on, to be called."""
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(code)
+    _kept.append(page)
+    return ctypes.addressof(ctypes.c_char.from_buffer(page))
+
+
 def builtin(*requests: Request) -> Callable[[], int]:
     """A function of no arguments that makes the requests, each ``(code, *arguments)``, in order, and returns 0.
 
@@ -63,11 +71,8 @@ def builtin(*requests: Request) -> Callable[[], int]:
     code += _MOV_RAX + struct.pack("<Q", id(zero))
     if sys.version_info < (3, 12):  # small integers are immortal from there on
         code += _INCREF_RAX
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    page.write(code + _RET)
-    entry = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    method = _MethodDef(b"request", entry, _METH_NOARGS, None)
-    _kept.append((page, arguments, method))
+    method = _MethodDef(b"request", executable(code + _RET), _METH_NOARGS, None)
+    _kept.append((arguments, method))
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
@@ -81,9 +86,6 @@ def is_running() -> bool:
     array = (ctypes.c_ulong * 6)(IS_RUNNING, 0, 0, 0, 0, 0)
     code = _MOV_RAX + struct.pack("<Q", ctypes.addressof(array)) + _REQUEST
     code += bytes.fromhex("4889d0") + _RET  # mov rax, rdx
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    page.write(code)
-    function = ctypes.CFUNCTYPE(ctypes.c_ulong)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
-    answer.value = function()
-    _kept.append((page, array, function))
+    answer.value = ctypes.CFUNCTYPE(ctypes.c_ulong)(executable(code))()
+    _kept.append(array)
     return bool(answer.value)

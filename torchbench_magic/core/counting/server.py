@@ -10,7 +10,8 @@ removes the directory and ends, and its children end with it.
 
 Addresses decide how many instructions an allocation or a look-up takes. So that two servers have the same ones, all
 that is told to a server while it starts is the same text in every notebook of one environment: no name of a
-directory, no number of a descriptor, and of the module path only what torch needs.
+directory, no number of a descriptor, and of the module path only what torch needs. What a job brings differs from
+notebook to notebook; `heap.level` takes that out again, before its variables are made and before its code runs.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ def main() -> None:
 
     from torchbench_magic.core.counting import heap, requests
 
+    heap.place_arenas()
     # Modules of this package are compiled anew, so that it does not matter which of them Python has compiled before.
     never, sys.pycache_prefix = sys.pycache_prefix, None
     import cloudpickle  # noqa: F401  (the jobs unpickle with it)
     import torch
 
     sys.pycache_prefix = never
-    from torchbench_magic.core.counting import shipping
+    from torchbench_magic.core.counting import shipping  # noqa: F401  (the jobs are unpacked with it)
 
     sys.pycache_prefix = None
 
@@ -77,7 +79,9 @@ def main() -> None:
     heap.settle()
     gc.freeze()
     start()
-    _translate(torch, shipping)
+    _rehearse()
+    heap.level()
+    gc.freeze()
     try:
         os.write(control, b"R")
         while read(control, 1):
@@ -121,17 +125,45 @@ def _end() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _translate(torch: Any, shipping: Any) -> None:
+def _rehearse() -> None:
     """Run what every job runs, so that children inherit valgrind's translations of it."""
+    import torch
+
+    from torchbench_magic.core.counting import shipping
+
     a = torch.ones(4)
-    b = a * a
-    b = a + a
-    torch.add(a, a, out=b)
+    torch.add(a, a * a, out=torch.empty(4))
     layer = torch.nn.Linear(4, 4)
-    layer(torch.ones(2, 4))
-    pickle.loads(pickle.dumps({"a": 1}))
-    with shipping.pack(["a"], {"a": 1}) as parcel:
-        shipping.unpack(parcel.data, parcel.storages, {})
+    code = marshal.dumps(_like_the_timed_loop.__code__, 2)
+    with shipping.pack(["a", "layer"], {"a": a, "layer": layer}) as parcel:
+        job = {
+            "path": [],
+            "search": os.environ["PATH"],
+            "directory": "/",
+            "threads": 1,
+            "dtype": "float32",
+            "grad": True,
+            "names": parcel.data,
+            "form": "function",
+            "code": code,
+            "empty": code,
+            "kept": ["a", "layer"],
+            "number": _WARM_CALLS,
+            "layout": 0,
+        }
+        job = pickle.loads(pickle.dumps(job, protocol=5))
+        _count(job, _prepared(job, parcel.storages), is_rehearsal=True)
+
+
+def _like_the_timed_loop(calls: Any, clock: Any, before: Any, after: Any, kept: dict[str, Any]) -> None:
+    a, layer = kept["a"], kept["layer"]
+    before()
+    clock()
+    for _ in calls:
+        layer(a)
+        a + a * a
+    clock()
+    after()
 
 
 def _answer(connection: socket.socket) -> None:
@@ -145,6 +177,7 @@ def _answer(connection: socket.socket) -> None:
         os.dup2(silent, descriptor)
     stage = "load"
     try:
+        _be_threaded()
         namespace = _prepared(job, descriptors[0] if descriptors else None)
         stage = "stmt"
         _count_library(job) if job["form"] == "library" else _count(job, namespace)
@@ -184,16 +217,16 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     """The names of the code, and the state of torch it is to find; the descriptor is of the bytes of the tensors."""
     import torch
 
-    from torchbench_magic.core.counting import shipping
+    from torchbench_magic.core.counting import heap, shipping
 
     sys.path += [entry for entry in job["path"] if entry not in sys.path]
     os.environ["PATH"] = job["search"]
     os.chdir(job["directory"])
-    _be_threaded()
     if torch.get_num_threads() != job["threads"]:
         torch.set_num_threads(job["threads"])
     torch.set_default_dtype(getattr(torch, job["dtype"]))
     implied = {"__name__": "__main__", "__builtins__": builtins}
+    heap.level()
     namespace = shipping.unpack(job["names"], storages, implied)
     torch.set_grad_enabled(job["grad"])
     return namespace
@@ -210,18 +243,21 @@ def _be_threaded() -> None:
         libc.pthread_join(thread, None)
 
 
-def _count(job: dict[str, Any], namespace: dict[str, Any]) -> None:
-    """Run the statement and the empty loop, each between two toggles of the collection and followed by a dump."""
+def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool = False) -> None:
+    """Run the statement and the empty loop, each between two toggles of the collection and followed by a dump.
+
+    In a rehearsal nothing is collected and nothing dumped.
+    """
     from torchbench_magic.core.counting import heap, requests
 
-    label_warm, label_stmt, label_empty = (
-        ctypes.create_string_buffer(text) for text in (b"warm", b"stmt", b"empty")
-    )
+    label_warm, label_stmt, label_empty = (ctypes.create_string_buffer(text) for text in (b"warm", b"stmt", b"empty"))
     toggle = requests.builtin((requests.TOGGLE,))
     nothing = requests.builtin((requests.IS_RUNNING,))
     dump_warm = requests.builtin((requests.DUMP, ctypes.addressof(label_warm)))
     dump_stmt = requests.builtin((requests.DUMP, ctypes.addressof(label_stmt)))
     dump_empty = requests.builtin((requests.DUMP, ctypes.addressof(label_empty)))
+    if is_rehearsal:
+        toggle = dump_warm = dump_stmt = dump_empty = nothing
     number, warm = job["number"], min(job["number"], _WARM_CALLS)
     runs: list[_FunctionForm | _ModuleForm] = []
     for code in (job["code"], job["empty"]):
@@ -252,10 +288,14 @@ def _count(job: dict[str, Any], namespace: dict[str, Any]) -> None:
 
 def _count_library(job: dict[str, Any]) -> None:
     """As `_count`, of a compiled C++ snippet, which switches the collection itself (`core/cpp/runtime.h`)."""
-    library = ctypes.CDLL(job["library"])
+    from torchbench_magic.core.counting import heap
+
+    run = ctypes.CDLL(job["library"]).torchbench_count
     text = ctypes.create_string_buffer(2000)
     number, warm, size = (ctypes.c_int64(n) for n in (job["number"], min(job["number"], _WARM_CALLS), len(text)))
-    status = library.torchbench_count(number, warm, text, size)
+    heap.level()
+    heap.shift(job["layout"])
+    status = run(number, warm, text, size)
     if status != _SNIPPET_OK:
         kind, _, message = text.value.decode(errors="replace").partition(": ")
         raise type(kind or "break", (Exception,), {})(message)  # named as it is in C++
