@@ -131,8 +131,8 @@ def _rehearse() -> None:
 
     from torchbench_magic.core.counting import shipping
 
-    a = torch.ones(4)
-    torch.add(a, a * a, out=torch.empty(4))
+    a = torch.ones(2, 4)
+    torch.add(a, a * a, out=torch.empty(2, 4))
     layer = torch.nn.Linear(4, 4)
     code = marshal.dumps(_like_the_timed_loop.__code__, 2)
     with shipping.pack(["a", "layer"], {"a": a, "layer": layer}) as parcel:
