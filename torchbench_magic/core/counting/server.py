@@ -11,7 +11,7 @@ removes the directory and ends, and its children end with it.
 Addresses decide how many instructions an allocation or a look-up takes. So that two servers have the same ones, all
 that is told to a server while it starts is the same text in every notebook of one environment: no name of a
 directory, no number of a descriptor, and of the module path only what torch needs. What a job brings differs from
-notebook to notebook; `heap.level` takes that out again, before its variables are made and before its code runs.
+notebook to notebook; `heap.level` takes that out again, before its variables are made and before its code is counted.
 """
 
 from __future__ import annotations
@@ -267,8 +267,6 @@ def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool
         else:
             kept = {name: namespace[name] for name in job["kept"] if name in namespace}
             runs.append(_FunctionForm(FunctionType(compiled, namespace, "<module>"), kept, nothing))
-    heap.level()
-    heap.shift(job["layout"])
     toggle()
     if job["form"] == "module":
         _ModuleForm(marshal.loads(job["warm"]), namespace)(None, nothing)
@@ -278,8 +276,9 @@ def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool
                 run(itertools.repeat(None, warm), nothing)
     toggle()
     passes = [itertools.repeat(None, number) for _ in runs]
-    gc.collect()
     gc.disable()
+    heap.level()  # also of what the first calls replaced, such as caches
+    heap.shift(job["layout"])
     dump_warm()  # how often functions were called until now: see `outfile.since`
     for run, calls, dump in zip(runs, passes, (dump_stmt, dump_empty), strict=True):
         run(calls, toggle)
