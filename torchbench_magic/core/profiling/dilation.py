@@ -93,7 +93,7 @@ def _added(counts: Counts, costs: Costs) -> float:
 
 @cache
 def calibrated(memory: bool, shapes: bool, lines: bool) -> Costs:
-    """Measure the costs, some 0.1 s; once per process for each kind of profile. No profiler may run meanwhile."""
+    """Measure the costs, a second or so; once per process for each kind of profile. No profiler may run meanwhile."""
     import torch
 
     a, b = torch.ones(4), torch.ones(4)
