@@ -120,7 +120,7 @@ def test_code_that_starts_threads_is_counted_with_them(server: Server) -> None:
     alone = total(server, work)
     threaded = "import threading\ndef work():\n    for i in range(20_000): i + i\n"
     threaded += "t = threading.Thread(target=work)\nt.start()\nt.join()"
-    # without the thread's there would be a tenth; where in the heap the numbers are moves it by some per cent
+    # nearly all of it is the thread's; where in the heap the numbers lie moves the two by some per cent
     assert total(server, threaded) > 0.9 * alone
     sleeping = "import threading, time\nthreading.Thread(target=time.sleep, args=(1e9,), daemon=True).start()"
     assert total(server, sleeping) > 0  # the thread ends with its process

@@ -138,6 +138,9 @@ def _new_arena() -> int:
 
     Elsewhere what frees a block takes longer in one part of the arena than in the other (`address_in_range` in
     CPython's obmalloc.c), and where the parts meet depends on everything that was mapped before.
+
+    Raises:
+        MemoryError: the system gives none.
     """
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
@@ -145,6 +148,8 @@ def _new_arena() -> int:
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     start: int = libc.mmap(None, 2 * _ARENA, access, kind, -1, 0)
+    if start == ctypes.c_void_p(-1).value:  # MAP_FAILED
+        raise MemoryError("no memory for an arena of Python's allocator")
     before = -start % _ARENA
     if before:
         libc.munmap(start, before)
