@@ -23,6 +23,20 @@ def timed(loaded: InteractiveShell) -> InteractiveShell:
     return loaded
 
 
+def test_nothing_is_measured_beside_a_process_that_is_still_starting(
+    timed: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchbench_magic.core.counting import client
+
+    done = timed.user_ns["done"] = []
+    monkeypatch.setattr(client, "wait_while_starting", lambda progress: done.append("waited"))
+    for line in ("%timer -n 1 -r 2 done.append('ran')", "%tprofile done.append('ran')"):
+        run(timed, line)
+        assert done[0] == "waited", line
+        assert "ran" in done, line
+        done.clear()
+
+
 @pytest.mark.valgrind
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_a_cell_is_counted_and_its_difference_is_shown(timed: Any, run: Run) -> None:

@@ -6,11 +6,12 @@ every process is compiled once.
 
 from __future__ import annotations
 
-from functools import cached_property
+import contextlib
 
 import torch
 from torch.utils.benchmark.utils import timer as torch_timer
 
+from torchbench_magic.core.cpp.build import Meanwhile
 from torchbench_magic.core.cpp.snippet import Snippet, compile_snippet
 
 __all__ = ["CPPTimer"]
@@ -24,6 +25,7 @@ class CPPTimer(torch_timer.CPPTimer):
     """
 
     clock = "wall"
+    _snippet: Snippet | None = None
 
     def timeit(self, number: int) -> float:
         """Seconds of ``number`` calls; the first call of all compiles.
@@ -32,10 +34,12 @@ class CPPTimer(torch_timer.CPPTimer):
             MissingTool: no compiler.
             SnippetError: what does not compile (with its lines), throws or crashes.
         """
-        wall, cpu = self.snippet.timeit(number)
+        wall, cpu = self.compiled().timeit(number)
         return (cpu if self.clock == "cpu" else wall) / 1e9
 
-    @cached_property
-    def snippet(self) -> Snippet:
-        """The compiled statement."""
-        return compile_snippet(self._stmt, self._setup, self._global_setup, threads=torch.get_num_threads())
+    def compiled(self, meanwhile: Meanwhile = contextlib.nullcontext) -> Snippet:
+        """The statement, compiled by the first call; ``meanwhile`` makes a context that is open beside the compiler."""
+        if self._snippet is None:
+            code, threads = (self._stmt, self._setup, self._global_setup), torch.get_num_threads()
+            self._snippet = compile_snippet(*code, threads=threads, meanwhile=meanwhile)
+        return self._snippet

@@ -94,6 +94,8 @@ class Session:
         """
         delivery = Delivery(self, family, options, view)
         try:
+            if (counting := sys.modules.get("torchbench_magic.core.counting.client")) is not None:
+                counting.wait_while_starting(delivery.progress)
             yield delivery
         except Interrupted as interrupt:
             delivery.deliver(interrupt.partial)

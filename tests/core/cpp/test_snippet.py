@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from torchbench_magic import load
-from torchbench_magic.core.counting.client import CodeFailed, Server
+from torchbench_magic.core.counting.client import CodeFailed, Server, close_server, the_server
 from torchbench_magic.core.counting.count import LibraryJob, count
 from torchbench_magic.core.cpp.silence import Silence
 from torchbench_magic.core.cpp.snippet import Snippet
 from torchbench_magic.core.cpp.timer import compare_snippets
 from torchbench_magic.core.cpp.trial import try_out
-from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.plan import Counting, Plan
 from torchbench_magic.errors import OptionError, SnippetError
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.identity import identity_of
@@ -32,9 +32,8 @@ from .conftest import SNIPS
 def server() -> Iterator[Server]:
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
-    made = Server()
-    yield made
-    made.close()
+    yield the_server()
+    close_server()
 
 
 def test_setup_runs_once_for_all_blocks_and_the_statement_as_often_as_asked(compiled: dict[str, Snippet]) -> None:
@@ -52,6 +51,14 @@ def test_timeit_runs_setup_and_a_warm_up_call_before_as_torch_does(compiled: dic
     snippet.timeit(4998)
     with pytest.raises(SnippetError, match=r"\d+ setups, 5000 calls"):
         snippet.timeit(4999)
+
+
+def test_a_long_timeit_is_interrupted_between_blocks(compiled: dict[str, Snippet]) -> None:
+    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        compiled["hundred"].timeit(10**13)  # three days
+    timer.join()
 
 
 def test_what_is_raised_inside_an_open_snippet_comes_out_of_it(compiled: dict[str, Snippet]) -> None:
@@ -90,6 +97,31 @@ def test_one_text_in_two_languages_is_two_sources() -> None:
         Subject(stmt="f()", language="c++", global_setup="int f();"),
     )
     assert len({identity_of(subject) for subject in (python, cpp, other)}) == 3
+
+
+@pytest.mark.valgrind
+def test_what_counts_starts_beside_the_compiler_and_is_there_before_anything_is_timed(
+    server: Server, pretender: Path
+) -> None:
+    seen: dict[str, bool] = {}
+
+    class Recorder:
+        def update(self, done: float, total: float | None, what: str) -> None:
+            seen.setdefault(what, server.is_starting)
+
+    def compare(stmt: str, counting: Counting | None) -> None:
+        with pytest.raises(SnippetError, match="cannot be loaded"):  # what the pretender makes
+            compare_snippets({"a": Body(stmt)}, counting=counting, progress=Recorder())
+
+    compare("x;", None)
+    compare("x;", Counting(10))  # compiled before
+    assert server.pid is None
+    seen.clear()
+    compare("y;", Counting(10))
+    assert seen["compiling 1 snippet"]
+    assert seen["starting valgrind, once in a kernel"]
+    assert server.pid is not None
+    assert not server.is_starting
 
 
 @pytest.mark.valgrind

@@ -16,6 +16,7 @@ from torchbench_magic.benchmark.cpp import CPPTimer
 from torchbench_magic.benchmark.reexport import names_of
 from torchbench_magic.benchmark.statement import ExactTimer
 from torchbench_magic.core.counting import requests
+from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import Job, LibraryJob
 
 if TYPE_CHECKING:
@@ -115,11 +116,13 @@ class Timer(torch_timer.Timer):
             return super().collect_callgrind(
                 number, repeats=repeats, collect_baseline=collect_baseline, retain_out_file=retain_out_file
             )
+        if isinstance(self._timer, CPPTimer):
+            self._timer.compiled(starting_meanwhile)
         self._timeit(1)  # a faulty statement is told here, not by the process that counts
         threads, is_cpp = self._task_spec.num_threads, self._language is Language.CPP
         job: Job | LibraryJob
         if isinstance(self._timer, CPPTimer):
-            job = LibraryJob(str(self._timer.snippet.library), number, threads)
+            job = LibraryJob(str(self._timer.compiled().library), number, threads)
         else:
             job = callgrind.python_job(self._written, self._globals, number, threads)
         found = callgrind.collect(

@@ -16,16 +16,24 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
-from torchbench_magic.errors import CountError
+from torchbench_magic.errors import CountError, MissingTool
 
 from . import outfile, valgrind
 
-__all__ = ["CodeFailed", "NotStarted", "Server", "close_server", "the_server"]
+__all__ = [
+    "CodeFailed",
+    "NotStarted",
+    "Server",
+    "close_server",
+    "starting_meanwhile",
+    "the_server",
+    "wait_while_starting",
+]
 
 _START_SECONDS = 12.0  # what starting takes, for the progress
 _TICK = 0.1
@@ -80,12 +88,23 @@ class Server:
 
     # ---- its life ---------------------------------------------------------------------------------------------
 
-    def start(self, progress: Progress = NO_PROGRESS) -> None:
-        """Start it if it is not there, and wait until it takes jobs. After Ctrl-C it goes on starting."""
+    def begin(self) -> None:
+        """Start it in the background if it is not there; `start` waits for it."""
         with self._lock:
             if not self.is_alive:
                 self._launch(valgrind.program())
+
+    def start(self, progress: Progress = NO_PROGRESS) -> None:
+        """Start it if it is not there, and wait until it takes jobs. After Ctrl-C it goes on starting."""
+        self.begin()
         self._wait(progress)
+
+    @property
+    def is_starting(self) -> bool:
+        """Is it under way, and keeping a core busy?"""
+        if not self._is_ready and self.is_alive:
+            self._look()
+        return not self._is_ready and self.is_alive
 
     def _launch(self, program: str) -> None:
         self._forget()
@@ -151,6 +170,8 @@ class Server:
                 if end is not None:
                     end.close()  # the server ends when it reads the end of control
             if self._process is not None:
+                if not self._is_ready:  # it reads control when it has started, which is long to wait
+                    self._process.kill()
                 try:
                     self._process.wait(2)
                 except subprocess.TimeoutExpired:
@@ -272,6 +293,26 @@ _server = Server()
 def the_server() -> Server:
     """The one server of this process; it starts with its first job."""
     return _server
+
+
+@contextlib.contextmanager
+def starting_meanwhile(progress: Progress = NO_PROGRESS) -> Iterator[None]:
+    """Start the server beside what keeps the user waiting anyway, such as a compiler; at the end it is there.
+
+    Nothing may be timed within: starting keeps a core busy for long. What keeps it from starting is no error here, it
+    is told where something is counted. Where the block fails it goes on starting.
+    """
+    with contextlib.suppress(MissingTool, NotStarted):
+        _server.begin()
+    yield
+    wait_while_starting(progress)
+
+
+def wait_while_starting(progress: Progress = NO_PROGRESS) -> None:
+    """Wait for a server that is starting, as after Ctrl-C, so that it does not disturb what is measured next."""
+    if _server.is_starting:
+        with contextlib.suppress(MissingTool, NotStarted):
+            _server.start(progress)
 
 
 def close_server() -> None:

@@ -12,7 +12,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,9 @@ from .diagnostics import faults_of, told, unknown_names
 from .source import Snip
 from .toolchain import Headers, Toolchain, find_toolchain, knows_more
 
-__all__ = ["Built", "build"]
+__all__ = ["Built", "Meanwhile", "build"]
+
+Meanwhile = Callable[[], AbstractContextManager[object]]
 
 _TICK = 0.05
 _OFTEN = 4
@@ -45,11 +48,15 @@ class Built:
     why_private: str = ""
 
 
-def build(snips: Mapping[str, Snip], *, progress: Progress = NO_PROGRESS) -> dict[str, Built]:
+def build(
+    snips: Mapping[str, Snip], *, progress: Progress = NO_PROGRESS, meanwhile: Meanwhile = contextlib.nullcontext
+) -> dict[str, Built]:
     """Compile each snippet that is not compiled yet; Ctrl-C ends the compilers.
 
     Args:
         snips: name, for messages -> code.
+        progress: told what is compiled.
+        meanwhile: makes a context that is open while compilers run; not used where everything is in the cache.
 
     Raises:
         MissingTool: no compiler.
@@ -57,13 +64,13 @@ def build(snips: Mapping[str, Snip], *, progress: Progress = NO_PROGRESS) -> dic
     """
     toolchain, cache = find_toolchain(), the_cache()
     try:
-        return _Builds(toolchain, cache, progress).build(snips)
+        return _Builds(toolchain, cache, progress, meanwhile).build(snips)
     except _NoRoom as full:
         if cache.why_private:
             raise SnippetError(f"{full}: free space in {cache.folder}") from None
         cache = private_cache(f"{cache.folder} cannot be written ({full})")
     try:
-        return _Builds(toolchain, cache, progress).build(snips)
+        return _Builds(toolchain, cache, progress, meanwhile).build(snips)
     except _NoRoom as full:
         raise SnippetError(f"snippets cannot be compiled ({full}): free space in {cache.folder.parent}") from None
 
@@ -93,8 +100,8 @@ class _Compile:
 
 
 class _Builds:
-    def __init__(self, toolchain: Toolchain, cache: Cache, progress: Progress) -> None:
-        self._toolchain, self._cache, self._progress = toolchain, cache, progress
+    def __init__(self, toolchain: Toolchain, cache: Cache, progress: Progress, meanwhile: Meanwhile) -> None:
+        self._toolchain, self._cache, self._progress, self._meanwhile = toolchain, cache, progress, meanwhile
         self._began = time.monotonic()
 
     def build(self, snips: Mapping[str, Snip]) -> dict[str, Built]:
@@ -112,8 +119,9 @@ class _Builds:
             else:
                 waiting.append(_Compile(len(waiting), [name], snip, "lean", targets["lean"]))
         if waiting:
-            self._prepare_headers()
-            found |= self._compile(waiting)
+            with self._meanwhile():
+                self._prepare_headers()
+                found |= self._compile(waiting)
             self._cache.prune()
         return {name: Built(found[name], self._cache.why_private) for name in snips}
 

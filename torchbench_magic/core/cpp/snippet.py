@@ -8,6 +8,7 @@ here keeps it. A call of a function in another library, as every op of torch is,
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import SnippetError
 
-from .build import build
+from .build import Meanwhile, build
 from .source import Snip
 from .trial import try_out
 
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 _OK, _RAISED, _LEFT_LOOP = 1, 2, 3  # Status of runtime.h
 _TEXT = 4000
+_HEARD_NS = 250_000_000  # a block of `timeit`; Python hears Ctrl-C between two of them
 _SERVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -49,18 +51,26 @@ class Snippet:
     library: Path
     why_private: str = field(default="", compare=False)
 
-    def timeit(self, number: int, *, warm: int = 1, device: int = -1) -> tuple[int, int]:
-        """Setup, ``warm`` untimed calls, then ``number`` timed ones at torch's current thread count.
+    def timeit(self, number: int) -> tuple[int, int]:
+        """Setup, one untimed call, then ``number`` timed ones at torch's current thread count.
 
-        ``device``: index of an accelerator to wait for inside the clocks; -1 waits for none.
+        Ctrl-C is heard after at most about a quarter of a second, or one call where that takes longer.
 
         Returns:
             (wall, cpu) nanoseconds of all timed calls; nothing is subtracted.
         """
-        out, text = (ctypes.c_int64 * 2)(), ctypes.create_string_buffer(_TEXT)
-        status = self._functions.torchbench_time(number, warm, device, out, text, _TEXT)
-        self._check(status, text)
-        return int(out[0]), int(out[1])
+
+        def timed(loop: OpenLoop) -> tuple[int, int]:
+            wall, cpu, left = 0, 0, number
+            passed, made = loop.block(1)[0], 1
+            while left:
+                made = min(left, max(1, _HEARD_NS * made // max(passed, 1)))
+                left -= made
+                passed, used = loop.block(made)
+                wall, cpu = wall + passed, cpu + used
+            return wall, cpu
+
+        return self.opened(timed)
 
     def opened(self, then: Callable[[OpenLoop], T]) -> T:
         """Run the setup, call ``then`` with the loop, leave the setup's scope and return what ``then`` returned.
@@ -106,7 +116,6 @@ class Snippet:
             raise SnippetError(f"{self.name} cannot be loaded: {error}") from error
         out, size, text = ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.c_char_p
         library.torchbench_open.argtypes = [_SERVE, ctypes.c_void_p, text, size]
-        library.torchbench_time.argtypes = [size, size, ctypes.c_int, out, text, size]
         library.torchbench_block.argtypes = [ctypes.c_void_p, ctypes.c_void_p, size, ctypes.c_int, out, text, size]
         return library
 
@@ -133,20 +142,26 @@ class OpenLoop:
 
 
 def compile_snippets(
-    snips: Mapping[str, Snip], *, threads: int = 1, progress: Progress = NO_PROGRESS
+    snips: Mapping[str, Snip],
+    *,
+    threads: int = 1,
+    progress: Progress = NO_PROGRESS,
+    meanwhile: Meanwhile = contextlib.nullcontext,
 ) -> dict[str, Snippet]:
     """Compile what the cache does not hold, side by side, and call what is new once in a process of its own.
 
     Args:
         snips: name, for messages -> code.
         threads: of torch, for that first call.
+        progress: told what is under way.
+        meanwhile: makes a context that is open while compilers run.
 
     Raises:
         MissingTool: no compiler; before anything else is done.
         SnippetError: code that does not compile (with the lines of the cell), or crashes.
     """
     made = {}
-    for name, built in build(snips, progress=progress).items():
+    for name, built in build(snips, progress=progress, meanwhile=meanwhile).items():
         try_out(name, built.library, threads, progress)
         snip = snips[name]
         code = (snip.stmt.source, snip.setup_text, snip.global_setup_text)
@@ -162,10 +177,12 @@ def compile_snippet(
     threads: int = 1,
     name: str = "the statement",
     progress: Progress = NO_PROGRESS,
+    meanwhile: Meanwhile = contextlib.nullcontext,
 ) -> Snippet:
     """One snippet, from three texts with the meaning they have in torch's ``Timer(language="c++")``.
 
     Raises:
         MissingTool, SnippetError: as `compile_snippets`.
     """
-    return compile_snippets({name: Snip.of(stmt, setup, global_setup)}, threads=threads, progress=progress)[name]
+    snips = {name: Snip.of(stmt, setup, global_setup)}
+    return compile_snippets(snips, threads=threads, progress=progress, meanwhile=meanwhile)[name]

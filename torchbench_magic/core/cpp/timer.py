@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
+from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import LibraryJob
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.core.settings import preserved_state, set_threads
@@ -155,7 +156,9 @@ def compare_snippets(
     choose_device(plan.device, set())  # one that is not there is said before anything is compiled
     threads = (plan.threads or (torch.get_num_threads(),))[0]
     snips = {name: Snip(body, setup, global_setup) for name, body in bodies.items()}
-    snippets = compile_snippets(snips, threads=threads, progress=progress)
+    # The process that counts starts beside the compiler, not after it: the first count of a kernel waits for both.
+    meanwhile = contextlib.nullcontext if counting is None else partial(starting_meanwhile, progress)
+    snippets = compile_snippets(snips, threads=threads, progress=progress, meanwhile=meanwhile)
     task = _SnippetTask(bodies, setup, {}, {}, plan, 0, None, progress, clocks)
 
     def make(*of: Any) -> Run:
