@@ -287,6 +287,9 @@ def cell() -> Found:
     """A whole ``%%timer --callgrind`` cell with two alternatives, and its noise runs."""
     from IPython.core.interactiveshell import InteractiveShell
 
+    from torchbench_magic.core.counting.client import close_server
+
+    close_server()  # those of other sections
     shell = InteractiveShell.instance()
     for code in (NOTEBOOK, "%load_ext torchbench_magic"):
         shell.run_cell(code)

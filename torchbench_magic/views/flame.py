@@ -289,4 +289,4 @@ def _encoded(spec: dict[str, Any]) -> str:
 @cache
 def module() -> str:
     """The text of the module, as it may stand in a script element."""
-    return html.script("pattern", "flame")
+    return html.script("makers", "canvas", "pattern", "flame")

@@ -89,7 +89,7 @@ def static(document: Document) -> str:
 @cache
 def module() -> str:
     """The text of the module that draws a document."""
-    return script("pattern", "table")
+    return script("makers", "pattern", "table")
 
 
 def script(*names: str) -> str:

@@ -42,7 +42,7 @@ class TableWidget(anywidget.AnyWidget):
             cell measures: then Python is busy as a rule.
     """
 
-    _esm = html.script("pattern", "table", "widget")
+    _esm = html.script("makers", "pattern", "table", "widget")
     spec = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     answers = traitlets.Bool(False).tag(sync=True)

@@ -1,89 +1,28 @@
-// A zoomable flame graph on one canvas. One module, two mounts, as table.js:
-//   mount(el, spec, on)   called by the inline <script type="module"> of an HTML output
-//   export default        anywidget's render(), the same drawing from a model that Python can change
+// A zoomable flame graph on one canvas. It stands after makers.js, canvas.js and pattern.js.
 //
 // spec is what torchbench_magic/views/flame.py writes: columns with one entry per frame, a parent before its
-// children, children in the order in which they ran. Text from it only ever becomes a text node or pixels. All is
-// drawn in a shadow root; what stands in the light DOM of el (a table of the largest frames) is shown on demand.
+// children, children in the order in which they ran. Text from it only ever becomes a text node or pixels.
 
 const ROW = 19, AXIS = 22, LEAST = 0.5, MOST_ROWS = 600, SIGHT = 560; // px; rows drawn at most; px of the scrolled box
 const HUES = ["line", "torch", "python", "backward", "memory", "other"];
 
 const CSS = `
-:host{display:block}
-.fg{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));
- --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));
- --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));
- --rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#e3e5e8));
- --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#1f6fb2));
- --ui:var(--jp-ui-font-family,var(--vscode-font-family,-apple-system,"Segoe UI","Helvetica Neue",Arial,sans-serif));
- --mono:var(--jp-code-font-family,var(--vscode-editor-font-family,Menlo,Consolas,"DejaVu Sans Mono",monospace))}
-@media (prefers-color-scheme:dark){.fg{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#111));
- --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#fff));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#dfe1e4));
- --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));
- --rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32));
- --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#6cb0e6))}}
-.fg{--line:#8b909755;--torch:#2468b088;--python:#d28a1a77;--backward:#c583c488;--memory:#2ca18488;--other:#8b909744;--sel:#7b808733}
-@supports (color:color-mix(in srgb,red,blue)){.fg{ /* frames carry text: mixed with the background */
- --line:color-mix(in srgb,#8b9097 28%,var(--bg));--torch:color-mix(in srgb,#2468b0 50%,var(--bg));
- --python:color-mix(in srgb,#d28a1a 44%,var(--bg));--backward:color-mix(in srgb,#c583c4 50%,var(--bg));
- --memory:color-mix(in srgb,#2ca184 50%,var(--bg));--other:color-mix(in srgb,#7b8087 20%,var(--bg));
- --sel:color-mix(in srgb,var(--brand) 14%,transparent)}}
-.fg{font:13px/20px var(--ui);font-variant-numeric:tabular-nums lining-nums;color:var(--ink1);background:var(--bg);padding:2px 0 4px}
-.fg *{box-sizing:border-box}[hidden]{display:none!important}
-.controls{display:flex;flex-wrap:wrap;align-items:center;gap:4px 14px;margin:0 0 8px;font-size:12px;color:var(--ink2);min-height:24px}
-.space{flex:1}.code{font-family:var(--mono);font-size:12px}.quiet{color:var(--ink2)}
-.sentence{margin:0 0 8px;overflow-wrap:anywhere}
-.seg{display:inline-flex;border:1px solid var(--rule1);border-radius:3px;overflow:hidden;flex:none;margin-left:4px}
-button{font:inherit;color:inherit;background:none;border:0;padding:0;margin:0;cursor:pointer}
-.seg button{padding:0 8px;line-height:20px;font-size:11.5px;color:var(--ink2)}.seg button+button{border-left:1px solid var(--rule1)}
-.seg button[aria-pressed=true]{background:var(--sel);color:var(--ink1)}
-button:focus-visible,input:focus-visible,summary:focus-visible,canvas:focus-visible{outline:2px solid var(--brand);outline-offset:-1px}
-input{font:12px/20px var(--mono);color:var(--ink1);background:var(--bg);border:1px solid var(--rule1);border-radius:3px;padding:1px 6px;height:24px;width:196px;min-width:0}
-input::placeholder{color:var(--ink2)}input[aria-invalid=true]{border-color:#cf4f2c}
+@supports (color:color-mix(in srgb,red,blue)){.fg{--other:color-mix(in srgb,#7b8087 20%,var(--bg))}}
+.seg{margin-left:4px}
+input{width:196px}
 .body{display:flex;gap:20px;align-items:flex-start;flex-wrap:wrap}.pane{flex:1 1 420px;min-width:0;max-height:${SIGHT}px;overflow-y:auto;overflow-x:hidden}
-canvas{display:block;width:100%;cursor:pointer}
+canvas{cursor:pointer}
 aside{flex:0 1 236px;min-width:200px;border-left:1px solid var(--rule2);padding-left:14px;font-size:12.5px;overflow-wrap:anywhere;min-height:150px}
 .path{font-size:11.5px;line-height:16px;margin-bottom:6px;color:var(--ink2)}.name{font-weight:600}
 aside table{border-collapse:collapse;margin:8px 0;width:100%;font-size:12.5px}aside td{height:21px;line-height:21px;padding:0 8px 0 0;text-align:right;white-space:nowrap}
 aside td:first-child{text-align:left;color:var(--ink2)}aside td:last-child{color:var(--ink2);font-size:11.5px;padding-right:0}
 .notes{font-size:11.5px;line-height:17px}
-.foot{margin:8px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2);overflow-wrap:anywhere}
-.key{display:inline-flex;gap:5px;align-items:center;margin-right:10px}.key i{width:9px;height:9px;display:inline-block}
 ${HUES.map((hue) => `.b-${hue}{background:var(--${hue})}`).join("")}
-summary{cursor:pointer;font-size:11.5px;color:var(--ink2);margin-top:6px;width:max-content}
 @media print{.pane{max-height:none}}`;
 
 // ---- small makers -------------------------------------------------------------------------------------------
 
-function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== undefined && value !== false && value !== "") element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-function segments(label, names, pressed, choose) {
-  const buttons = names.map((name, at) =>
-    h("button", { type: "button", "aria-pressed": String(at === pressed), onclick() {
-      buttons.forEach((button, other) => button.setAttribute("aria-pressed", String(other === at)));
-      choose(at);
-    } }, name));
-  return h("span", {}, label, h("span", { class: "seg", role: "group", "aria-label": label }, ...buttons));
-}
-
-// Three significant digits, as torchbench_magic.units.number; a zero is ·, less than the column shows is <0.1.
-function number(value, places) {
-  if (value === null || value === undefined) return "–";
-  if (!value) return "·";
-  const size = Math.abs(value), least = 10 ** -places;
-  if (Number(size.toFixed(places)) === 0) return `${value < 0 ? "−" : ""}<${least.toFixed(places)}`;
-  const digits = Math.min(Math.max(2 - Math.floor(Math.log10(size)), 0), places);
-  return (value < 0 ? "−" : "") + size.toFixed(digits).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, "\u202f");
-}
+const labelled = (label, names, pressed, choose) => h("span", {}, label, segments(label, names, pressed, choose));
 
 function percent(share) {
   if (!share) return "·";
@@ -190,14 +129,14 @@ class Flame {
     this.search = h("input", { type: "search", placeholder: "find, regex", spellcheck: "false", "aria-label": "find in the flame graph by regular expression", oninput: () => this.find(this.search.value) });
     this.swatches = HUES.map((hue) => h("i", { class: `b-${hue}` }));
     const controls = [this.search, this.said, h("span", { class: "space" })];
-    if (spec.metrics.length > 1) controls.push(segments("width", spec.metrics.map((metric) => metric.name), this.metric, (at) => this.measure(at)));
-    controls.push(segments("order", ["as run", "largest first"], Number(this.largest), (at) => { this.largest = this.state.largest = Boolean(at); this.tree.lay(this.metric, this.largest); this.draw(); this.on(this.state); }));
+    if (spec.metrics.length > 1) controls.push(labelled("width", spec.metrics.map((metric) => metric.name), this.metric, (at) => this.measure(at)));
+    controls.push(labelled("order", ["as run", "largest first"], Number(this.largest), (at) => { this.largest = this.state.largest = Boolean(at); this.tree.lay(this.metric, this.largest); this.draw(); this.on(this.state); }));
     controls.push(h("button", { type: "button", class: "quiet", onclick: () => { this.back = []; this.go(-1); } }, "reset zoom"));
     const used = new Set(Array.from(spec.kind, (at) => spec.kinds[at][0]));
     const keys = spec.kinds.filter(([hue], at) => used.has(hue) && spec.kinds.findIndex(([other]) => other === hue) === at)
       .map(([hue, word]) => h("span", { class: "key" }, h("i", { class: `b-${hue}` }), word));
     this.pane = h("div", { class: "pane" }, this.canvas);
-    this.box = h("div", { class: "fg" },
+    this.box = h("div", { class: "themed hued fg" },
       h("span", { hidden: true }, ...this.swatches),
       spec.sentence ? h("p", { class: "sentence" }, spec.sentence) : null,
       h("div", { class: "controls" }, ...controls),
@@ -385,50 +324,9 @@ class Flame {
   }
 }
 
-// Where an event is on a canvas, in the px that it is drawn in (the page may be zoomed).
-function inside(event, canvas) {
-  const seen = canvas.getBoundingClientRect(), scale = canvas.clientWidth / (seen.width || 1);
-  return { x: (event.clientX - seen.left) * scale, y: (event.clientY - seen.top) * scale };
-}
-
-// A reader's larger letters: sizes here are px, so all grows as the page's text does.
-const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1;
-
 // Draw spec into the shadow root of el. on(state) is told of every choice: metric, order, zoom, selection.
 export function mount(el, spec, on = () => {}) {
-  const flame = new Flame(spec, spec.state ?? {}, on); // before the shadow root, so that an error leaves the table
-  const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
-  el.setAttribute("data-lm-suppress-shortcuts", "true"); // typing in the search is not a notebook's shortcut
-  if (textScale() !== 1) flame.box.style.zoom = textScale();
-  root.replaceChildren(h("style", {}, CSS), flame.box);
+  const flame = new Flame(spec, spec.state ?? {}, on);
   flame.tell(flame.selected);
-  const redraw = () => flame.draw();
-  const size = new ResizeObserver(redraw); // also when it comes into sight
-  size.observe(flame.pane);
-  const theme = new MutationObserver(redraw), scheme = matchMedia("(prefers-color-scheme: dark)");
-  theme.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind"] });
-  scheme.addEventListener("change", redraw);
-  flame.draw();
-  return () => {
-    size.disconnect();
-    theme.disconnect();
-    scheme.removeEventListener("change", redraw);
-    root.replaceChildren();
-  };
+  return mounted(el, flame, CSS);
 }
-
-export default {
-  render({ model, el }) {
-    let unmount = () => {};
-    const redraw = () => {
-      unmount();
-      unmount = mount(el, { ...model.get("spec"), state: structuredClone(model.get("state")) }, (state) => {
-        model.set("state", structuredClone(state));
-        model.save_changes();
-      });
-    };
-    model.on("change:spec", redraw);
-    redraw();
-    return () => { model.off("change:spec", redraw); unmount(); };
-  },
-};

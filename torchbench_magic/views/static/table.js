@@ -1,4 +1,5 @@
-// Draws a result of torchbench_magic: sentence, tables, doubts, footer. One function, two who call it:
+// Draws a result of torchbench_magic: sentence, tables, doubts, footer. It stands after makers.js and pattern.js.
+// One function, two who call it:
 //   the inline <script type="module"> of an HTML output
 //   widget.js, anywidget's render(): the same drawing from a model that Python can change
 //
@@ -13,39 +14,17 @@ const SLOW_FILTER = 400; // ms after which a filter gives up
 const RIGHT = new Set(["number", "range", "line"]), CODE = new Set(["code", "source", "line"]);
 
 const CSS = `
-:host{display:block}
-.tb{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));
- --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));
- --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));
- --rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#e3e5e8));
- --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#1f6fb2));
- --ui:var(--jp-ui-font-family,var(--vscode-font-family,-apple-system,"Segoe UI","Helvetica Neue",Arial,sans-serif));
- --mono:var(--jp-code-font-family,var(--vscode-editor-font-family,Menlo,Consolas,"DejaVu Sans Mono",monospace))}
-@media (prefers-color-scheme:dark){.tb{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#111));
- --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#fff));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#dfe1e4));
- --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));
- --rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32));
- --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#6cb0e6))}}
-.tb{--torch:#2468b0;--python:#d28a1a;--backward:#c583c4;--memory:#2ca184;--other:#7b8087;--more:#cf4f2c;--hover:transparent;--sel:#7b808733}
+.tb{--torch:#2468b0;--python:#d28a1a;--backward:#c583c4;--memory:#2ca184;--other:#7b8087;--more:#cf4f2c;--hover:transparent}
 @supports (color:color-mix(in srgb,red,blue)){.tb{ /* pulled towards the theme's ink: darker on paper, lighter on night */
  --torch:color-mix(in srgb,#2468b0 84%,var(--ink0));--python:color-mix(in srgb,#d28a1a 84%,var(--ink0));
  --backward:color-mix(in srgb,#c583c4 84%,var(--ink0));--memory:color-mix(in srgb,#2ca184 84%,var(--ink0));
  --other:color-mix(in srgb,#7b8087 84%,var(--bg));--more:color-mix(in srgb,#cf4f2c 84%,var(--ink0));
- --hover:color-mix(in srgb,var(--brand) 9%,transparent);--sel:color-mix(in srgb,var(--brand) 14%,transparent)}}
-.tb{font:13px/20px var(--ui);font-variant-numeric:tabular-nums lining-nums;color:var(--ink1);background:var(--bg);padding:2px 0 4px}
-.tb *{box-sizing:border-box}
-.controls{display:flex;flex-wrap:wrap;align-items:center;gap:4px 14px;margin:0 0 8px;font-size:12px;color:var(--ink2);min-height:24px}
+ --hover:color-mix(in srgb,var(--brand) 9%,transparent)}}
 .controls .sentence{color:var(--ink1);font-size:13px;flex:1 1 auto;min-width:0;max-width:100%;overflow-wrap:anywhere}
-.controls .space{flex:1}.controls>.seg:last-child{margin-left:auto}.side{margin:0;min-height:0}[hidden]{display:none!important}
-.code,.subject{font-family:var(--mono);font-size:12px}.subject{font-weight:600}.quiet{color:var(--ink2)}
+.controls>.seg:last-child{margin-left:auto}.side{margin:0;min-height:0}
+.subject{font-family:var(--mono);font-size:12px;font-weight:600}
 .figure{font-size:15px;font-weight:600;margin:0 14px;white-space:nowrap}.folded .code{color:var(--ink1)}
-.seg{display:inline-flex;border:1px solid var(--rule1);border-radius:3px;overflow:hidden;flex:none}
-button{font:inherit;color:inherit;background:none;border:0;padding:0;margin:0;cursor:pointer;text-align:inherit}
-.seg button{padding:0 8px;line-height:20px;font-size:11.5px;color:var(--ink2)}.seg button+button{border-left:1px solid var(--rule1)}
-.seg button[aria-pressed=true]{background:var(--sel);color:var(--ink1)}
-button:focus-visible,input:focus-visible,summary:focus-visible,[tabindex]:focus-visible{outline:2px solid var(--brand);outline-offset:-1px}
-input{font:12px/20px var(--mono);color:var(--ink1);background:var(--bg);border:1px solid var(--rule1);border-radius:3px;padding:1px 6px;height:24px;width:210px;min-width:0}
-input::placeholder{color:var(--ink2)}input[aria-invalid=true]{border-color:var(--more)}
+input{width:210px}
 .pane{overflow-x:auto}.pane.many{max-height:${SIGHT + 40}px;overflow-y:auto}
 table{border-collapse:collapse;width:100%;table-layout:fixed;font-size:12.5px}table.dense{font-size:12px}
 col.code{font-family:var(--mono);font-size:12px}
@@ -83,7 +62,7 @@ td.detail{height:auto;padding:0;white-space:normal}.detail>div{padding:4px 0 8px
 .detail th{font-size:11px}.detail thead{box-shadow:inset 0 -1px var(--rule2)}.detail td{height:${DETAIL_ROW}px;line-height:${DETAIL_ROW}px;font-size:12px}.detail td.code{font-size:11.5px}
 .under:empty,.under:has(>:only-child:empty){display:none}.under{margin:6px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2)}
 .doubt{margin:8px 0 0;padding:1px 0 1px 9px;border-left:3px solid var(--more);font-size:12.5px;line-height:19px;overflow-wrap:anywhere}
-.foot{margin:8px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2);overflow-wrap:anywhere}.foot .code{font-size:11px}
+.foot .code{font-size:11px}
 summary{cursor:pointer;list-style:none;padding-left:14px;position:relative}summary::-webkit-details-marker{display:none}
 summary::before{content:"";position:absolute;left:1px;top:7px;border:4px solid transparent;border-left:5px solid var(--ink2);border-right:0}details[open]>summary::before{transform:rotate(90deg)}
 summary .quiet{font-size:12.5px}.folded .inside{padding:8px 0 0 14px}.folded .doubt{margin-left:14px}
@@ -98,16 +77,6 @@ svg text{fill:var(--ink2);font:11px var(--ui)}svg text.one{fill:var(--ink1)}
 
 // ---- small makers -------------------------------------------------------------------------------------------
 
-function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== undefined && value !== false && value !== "") element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
 function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -118,15 +87,6 @@ function svg(tag, attributes = {}, ...children) {
 const line = (runs) => runs.map((run) => (typeof run === "string" ? run : h("span", { class: run[1] }, run[0])));
 
 const keys = (legend) => legend.map(([meaning, word]) => h("span", { class: "key" }, h("b", { class: `b-${meaning}` }), word));
-
-function segments(label, names, pressed, choose) {
-  const buttons = names.map((name, at) =>
-    h("button", { type: "button", "aria-pressed": String(at === pressed), onclick() {
-      buttons.forEach((button, other) => button.setAttribute("aria-pressed", String(other === at)));
-      choose(at);
-    } }, name));
-  return h("span", { class: "seg", role: "group", "aria-label": label }, ...buttons);
-}
 
 // A cell of the spec: text, or [text, value, tone, note, flat, picture] without its empty end.
 const unpack = (cell) => (Array.isArray(cell) ? cell : [cell]);
@@ -630,14 +590,11 @@ function draw(spec, state, on) {
   const footer = spec.footer.length ? [h("p", { class: "foot" }, ...spec.footer.flatMap((one, at) => [at ? " " : "", ...line(one)]))] : [];
   const boxes = views.map((view) => view.box), picture = h("slot", { name: "picture" });
   if (spec.folded) {
-    return h("div", { class: "tb folded" }, h("details", {}, h("summary", {}, sentence), h("div", { class: "inside" }, ...boxes, ...footer)), ...doubts);
+    return h("div", { class: "themed tb folded" }, h("details", {}, h("summary", {}, sentence), h("div", { class: "inside" }, ...boxes, ...footer)), ...doubts);
   }
   const bar = filters.length ? [h("div", { class: "controls" }, ...filters, h("span", { class: "space" }), ...switches)] : [];
-  return h("div", { class: "tb" }, h("div", { class: "controls" }, sentence, ...(bar.length ? [] : switches)), ...(spec.pictureFirst ? [picture] : []), ...bar, ...boxes, ...(spec.pictureFirst ? [] : [picture]), ...doubts, ...footer);
+  return h("div", { class: "themed tb" }, h("div", { class: "controls" }, sentence, ...(bar.length ? [] : switches)), ...(spec.pictureFirst ? [picture] : []), ...bar, ...boxes, ...(spec.pictureFirst ? [] : [picture]), ...doubts, ...footer);
 }
-
-// A reader's larger letters: sizes here are px, so all grows as the page's text does.
-const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1;
 
 // Draw spec into the shadow root of el. on(state) is told of every choice: sort, filter, view, axis, selection.
 export function mount(el, spec, on = () => {}) {
@@ -647,7 +604,7 @@ export function mount(el, spec, on = () => {}) {
     WIDTHS = narrow ? NARROW : WIDE;
     const box = draw(spec, state, on);
     if (textScale() !== 1) box.style.zoom = textScale();
-    return [h("style", {}, CSS), box];
+    return [h("style", {}, THEME + CSS), box];
   };
   const first = drawn(); // before the shadow root, so that an error leaves the static table
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });

@@ -1,74 +1,23 @@
-// A timeline on one canvas: rows of bars per thread and stream. One module, two mounts, as table.js:
-//   mount(el, spec, on)   called by the inline <script type="module"> of an HTML output
-//   export default        anywidget's render(), the same drawing from a model that Python can change
+// A timeline on one canvas: rows of bars per thread and stream. It stands after makers.js and canvas.js.
 //
 // spec is what torchbench_magic/views/timeline.py writes: bars by row, starts as differences, in ticks. Text from it
-// only ever becomes a text node or pixels. All is drawn in a shadow root; what stands in the light DOM of el (a table
-// of what took most time) is shown on demand.
+// only ever becomes a text node or pixels.
 
 const ROW = 16, GAP = 8, AXIS = 22, LABEL = 132, LEAST = 0.6, SIGHT = 480; // px
 const MOST_ROWS_OF_TABLE = 12;
 
 const CSS = `
-:host{display:block}
-.tl{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));
- --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));
- --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));
- --rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#e3e5e8));
- --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#1f6fb2));
- --ui:var(--jp-ui-font-family,var(--vscode-font-family,-apple-system,"Segoe UI","Helvetica Neue",Arial,sans-serif));
- --mono:var(--jp-code-font-family,var(--vscode-editor-font-family,Menlo,Consolas,"DejaVu Sans Mono",monospace))}
-@media (prefers-color-scheme:dark){.tl{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#111));
- --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#fff));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#dfe1e4));
- --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));
- --rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32));
- --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#6cb0e6))}}
-.tl{--line:#8b909755;--torch:#2468b088;--python:#d28a1a77;--backward:#c583c488;--memory:#2ca18488;--other:#7b808766;--sel:#7b808733}
-@supports (color:color-mix(in srgb,red,blue)){.tl{ /* bars carry text: mixed with the background */
- --line:color-mix(in srgb,#8b9097 28%,var(--bg));--torch:color-mix(in srgb,#2468b0 50%,var(--bg));
- --python:color-mix(in srgb,#d28a1a 44%,var(--bg));--backward:color-mix(in srgb,#c583c4 50%,var(--bg));
- --memory:color-mix(in srgb,#2ca184 50%,var(--bg));--other:color-mix(in srgb,#7b8087 40%,var(--bg));
- --sel:color-mix(in srgb,var(--brand) 14%,transparent)}}
-.tl{font:13px/20px var(--ui);font-variant-numeric:tabular-nums lining-nums;color:var(--ink1);background:var(--bg);padding:2px 0 4px}
-.tl *{box-sizing:border-box}[hidden]{display:none!important}
-.sentence{margin:0 0 8px;overflow-wrap:anywhere}
-.controls{display:flex;flex-wrap:wrap;align-items:center;gap:4px 14px;margin:0 0 8px;font-size:12px;color:var(--ink2);min-height:24px}
-.space{flex:1}.quiet{color:var(--ink2)}
-button{font:inherit;color:inherit;background:none;border:0;padding:0;margin:0;cursor:pointer}
-.seg{display:inline-flex;border:1px solid var(--rule1);border-radius:3px;overflow:hidden;flex:none}
-.seg button{padding:0 8px;line-height:20px;font-size:11.5px;color:var(--ink2)}.seg button+button{border-left:1px solid var(--rule1)}
-button:focus-visible,summary:focus-visible,canvas:focus-visible{outline:2px solid var(--brand);outline-offset:-1px}
+.tl{--other:#7b808766}
+@supports (color:color-mix(in srgb,red,blue)){.tl{--other:color-mix(in srgb,#7b8087 40%,var(--bg))}}
 .pane{max-height:${SIGHT}px;overflow-y:auto;overflow-x:hidden}
-canvas{display:block;width:100%;cursor:crosshair;touch-action:pan-y}
-.said{min-height:20px;font-size:12px;overflow-wrap:anywhere}.code{font-family:var(--mono);font-size:12px}
+canvas{cursor:crosshair;touch-action:pan-y}
+.said{min-height:20px;font-size:12px;overflow-wrap:anywhere}
 table{border-collapse:collapse;width:100%;table-layout:fixed;font-size:12.5px;margin-top:4px}
 caption{text-align:left;font-size:11.5px;color:var(--ink2);line-height:17px;padding:4px 0}
 th{font-weight:400;color:var(--ink2);text-align:left;font-size:11.5px;line-height:15px;padding:0 8px 4px 0;vertical-align:bottom}
 th small{display:block;font-size:11px}thead{box-shadow:inset 0 -1px var(--rule1)}
 td{height:22px;line-height:22px;padding:0 8px 0 0;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
-.r{text-align:right}td.code{font-family:var(--mono);font-size:12px}
-.foot{margin:8px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2);overflow-wrap:anywhere}
-.key{display:inline-flex;gap:5px;align-items:center;margin-right:10px}.key i{width:9px;height:9px;display:inline-block}
-summary{cursor:pointer;font-size:11.5px;color:var(--ink2);margin-top:6px;width:max-content}`;
-
-function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== undefined && value !== false && value !== "") element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-// Three significant digits, as torchbench_magic.units.number; a zero is ·, less than the column shows is <0.1.
-function number(value, places) {
-  if (!value) return "·";
-  const size = Math.abs(value), least = 10 ** -places;
-  if (Number(size.toFixed(places)) === 0) return `<${least.toFixed(places)}`;
-  const digits = Math.min(Math.max(2 - Math.floor(Math.log10(size)), 0), places);
-  return size.toFixed(digits).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, "\u202f");
-}
+.r{text-align:right}`;
 
 // ---- the bars -----------------------------------------------------------------------------------------------
 
@@ -126,7 +75,7 @@ class Timeline {
       button("span", "zoom into the chosen span", () => this.enter()), button("all", "show all", () => this.show(0, spec.seconds)));
     this.pane = h("div", { class: "pane" }, this.canvas);
     const keys = spec.legend.map(([hue, word]) => h("span", { class: "key" }, h("i", { style: `background:var(--${hue})` }), word));
-    this.box = h("div", { class: "tl" },
+    this.box = h("div", { class: "themed hued tl" },
       h("span", { hidden: true }, ...this.swatches),
       h("p", { class: "sentence" }, spec.title),
       h("div", { class: "controls" }, h("span", {}, "drag to choose a span"), h("span", { class: "space" }), zooms),
@@ -379,51 +328,9 @@ class Timeline {
   }
 }
 
-// Where an event is on a canvas, in the px that it is drawn in (the page may be zoomed).
-function inside(event, canvas) {
-  const seen = canvas.getBoundingClientRect(), scale = canvas.clientWidth / (seen.width || 1);
-  return { x: (event.clientX - seen.left) * scale, y: (event.clientY - seen.top) * scale };
-}
-
-// A reader's larger letters: sizes here are px, so all grows as the page's text does.
-const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1;
-
 // Draw spec into the shadow root of el. on(state) is told of every choice: the span in view, the brush (seconds).
 export function mount(el, spec, on = () => {}) {
-  const line = new Timeline(spec, spec.state ?? {}, on); // before the shadow root, so that an error leaves the table
-  const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
-  el.setAttribute("data-lm-suppress-shortcuts", "true"); // keys of the canvas are not a notebook's shortcuts
-  if (textScale() !== 1) line.box.style.zoom = textScale();
-  root.replaceChildren(h("style", {}, CSS), line.box);
-  const redraw = () => line.draw();
-  const size = new ResizeObserver(redraw); // also when it comes into sight
-  size.observe(line.pane);
-  const theme = new MutationObserver(redraw), scheme = matchMedia("(prefers-color-scheme: dark)");
-  theme.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind"] });
-  scheme.addEventListener("change", redraw);
-  line.draw();
+  const line = new Timeline(spec, spec.state ?? {}, on), unmount = mounted(el, line, CSS);
   line.list();
-  return () => {
-    clearTimeout(line.later);
-    size.disconnect();
-    theme.disconnect();
-    scheme.removeEventListener("change", redraw);
-    root.replaceChildren();
-  };
+  return () => { clearTimeout(line.later); unmount(); };
 }
-
-export default {
-  render({ model, el }) {
-    let unmount = () => {};
-    const redraw = () => {
-      unmount();
-      unmount = mount(el, { ...model.get("spec"), state: structuredClone(model.get("state")) }, (state) => {
-        model.set("state", structuredClone(state));
-        model.save_changes();
-      });
-    };
-    model.on("change:spec", redraw);
-    redraw();
-    return () => { model.off("change:spec", redraw); unmount(); };
-  },
-};
