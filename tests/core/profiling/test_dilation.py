@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic.core.body import compile_body  # noqa: E402
+from torchbench_magic.core.profiling import dilation  # noqa: E402
 from torchbench_magic.core.profiling.dilation import (  # noqa: E402
     Costs,
     Counts,
@@ -69,7 +72,19 @@ def test_the_estimate_takes_the_cost_of_each_event_out() -> None:
     counts = Counts(ops=1000, allocations=2000, line_events=10_000, outside_calls=100_000)
     assert estimated_without(0.1, counts, costs) == pytest.approx(0.1 - 0.01 - 0.002 - 0.001 - 0.001)
     assert estimated_without(0.1, counts, costs, stretch=2.0) == pytest.approx(0.1 - 2 * 0.014)
+    assert estimated_without(0.1, counts, costs, pace=3.0) == pytest.approx(0.1 - 3 * 0.014)
     assert estimated_without(0.011, counts, costs) == pytest.approx(0.011 / 20), "never nothing, nor less"
+
+
+def test_what_slows_the_processor_slows_the_work_beside_and_leaves_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slow = [0.0], itertools.cycle([1.0] * 41 + [2.5] * 30)
+
+    def work(of: float) -> Callable[[], None]:
+        return lambda: now.__setitem__(0, now[0] + of * next(slow))
+
+    monkeypatch.setattr(dilation, "clock", lambda: now[0])
+    monkeypatch.setattr(dilation, "work", work(0.1))
+    assert dilation._typical(work(0.4)) == pytest.approx(4, rel=0.1)
 
 
 def test_twice_runs_the_body_a_second_time_and_says_so() -> None:

@@ -88,7 +88,7 @@ class Timer(torch_timer.Timer):
         """Count the instructions of the statement under Callgrind, in about a second after the first count.
 
         ``globals`` may hold anything that can be pickled by cloudpickle, and tensors; `CopyIfCallgrind` is taken but
-        not needed. The process that counts is started once (about ten seconds) and forks for each count, so that two
+        not needed. The process that counts is started once (10 to 30 seconds) and forks for each count, so that two
         counts of one statement are the same number.
 
         Args:

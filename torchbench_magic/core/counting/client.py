@@ -35,7 +35,7 @@ __all__ = [
     "wait_while_starting",
 ]
 
-_START_SECONDS = 12.0  # what starting takes, for the progress
+_START_SECONDS = 25.0  # what starting takes, for the progress
 _TICK = 0.1
 
 

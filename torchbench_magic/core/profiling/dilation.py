@@ -3,8 +3,12 @@
 The costs are measured once per process and kind of profile, by short bodies that run with and without: of an op, of
 an allocation and its freeing, of a recorded line, of a call of an nn.Module, and of a call into Python code that is not
 recorded (which only the trace function of Python 3.11 makes dearer). What a run has of each is known, so its time
-without can be estimated. Costs are CPU time of the thread; in a run whose thread had to wait for a processor they took
-as much longer as all that it did.
+without can be estimated.
+
+A processor that is shared with others runs at half its speed one moment and at all of it the next. So costs are
+measured against a fixed piece of work that is done between the bodies, and told in its time; what they are in a run's
+seconds follows from the time that the work takes just before and after the run (`pace.pace`). All of this is CPU time
+of the thread; in a run whose thread had to wait for a processor costs took as much longer as all that it did.
 """
 
 from __future__ import annotations
@@ -25,8 +29,9 @@ from .events import read_events
 from .kineto import Kineto
 from .lines import choose_line_source
 from .modules import ModuleCalls
+from .pace import clock, work
 from .run import torch_threads
-from .streams import LineRecord
+from .streams import MANY, LineRecord
 
 __all__ = [
     "Costs",
@@ -40,16 +45,17 @@ __all__ = [
 ]
 
 _FILE = "<torchbench_magic calibration>"
-_TIMES = 400  # runs of each loop
-_RUNS = 5  # of which the median counts
+_PASSES = 4  # of the small network in a run
+_RUNS = 60
+_STALLED = 1.5  # times the median: such runs do not count; what is paid every few runs does
+_DEARER_AT_MOST = 3.0  # all observers together, against each alone
 _WORTH_TELLING = 0.02
 _NEARLY_ALL = 9.0  # ten times slower
-_clock = time.thread_time if time.get_clock_info("thread_time").resolution <= 1e-6 else time.perf_counter
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds that profiling adds.
+    """What profiling adds, as multiples of `pace.pace`.
 
     Attributes:
         op: to an op.
@@ -70,146 +76,127 @@ class Costs:
 class Counts:
     """What a run had."""
 
-    ops: int
-    allocations: int
-    line_events: int
-    outside_calls: int
-    modules: int = 0
+    ops: float
+    allocations: float
+    line_events: float
+    outside_calls: float
+    modules: float = 0
 
 
-def estimated_without(wall_time: float, counts: Counts, costs: Costs, stretch: float = 1.0) -> float:
+def estimated_without(
+    wall_time: float, counts: Counts, costs: Costs, pace: float = 1.0, stretch: float = 1.0
+) -> float:
     """Seconds that the run would have taken without the profiler; not below a twentieth of what it took.
 
     Args:
+        pace: `pace.pace`, of the time around the run.
         stretch: wall time over CPU time of the thread while it was ready to run.
     """
-    return max(wall_time - _added(counts, costs) * stretch, 0.05 * wall_time)
+    return max(wall_time - _added(counts, costs) * pace * stretch, 0.05 * wall_time)
 
 
 def _added(counts: Counts, costs: Costs) -> float:
-    """Seconds of CPU time."""
+    """As multiples of the pace."""
     return math.fsum(count * cost for count, cost in zip(astuple(counts), astuple(costs), strict=True))
 
 
 @cache
 def calibrated(memory: bool, shapes: bool, lines: bool) -> Costs:
-    """Measure the costs, a second or so; once per process for each kind of profile. No profiler may run meanwhile."""
-    import torch
+    """Measure the costs, in half a second or a whole one; once per process for each kind of profile.
 
-    a, b = torch.ones(4), torch.ones(4)
-
-    def ops() -> None:
-        for _ in range(_TIMES):
-            torch.add(a, b, out=a)
-
-    def allocations() -> None:
-        for _ in range(_TIMES):
-            torch.empty(4)
-
-    def profiled(body: Callable[[], None]) -> float:
-        kineto = Kineto(memory=memory, shapes=shapes, all_threads=not memory)
-        kineto.start()
-        try:
-            return _typical(body)
-        finally:
-            kineto.stop()
-
-    op = (profiled(ops) - _typical(ops)) / _TIMES
-    both = (profiled(allocations) - _typical(allocations)) / _TIMES if memory else op
-    line, call = _line_costs() if lines else (0.0, 0.0)
-    module = _module_cost(call, lines)
-    costs = Costs(max(op, 0.0), max(both - op, 0.0) / 2, line, call, module)
-    factor = _together(costs, memory, shapes, lines)
-    return replace(costs, call=costs.call * factor, module=costs.module * factor)
-
-
-def _typical(body: Callable[[], Any]) -> float:
-    took = []
-    for _ in range(_RUNS):
-        started = _clock()
-        body()
-        took.append(_clock() - started)
-    return statistics.median(took)
-
-
-def _line_costs() -> tuple[float, float]:
-    """Of a line event, and of a call of library code, with the line source of this Python.
-
-    While Python 3.11 traces, all that a function does is slower, recorded or not; so the calls are of torch's own code.
-    """
-    recorded, module = _function("x = 0\n" + "    x = 1\n" * 20, _FILE), _identity()
-
-    def lines() -> None:
-        for _ in range(_TIMES):  # some ms, so that a busy machine interrupts it as it does a run
-            recorded()
-
-    took, record = _traced(lines)
-    line = (took - _typical(lines)) * _RUNS / record.n_events if record.n_events else 0.0
-    took, record = _traced(module)
-    call = (took - _typical(module)) * _RUNS / record.outside_calls if record.outside_calls else 0.0
-    return max(line, 0.0), max(call, 0.0)
-
-
-def _module_cost(call: float, lines: bool) -> float:
-    """What recording the call of a module adds, besides the calls of library code that this makes."""
-    module = _identity()
-    plain = _typical(module)
-    recorder = ModuleCalls({})
-    recorder.start()
-    try:
-        took, record = _traced(module) if lines else (_typical(module), None)
-    finally:
-        recorder.stop()
-    calls = record.outside_calls / _RUNS if record is not None else 0.0
-    return max(took - plain - calls * call, 0.0) / _TIMES
-
-
-def _together(costs: Costs, memory: bool, shapes: bool, lines: bool) -> float:
-    """By how much the calls of library code and of modules are dearer in a small network than alone.
-
-    That is what the network takes more, less the costs of its ops and lines.
+    No profiler may run meanwhile. The body is a small network: in a loop that does nothing else an op or a call costs
+    half of what it costs there.
     """
     import torch
 
     net, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4)), torch.ones(4)
 
     def body() -> None:
-        for _ in range(_TIMES // 8):
+        for _ in range(_PASSES):
             net(x)
 
+    def kineto(with_memory: bool = memory) -> Kineto:
+        return Kineto(memory=with_memory, shapes=shapes, all_threads=not memory)
+
+    def each(took: float, events: float) -> float:
+        return max(took, 0.0) / events if events else 0.0
+
+    _typical(body)  # warm
     plain = _typical(body)
-    kineto, modules = Kineto(memory=memory, shapes=shapes, all_threads=not memory), ModuleCalls({})
-    kineto.start()
-    modules.start()
-    try:
-        took, record = _traced(body) if lines else (_typical(body), LineRecord("none"))
-    finally:
-        calls = modules.stop()
-        results = kineto.stop()
-    events = read_events(results)
-    counts = Counts(
-        ops=int(events.is_kind("cpu_op", "user_annotation").sum()),
-        allocations=int(events.is_memory.sum()),
-        line_events=record.n_events,
-        outside_calls=record.outside_calls,
-        modules=sum(map(len, calls.streams.values())) // 4,
-    )
-    calls_cost = _added(counts, replace(costs, op=0.0, allocation=0.0, line=0.0)) / _RUNS
-    others = _added(counts, replace(costs, call=0.0, module=0.0)) / _RUNS
-    return min(max((took - plain - others) / calls_cost, 1.0), 4.0) if calls_cost > 0 else 1.0
+    took, counts = _observed(body, kineto(False))
+    op = each(took - plain, counts.ops)
+    allocation = _allocation_cost(kineto) if memory else 0.0
+    took, counts = _observed(body, lines=True) if lines else (plain, Counts(0, 0, 0, 0))
+    call = each(took - plain, counts.outside_calls)
+    took, counts = _observed(body, modules=True)
+    module = each(took - plain, counts.modules)
+    apart = Costs(op, allocation, _line_cost() if lines else 0.0, call, module)
+    took, counts = _observed(body, kineto(), lines=lines, modules=True)
+    added = _added(counts, apart)
+    together = min(max((took - plain) / added, 1.0), _DEARER_AT_MOST) if added > 0 else 1.0
+    return replace(apart, op=op * together, call=call * together, module=module * together)
 
 
-def _identity() -> Callable[[], None]:
-    """Calls a module that does nothing."""
+def _allocation_cost(kineto: Callable[[bool], Kineto]) -> float:
+    """Of an allocation or a freeing: of a loop of them what is more with ``memory``."""
     import torch
 
-    module, nothing = torch.nn.Identity(), None
+    def body() -> None:
+        for _ in range(10 * _PASSES):
+            torch.empty(4)
 
-    def calls() -> None:
-        for _ in range(_TIMES):
-            module(nothing)
+    without, _ = _observed(body, kineto(False))
+    took, counts = _observed(body, kineto(True))
+    return max(took - without, 0.0) / counts.allocations if counts.allocations else 0.0
 
-    return calls
+
+def _observed(
+    body: Callable[[], None], kineto: Kineto | None = None, *, lines: bool = False, modules: bool = False
+) -> tuple[float, Counts]:
+    """`_typical` while these observe the body, and what a run of it had for them."""
+    recorder, record, results = ModuleCalls({}), LineRecord("none"), None
+    if kineto is not None:
+        kineto.start()
+    if modules:
+        recorder.start()
+    try:
+        took, record = _traced(body) if lines else (_typical(body), record)
+    finally:
+        calls = recorder.stop() if modules else None
+        if kineto is not None:
+            results = kineto.stop()
+    ops = allocations = 0
+    if results is not None:
+        events = read_events(results)
+        ops, allocations = int(events.is_kind("cpu_op", "user_annotation").sum()), int(events.is_memory.sum())
+    marks = 0 if calls is None else sum(map(len, calls.streams.values()))
+    counts = Counts(ops, allocations, record.n_events, record.outside_calls, marks // 4)
+    return took, Counts(*(count / _RUNS for count in astuple(counts)))
+
+
+def _typical(body: Callable[[], Any]) -> float:
+    """CPU time of the body as a multiple of the work's before and after it; nothing is called here that is traced."""
+    took: list[float] = []
+    at = [0.0] * 4
+    at[0] = clock()
+    work()
+    at[1] = clock()
+    for _ in range(_RUNS):
+        body()
+        at[2] = clock()
+        work()
+        at[3] = clock()
+        took.append(2 * (at[2] - at[1]) / max(at[1] - at[0] + at[3] - at[2], 1e-9))
+        at[0], at[1] = at[2], at[3]
+    most = _STALLED * statistics.median(took)
+    return statistics.fmean(one for one in took if one <= most)
+
+
+def _line_cost() -> float:
+    """Of a line event, with the line source of this Python."""
+    recorded = _function("x = 0\n" + "    x = 1\n" * MANY, _FILE)
+    took, record = _traced(recorded)
+    return max(took - _typical(recorded), 0.0) * _RUNS / record.n_events if record.n_events else 0.0
 
 
 def _traced(body: Callable[[], None]) -> tuple[float, LineRecord]:

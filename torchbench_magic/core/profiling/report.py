@@ -159,7 +159,7 @@ def _estimated(run: Run, options: ProfileOptions, events: Events, wall_time: flo
         modules=sum(len(marks) for marks in run.modules.streams.values()) // 4,
     )
     costs = calibrated(options.memory, options.shapes, run.record.source != "none")
-    return estimated_without(wall_time, counts, costs, run.stretch)
+    return estimated_without(wall_time, counts, costs, run.pace, run.stretch)
 
 
 def _body_span(run: Run, record: LineRecord, own: Sequence[CodeType]) -> tuple[int, int]:

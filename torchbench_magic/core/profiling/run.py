@@ -16,6 +16,7 @@ from .host_memory import HostMemory
 from .kineto import Kineto, make_ready
 from .lines import LineSource
 from .modules import ModuleCalls, ModuleRecord
+from .pace import pace
 from .streams import Callers, LineRecord
 from .threads import CpuReading, kernel_threads, python_threads, read_cpu, scheduled_time
 
@@ -84,6 +85,7 @@ class Run:
         self.ignored = kernel_threads()
         self.python_threads = python_threads()
         self.overhead = 0.0
+        self._paces = [0.0, 0.0]
         self.cpu: list[CpuReading] = []
         self._wall = [0, 0]
         self._scheduled = [(0.0, 0.0), (0.0, 0.0)]
@@ -106,6 +108,7 @@ class Run:
             undone.enter_context(torch_threads(self._threads))
             self.num_threads = torch.get_num_threads()
             self.cpu.append(read_cpu())
+            self._paces[0] = pace()
             self._kineto.start()
             self.overhead += time.perf_counter() - started
             try:
@@ -133,6 +136,11 @@ class Run:
         """Time that this thread was ready to run, over the time that it did, within the body; 1 where not known."""
         (ran, waited), (ran_then, waited_then) = self._scheduled
         return 1 + (waited_then - waited) / (ran_then - ran) if ran_then > ran else 1.0
+
+    @property
+    def pace(self) -> float:
+        """Seconds that a fixed piece of work took just before and after the run; see `pace.pace`."""
+        return sum(self._paces) / 2
 
     def enter(self) -> None:
         self._scheduled[0] = scheduled_time()
@@ -162,6 +170,7 @@ class Run:
                 self.brackets = self._kineto.brackets
             finally:
                 self.cpu.append(read_cpu())
+                self._paces[1] = pace()
                 self.python_threads |= python_threads()
                 self._undone.close()
                 self.overhead += time.perf_counter() - started
