@@ -112,6 +112,18 @@ def test_each_step_is_undone_by_its_own_chip_by_undo_and_all_at_once(widget: Cou
     assert set(shown(widget)) == {MUL, STRIDES, MALLOC}
 
 
+def test_a_chip_takes_back_its_own_step_also_while_the_row_is_drawn_anew(widget: CountsExplorer) -> None:
+    widget.transform("at::mul", "ours")
+    widget.keep("ours")
+    standard, transform, keep = (c for c in widget._chips.children if getattr(c, "description", "").endswith("×"))
+    standard.click()
+    transform.click()  # as it stood before the first click
+    assert [step.kind for step in widget.steps] == ["filter"]
+    assert keep in widget._chips.children
+    transform.click()
+    assert [step.kind for step in widget.steps] == ["filter"]
+
+
 def test_the_boxes_are_steps_too(widget: CountsExplorer) -> None:
     widget.standardize_box.value = False
     assert widget.steps == ()

@@ -116,6 +116,10 @@ class CountsExplorer(Lasting, ipywidgets.VBox):
             del left[position]
             self.steps = tuple(left)
 
+    def _take_back(self, step: Step) -> None:
+        """This one step, wherever it stands by now; a second click on a chip that is about to go does nothing."""
+        self.steps = tuple(one for one in self.steps if one is not step)
+
     def undo_all(self) -> None:
         """Take all steps back."""
         self.steps = ()
@@ -224,6 +228,8 @@ class CountsExplorer(Lasting, ipywidgets.VBox):
         self._first = ipywidgets.Box([self.alternative_list, self.by_list, *boxes], layout=_WRAP)
         self._second = ipywidgets.Box([*patterns, self.message], layout=_WRAP)
         self._chips = ipywidgets.Box(layout=_WRAP)
+        self._own: list[tuple[Step, ipywidgets.Button]] = []
+        self._undo_buttons = [_button("undo", self.undo), _button("undo all", self.undo_all)]
 
     def _from_text(self, change: Callable[[str], None], text: ipywidgets.Text) -> None:
         pattern = text.value
@@ -259,10 +265,16 @@ class CountsExplorer(Lasting, ipywidgets.VBox):
 
     def _draw_chips(self) -> None:
         fixed = [_chip(clipped(words, 40)) for words in self._given.applied]
-        own = [_chip(f"{step.words}  ×", partial(self.undo, at)) for at, step in enumerate(self.steps)]
-        undo = [_button("undo", self.undo), _button("undo all", self.undo_all)] if self.steps else []
+        # One button for a step as long as it is there: who clicks while the row is drawn anew hits what he reads.
+        had = {id(step): button for step, button in self._own}
+        self._own = [(step, had.get(id(step)) or self._chip_of(step)) for step in self.steps]
+        own = [button for _, button in self._own]
+        undo = self._undo_buttons if self.steps else []
         applied = [ipywidgets.Label("applied")] if fixed or own else []
         self._chips.children = (*applied, *fixed, *own, *undo, self.status)
+
+    def _chip_of(self, step: Step) -> ipywidgets.Button:
+        return _chip(f"{step.words}  ×", partial(self._take_back, step))
 
     def _drawn(self) -> ipywidgets.DOMWidget:
         return self.table
