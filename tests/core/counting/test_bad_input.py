@@ -279,13 +279,11 @@ def test_two_kernels_at_once_count_the_same_and_python_need_not_be_on_the_path(s
 
 @pytest.mark.valgrind
 @pytest.mark.slow
-def test_torch_s_own_collector_works_beside(server: Server) -> None:
+def test_torch_s_own_collector_works_beside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.benchmark import Timer
 
     assert total(server, "x + 1") > 0
-    if shutil.which("python") is None:
-        pytest.skip("torch's collector runs `python` from the path")
-    if os.path.realpath(str(shutil.which("python"))) != os.path.realpath(sys.executable):
-        pytest.skip("`python` on the path is another one than this: torch refuses that")
+    # torch's collector runs `python` from the path, and refuses another one than this
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"])
     stats = Timer("1 + 1").collect_callgrind(number=10, collect_baseline=False)
     assert stats.counts() > 0
