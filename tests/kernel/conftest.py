@@ -88,6 +88,15 @@ def ipython_folder(folder: Path, *, startup: bool) -> Path:
     return folder
 
 
+def environment_of(folder: Path, *, startup: bool = False) -> dict[str, str]:
+    """Of a kernel that imports this tree, with an IPYTHONDIR in ``folder``."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "IPYTHONDIR": str(ipython_folder(folder, startup=startup)),
+    }
+
+
 @pytest.fixture(scope="module")
 def start_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Kernel]]:
     """Starts kernels; with ``startup`` they have the startup file, otherwise the extension is loaded."""
@@ -95,11 +104,7 @@ def start_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
         def start(*, startup: bool = False) -> Kernel:
             folder = tmp_path_factory.mktemp("kernel")
-            paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-            environment = os.environ | {
-                "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-                "IPYTHONDIR": str(ipython_folder(folder / "ipython", startup=startup)),
-            }
+            environment = environment_of(folder / "ipython", startup=startup)
             client = NotebookClient(
                 nbformat.v4.new_notebook(), timeout=120, resources={"metadata": {"path": str(folder)}}
             )
