@@ -254,7 +254,8 @@ class ProfileOptions(SharedOptions):
     )  # fmt: skip
     twice: bool = option(
         "--twice", default=False,
-        help="Run the code a second time, without the profiler, and tell how much slower profiling made it.",
+        help="Run the code again (short code several times, with and without the profiler in turns; long code once,"
+        " without) and tell what recording costs.",
     )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]", parse=read_not_empty,

@@ -52,7 +52,7 @@ def row(outcome: Outcome, line: int, thread: int = 0) -> Any:
 
 def kinds(outcome: Outcome) -> list[str]:
     """Without what profiling cost: how much that is of a body of microseconds differs from run to run."""
-    return [doubt.kind for doubt in outcome.profile.warnings if doubt.kind != "dilation"]
+    return [doubt.kind for doubt in outcome.profile.warnings if doubt.kind != "profiler-cost"]
 
 
 # ---- time -------------------------------------------------------------------------------------------------------

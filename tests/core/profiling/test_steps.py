@@ -75,7 +75,7 @@ def line_calls(result: Profile) -> dict[int, int]:
 
 def kinds(result: Profile) -> list[str]:
     """Without what profiling cost: how much that is of a body of microseconds differs from run to run."""
-    return [doubt.kind for doubt in result.warnings if doubt.kind != "dilation"]
+    return [doubt.kind for doubt in result.warnings if doubt.kind != "profiler-cost"]
 
 
 def adds_up(result: Profile) -> None:

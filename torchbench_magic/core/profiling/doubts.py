@@ -14,7 +14,7 @@ from torchbench_magic.results.schedule import Schedule
 
 from .attribution import Joined
 from .budget import Dropped
-from .dilation import dilation_doubt
+from .cost import Recorded, cost_doubt, profiler_cost
 from .events import Events
 from .host_memory import HostMemory
 from .run import Run
@@ -49,7 +49,7 @@ def find_doubts(
     events_lost: bool = False,
     dropped: Dropped = Dropped(0),  # noqa: B008  # frozen
     error: BaseException | None = None,
-    estimated: float = math.nan,
+    recorded: Recorded | None = None,
 ) -> list[Doubt]:
     """All doubts about one run, the gravest first.
 
@@ -59,7 +59,7 @@ def find_doubts(
         events_lost: another profiler took this one's events.
         dropped: what was left out to keep within ``--max-events``.
         error: what ended the body early.
-        estimated: seconds that the body would have taken without the profiler; NaN where not known.
+        recorded: what the observers had to record; None where that is not known.
     """
     found = [
         _partial(run, error),
@@ -74,7 +74,9 @@ def find_doubts(
     if options.memory:
         found += [_unseen_threads(run), _older_unseen(run)]
         found += [] if options.host_memory else _outside_torch(joined, sources)
-    found += [_host_memory(run.host), dilation_doubt((joined.end - joined.begin) / 1e9, estimated, measured=False)]
+    found.append(_host_memory(run.host))
+    if recorded is not None:
+        found.append(cost_doubt(profiler_cost((joined.end - joined.begin) / 1e9, recorded), recorded))
     return [doubt for doubt in found if doubt is not None]
 
 

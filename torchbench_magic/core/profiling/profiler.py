@@ -22,7 +22,6 @@ from torchbench_magic.results.cycles import sum_of_cycles
 from torchbench_magic.results.profile import MAX_EVENTS, Profile, ProfileOptions
 from torchbench_magic.results.schedule import Schedule
 
-from .dilation import time_again, time_again_async, with_unprofiled
 from .doubts import doubts_of_steps
 from .host_memory import HostMemory
 from .lines import choose_line_source
@@ -30,6 +29,7 @@ from .report import Cells, report
 from .run import Run
 from .scope import Scope, resolve_lines_of
 from .steps import SteppedRun
+from .twice import Repeats, completed, with_repeats
 
 __all__ = ["Outcome", "profile", "profile_body", "profile_body_async"]
 
@@ -88,7 +88,7 @@ def profile_body(
         max_events: line events of a thread, and events of torch, above which detail is dropped, and said to be.
         host_memory: what Python and numpy hold, per line, by tracemalloc.
         flops: floating point operations per op; implies ``shapes``.
-        twice: run the body a second time, without the profiler, and time it.
+        twice: run the body again, with and without the profiler, and tell what recording costs.
         cells: file name of code -> the text of its cell, None for what is no cell.
         root: folder whose ``.py`` files get lines (default: the working directory).
 
@@ -113,8 +113,7 @@ def profile_body(
             run.leave()
     outcome = asked.outcome(run, value, error)
     if twice and outcome.error is None:
-        unprofiled, error = time_again(lambda: body.run(namespace), threads)
-        outcome = asked.timed(outcome, unprofiled, error)
+        outcome = completed(asked.timed(outcome, lambda: body.run(namespace), root))
     return outcome
 
 
@@ -158,8 +157,7 @@ async def profile_body_async(
             run.leave()
     outcome = asked.outcome(run, value, error)
     if twice and outcome.error is None:
-        unprofiled, error = await time_again_async(lambda: body.run_async(namespace), threads)
-        outcome = asked.timed(outcome, unprofiled, error)
+        outcome = await asked.timed(outcome, lambda: body.run_async(namespace), root)
     return outcome
 
 
@@ -230,10 +228,18 @@ class _Asked:
         assert last is not None
         return Outcome(last, value, error)
 
-    def timed(self, outcome: Outcome, unprofiled: float, error: BaseException | None) -> Outcome:
-        """With the time of the second run; what that raised is the user's."""
-        made = with_unprofiled(outcome.profile, unprofiled, complete=error is None)
-        return Outcome(made, outcome.value, _stripped(error))
+    async def timed(
+        self, outcome: Outcome, body: Callable[[], object], root: str | os.PathLike[str] | None
+    ) -> Outcome:
+        """With what recording cost, measured by more runs; what one of them raises is the user's."""
+        repeats = Repeats(body, lambda: self._unscheduled(root), self.options.threads)
+        await repeats.measure(outcome.profile.wall_time)
+        return Outcome(with_repeats(outcome.profile, repeats), outcome.value, _stripped(repeats.error))
+
+    def _unscheduled(self, root: str | os.PathLike[str] | None) -> Run:
+        run = self.run(root, NO_PROGRESS)
+        assert isinstance(run, Run)
+        return run
 
     def _sum(self, run: SteppedRun, error: BaseException | None) -> Profile:
         """The sum of the cycles, with what is to be said of the steps."""
@@ -347,8 +353,7 @@ def profile(
             run.leave()
     outcome = asked.outcome(run, None, error)
     if twice and outcome.error is None:
-        unprofiled, error = time_again(run_body, threads)
-        outcome = asked.timed(outcome, unprofiled, error)
+        outcome = completed(asked.timed(outcome, run_body, None))
     if isinstance(outcome.error, KeyboardInterrupt):
         raise Interrupted(outcome.profile) from None
     if outcome.error is not None:

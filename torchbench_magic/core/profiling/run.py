@@ -16,9 +16,8 @@ from .host_memory import HostMemory
 from .kineto import Kineto, make_ready
 from .lines import LineSource
 from .modules import ModuleCalls, ModuleRecord
-from .pace import pace
 from .streams import Callers, LineRecord
-from .threads import CpuReading, kernel_threads, python_threads, read_cpu, scheduled_time
+from .threads import CpuReading, kernel_threads, python_threads, read_cpu
 
 __all__ = ["Run", "torch_threads"]
 
@@ -85,10 +84,8 @@ class Run:
         self.ignored = kernel_threads()
         self.python_threads = python_threads()
         self.overhead = 0.0
-        self._paces = [0.0, 0.0]
         self.cpu: list[CpuReading] = []
         self._wall = [0, 0]
-        self._scheduled = [(0.0, 0.0), (0.0, 0.0)]
         self._source, self._callers = source, callers
         self._threads, self._undone = threads, contextlib.ExitStack()
         self.host = host
@@ -108,7 +105,6 @@ class Run:
             undone.enter_context(torch_threads(self._threads))
             self.num_threads = torch.get_num_threads()
             self.cpu.append(read_cpu())
-            self._paces[0] = pace()
             self._kineto.start()
             self.overhead += time.perf_counter() - started
             try:
@@ -131,26 +127,13 @@ class Run:
         older = self._kineto.older
         return float(older.nbytes) if older is not None and older.known else math.nan
 
-    @property
-    def stretch(self) -> float:
-        """Time that this thread was ready to run, over the time that it did, within the body; 1 where not known."""
-        (ran, waited), (ran_then, waited_then) = self._scheduled
-        return 1 + (waited_then - waited) / (ran_then - ran) if ran_then > ran else 1.0
-
-    @property
-    def pace(self) -> float:
-        """Seconds that a fixed piece of work took just before and after the run; see `pace.pace`."""
-        return sum(self._paces) / 2
-
     def enter(self) -> None:
-        self._scheduled[0] = scheduled_time()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
 
     def leave(self) -> None:
         self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
-        self._scheduled[1] = scheduled_time()
 
     @property
     def wall_by_other_clock(self) -> float:
@@ -170,7 +153,6 @@ class Run:
                 self.brackets = self._kineto.brackets
             finally:
                 self.cpu.append(read_cpu())
-                self._paces[1] = pace()
                 self.python_threads |= python_threads()
                 self._undone.close()
                 self.overhead += time.perf_counter() - started
