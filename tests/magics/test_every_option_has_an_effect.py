@@ -206,6 +206,17 @@ def restore_gives_the_inputs_back(bench: Bench) -> None:
     assert y.sum().item() == changed
 
 
+def gc_leaves_the_collector_on(bench: Bench) -> None:
+    import gc
+
+    seen: list[bool] = []
+    bench.names.update(gc=gc, was_on=seen)
+    for option, is_on in (("", False), ("--gc", True)):
+        bench(option, "was_on.append(gc.isenabled())")
+        assert seen[-1] is is_on
+        assert ("garbage collector on" in bench.shown) is is_on
+
+
 def sweep_adds_an_axis(bench: Bench) -> None:
     assert bench("--sweep n=[1,2]", "x + n").frame["n"].tolist() == [1, 2]
 
@@ -441,6 +452,7 @@ TIMER: dict[str, Effect] = SHARED | {
     "cold": cold_makes_every_sample_one_call,
     "check": check_compares_what_alternatives_return,
     "restore": restore_gives_the_inputs_back,
+    "gc": gc_leaves_the_collector_on,
     "sweep": sweep_adds_an_axis,
     "fuzz": fuzz_draws_inputs,
     "seed": seed_makes_the_order_repeat,

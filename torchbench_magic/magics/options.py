@@ -130,6 +130,10 @@ class TimerOptions(SharedOptions):
         "--restore", default=False,
         help="Copy the tensors that the code reads back before each block (before each call with -n 1).",
     )  # fmt: skip
+    gc: bool = option(
+        "--gc", default=False,
+        help="Leave the garbage collector on in timed code; a setup that calls gc.enable() does the same.",
+    )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "--sweep", metavar='"NAME=EXPR"', parse=read_not_empty, default=(), repeatable=True,
         help="Measure at each value that the Python expression gives, as a variable of setup and body; several"
@@ -208,6 +212,7 @@ class TimerOptions(SharedOptions):
             check=self.check,
             restore=self.restore,
             seed=self.seed,
+            gc=self.gc,
         )
 
 

@@ -168,6 +168,9 @@ def _identity(comparison: Comparison) -> list[_Build]:
     found.append(
         _Build(Column("description", word, kind="code", widest=32), lambda at, r: Cell(name_of(comparison, at)))
     )
+    if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
+        column = Column("state", "ran with", widest=32)
+        found.append(_Build(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
     return found
 
 

@@ -65,6 +65,9 @@ def measured(comparison: Comparison) -> Iterator[str]:
     threads = sorted({int(n) for n in comparison.frame["num_threads"]})
     yield f"{_listed(threads)} of {_counted(environment.usable_cores, 'thread')}"
     yield environment.footer()
+    states = {subject.state for subject in comparison.subjects}
+    if len(states) == 1 and (common := states.pop()):
+        yield f"ran with {', '.join(common)}"
     if not math.isnan(comparison.elapsed):
         yield f"{_counted(rows, 'measurement')} in {units.seconds_text(comparison.elapsed)}"
     if comparison.seed is not None:

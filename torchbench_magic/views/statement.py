@@ -64,6 +64,8 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             yield f"precision now {units.range_text(detail['precision_low'], detail['precision_high'], scale)}"
         yield "reproducibility not known from one run"
     yield f"{units.count(record['samples'])} samples, {in_threads}"
+    if state := comparison.subjects[0].state:
+        yield f"ran with {', '.join(state)}"
     if not math.isnan(record["instructions"]):
         yield f"{units.number(record['instructions'], units.Scale(places=0), digits=None)} instructions per call"
 
