@@ -14,35 +14,13 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-__all__ = ["Kind", "ProcessState", "all_kinds", "in_words"]
+from .state_kind import Kind, Role
+from .torch_state import of_torch
 
-Role = Literal["setting", "incidental", "generator"]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of state.
-
-    Attributes:
-        name: unique, as `ProcessState` and tests look it up.
-        read: its value now; the value does not change afterwards.
-        put: make a value that was read the present one.
-        words: (value, the one it is told apart from) -> a noun phrase such as "grad mode off".
-        same: whether two values are equal.
-        role: "setting"; "incidental": an import may change it on its way, which nobody needs to be told;
-            "generator": random numbers, which change with every draw.
-    """
-
-    name: str
-    read: Callable[[], Any]
-    put: Callable[[Any], object]
-    words: Callable[[Any, Any], str]
-    same: Callable[[Any, Any], bool] = operator.eq
-    role: Role = "setting"
+__all__ = ["Kind", "ProcessState", "all_kinds", "in_words", "put_settings", "unusual_settings"]
 
 
 class ProcessState:
@@ -59,11 +37,21 @@ class ProcessState:
         self.values = [kind.read() for kind in self.kinds]
         self.modules = len(sys.modules)
 
-    def put_back(self, *, generators: bool = True) -> None:
-        """Make these values the present ones, where they are not; ``generators``: those of random numbers too."""
+    def put_back(self, *, without: Collection[Role] = ()) -> None:
+        """Make these values the present ones, where they are not, but for kinds of the roles ``without``."""
         for kind, value in zip(self.kinds, self.values, strict=True):
-            if (generators or kind.role != "generator") and not kind.same(kind.read(), value):
+            if kind.role not in without and not kind.same(kind.read(), value):
                 kind.put(value)
+
+    @property
+    def has_imported(self) -> bool:
+        """Modules were loaded since."""
+        return len(sys.modules) > self.modules
+
+    @property
+    def left_to_imports(self) -> tuple[Role, ...]:
+        """Roles that are not put back at the end of a run: what imports set stays, since the modules stay."""
+        return ("incidental",) if self.has_imported else ()
 
     def index(self, name: str) -> int:
         return next(i for i, kind in enumerate(self.kinds) if kind.name == name)
@@ -79,168 +67,45 @@ def in_words(
     return tuple(kinds[i].words(values[i], than[i]) for i in found)
 
 
+def unusual_settings() -> dict[str, Any]:
+    """Settings of torch and NumPy, by name, that are not as a process begins with: for another process to put."""
+    import torch
+
+    fresh: dict[str, Any] = {
+        "inference mode": False,
+        "default device": None,
+        "autocast": {"cpu": (False, torch.bfloat16), "cache": True},
+        "deterministic algorithms": 0,
+        "matmul precision": ("highest", "none", "none", "none"),
+        "anomaly detection": (False, True),
+        "torch.backends.mkldnn.enabled": True,
+        "NumPy error handling": {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
+    }
+    found = {kind.name: kind.read() for kind in _sent_kinds() if kind.name in fresh}
+    if "autocast" in found:  # the other process counts what the CPU does
+        found["autocast"] = {name: found["autocast"][name] for name in ("cpu", "cache")}
+    return {name: value for name, value in found.items() if value != fresh[name]}
+
+
+def put_settings(settings: Mapping[str, Any]) -> None:
+    """Put what `unusual_settings` found."""
+    if settings:
+        for kind in _sent_kinds():
+            if kind.name in settings:
+                kind.put(settings[kind.name])
+
+
+def _sent_kinds() -> list[Kind]:
+    numpy = sys.modules.get("numpy")
+    return [*of_torch(), *(_of_numpy(numpy) if numpy is not None else [])]
+
+
 def all_kinds() -> list[Kind]:
     """Every kind that this process has; inference mode stands before grad mode, which it changes too."""
-    found = [*_of_torch(), *_of_python()]
+    found = [*of_torch(), *_of_python()]
     if (numpy := sys.modules.get("numpy")) is not None:
         found += _of_numpy(numpy)
     return [*found, *_generators()]
-
-
-# ---- torch -------------------------------------------------------------------------------------------------------
-
-
-def _of_torch() -> list[Kind]:
-    import torch
-
-    switches = {
-        "torch.backends.cudnn.benchmark": (torch.backends.cudnn, "benchmark"),
-        "torch.backends.cudnn.deterministic": (torch.backends.cudnn, "deterministic"),
-        "torch.backends.cudnn.enabled": (torch.backends.cudnn, "enabled"),
-        "torch.backends.mkldnn.enabled": (torch.backends.mkldnn, "enabled"),
-    }
-    return [
-        Kind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, _on_off("inference mode")),
-        Kind("grad mode", torch.is_grad_enabled, torch._C._set_grad_enabled, _on_off("grad mode")),
-        Kind("default dtype", torch.get_default_dtype, torch.set_default_dtype, _dtype),
-        Kind("default device", _default_device, torch.set_default_device, _device),
-        Kind("threads", torch.get_num_threads, torch.set_num_threads, _threads),
-        Kind("autocast", _autocast, _put_autocast, _autocast_words),
-        Kind(
-            "deterministic algorithms",
-            torch.get_deterministic_debug_mode,
-            torch.set_deterministic_debug_mode,
-            lambda value, than: f"deterministic algorithms {('off', 'on (warn only)', 'on')[value]}",
-        ),
-        Kind("matmul precision", _precision, _put_precision, _precision_words),
-        Kind("anomaly detection", _anomaly, lambda value: torch.set_anomaly_enabled(*value), _anomaly_words),
-        *(_switch(name, *where) for name, where in switches.items()),
-    ]
-
-
-def _on_off(name: str) -> Callable[[bool, bool], str]:
-    return lambda value, than: f"{name} {'on' if value else 'off'}"
-
-
-def _switch(name: str, home: Any, attribute: str) -> Kind:
-    return Kind(name, lambda: getattr(home, attribute), lambda value: setattr(home, attribute, value), _on_off(name))
-
-
-class _InferenceMode:
-    """torch has no setter for it, only guards; the end of a guard brings back what was there when it began."""
-
-    def __init__(self) -> None:
-        self._guards: list[Any] = []
-
-    def put(self, mode: bool) -> None:
-        import torch
-
-        while self._guards and torch.is_inference_mode_enabled() != mode:
-            self._guards.pop().__exit__(None, None, None)
-        if torch.is_inference_mode_enabled() != mode:
-            guard = torch._C._InferenceMode(mode)  # what torch.inference_mode enters
-            guard.__enter__()
-            self._guards.append(guard)  # its end would switch back
-
-
-_inference_mode = _InferenceMode()
-
-
-def _default_device() -> Any:
-    """The device that `torch.set_default_device` was given, None where it was not: a set one slows every call, even
-    where it is the CPU. `torch.get_default_device` does not tell the two apart, so torch's own record is read."""
-    import torch
-
-    holder = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
-    if holder is None:  # a torch that keeps it elsewhere
-        return torch.get_default_device()
-    context = getattr(holder, "device_context", None)
-    return None if context is None else context.device
-
-
-def _device(value: Any, than: Any) -> str:
-    return "no default device" if value is None else f"default device {value}"
-
-
-def _dtype(value: Any, than: Any) -> str:
-    return f"default dtype {str(value).removeprefix('torch.')}"
-
-
-def _threads(value: int, than: int) -> str:
-    return f"{value} torch thread{'' if value == 1 else 's'}"
-
-
-def _autocast() -> dict[str, Any]:
-    """Device type -> (on, dtype) of autocast, and whether it caches casts."""
-    import torch
-
-    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    types = ["cpu", *([kind.type] if kind is not None else [])]
-    of = {name: (torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in types}
-    return {**of, "cache": torch.is_autocast_cache_enabled()}
-
-
-def _put_autocast(value: dict[str, Any]) -> None:
-    import torch
-
-    for name, setting in value.items():
-        if name == "cache":
-            torch.set_autocast_cache_enabled(setting)
-        else:
-            torch.set_autocast_enabled(name, setting[0])
-            torch.set_autocast_dtype(name, setting[1])
-
-
-def _autocast_words(value: dict[str, Any], than: dict[str, Any]) -> str:
-    changed = [name for name in value if value[name] != than[name]]
-    if changed == ["cache"]:
-        return f"autocast cache {'on' if value['cache'] else 'off'}"
-    name = next(name for name in changed if name != "cache")
-    on, dtype = value[name]
-    return f"autocast {'on' if on else 'off'} ({name}, {str(dtype).removeprefix('torch.')})"
-
-
-def _precision() -> tuple[str | None, ...]:
-    """torch's one word for all float32 matrix products (None where its newer switches contradict each other, which it
-    raises for), and the newer switches: of everything, of mkldnn's and of CUDA's matrix products."""
-    import torch
-
-    try:
-        word: str | None = torch.get_float32_matmul_precision()
-    except RuntimeError:
-        word = None
-    return word, *(home.fp32_precision for home in _precision_homes())
-
-
-def _precision_homes() -> tuple[Any, ...]:
-    import torch
-
-    backends: Any = torch.backends  # that of mkldnn is a module whose attributes are made at run time
-    return backends, backends.mkldnn.matmul, backends.cuda.matmul
-
-
-def _put_precision(value: tuple[str | None, ...]) -> None:
-    import torch
-
-    if value[0] is not None:
-        torch.set_float32_matmul_precision(value[0])
-    for home, word in zip(_precision_homes(), value[1:], strict=True):
-        if home.fp32_precision != word:
-            home.fp32_precision = word
-
-
-def _precision_words(value: tuple[str | None, ...], than: tuple[str | None, ...]) -> str:
-    return f"matmul precision {next((word for word in value if word not in (None, 'none')), 'as torch has it')}"
-
-
-def _anomaly() -> tuple[bool, bool]:
-    import torch
-
-    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-
-
-def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
-    return f"anomaly detection {'on' if value[0] else 'off'}"
 
 
 # ---- Python and numpy --------------------------------------------------------------------------------------------

@@ -17,13 +17,14 @@ __all__ = ["CountingSink", "Unclosable", "collector", "output_to", "preserved_st
 def preserved_state() -> Iterator[None]:
     """Put all that `process_state` knows back, random generators included.
 
-    Accelerator generators are included where an accelerator was in use before.
+    Accelerator generators are included where an accelerator was in use before. Where modules were imported meanwhile,
+    warning filters and variables of the environment stay as they are: they may be the modules' own.
     """
     before = ProcessState()
     try:
         yield
     finally:
-        before.put_back()
+        before.put_back(without=before.left_to_imports)
 
 
 @contextlib.contextmanager

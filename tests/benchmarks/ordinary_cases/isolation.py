@@ -70,7 +70,7 @@ shows = f"{row.verdict} {row.ratio:.2f}, with dtype= {true.ratio:.2f}"
             _NET + "; calls = []",
             (
                 "%%timer -t 1 -o r\n# --- grad\nm(x)\n# --- later\ncalls.append(1)\n"
-                "if len(calls) == 3000: torch.set_grad_enabled(False)\nm(x)"
+                "if len(calls) == 1000: torch.set_grad_enabled(False)\nm(x)"
             ),
             "%%timer -t 1 -o truth\n# --- grad\nm(x)\n# --- nograd\nwith torch.no_grad(): m(x)",
         ),

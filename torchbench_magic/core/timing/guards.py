@@ -8,7 +8,7 @@ from typing import Any
 
 from torchbench_magic.results.doubts import Doubt
 
-__all__ = ["Inputs", "MemoryGuard", "Sizes"]
+__all__ = ["Inputs", "MemoryGuard", "Sizes", "prints"]
 
 
 class Inputs:
@@ -50,6 +50,17 @@ class Sizes:
             )
             for name, by in changes.items()
         ]
+
+
+def prints(characters: int) -> list[Doubt]:
+    """Say that the timed code printed so much."""
+    if not characters:
+        return []
+    text = (
+        f"The code prints: {characters} characters of output were dropped after the first call, and the times are of"
+        " printing to nowhere."
+    )
+    return [Doubt("prints", text, "", {"characters": characters})]
 
 
 class MemoryGuard:

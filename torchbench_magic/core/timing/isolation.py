@@ -5,8 +5,9 @@ registers: those of the last one are read and kept, those of the next one are pu
 off goes on without grad, and the others never notice. Random generators are exchanged likewise: every alternative draws
 a stream of its own, and all streams begin with the same numbers.
 
-Only what was seen to change is exchanged (grad mode takes half a microsecond). All of it is read after the first call
-of each alternative, after its warm-up, and every 50 ms from then on.
+Grad and inference mode, dtype and threads, which are read in a quarter of a microsecond, are exchanged always, the
+others once they were seen to change: all are read after the first call of each alternative, after its warm-up, and
+every 50 ms from then on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from torchbench_magic.core.process_state import ProcessState, in_words
 from torchbench_magic.results.doubts import Doubt
 
 __all__ = ["Isolation"]
+
+_ALWAYS = ("inference mode", "grad mode", "default dtype", "threads")
 
 
 class Isolation:
@@ -38,15 +41,14 @@ class Isolation:
         self._bases: dict[int, list[Any]] = {}
         self._own: dict[int, list[Any]] = {}
         self._names: dict[int, str] = {}
-        self._watched: set[int] = set()
+        self._watched = {notebook.index(name) for name in _ALWAYS}
         self._current: int | None = None
         self._modules = len(sys.modules)
         self._changed: dict[tuple[str, int], Any] = {}  # (alternative, kind) -> the value it sets
-        self._imported: dict[tuple[str, int], Any] = {}  # the same, of what imports set on their way: not told
         self._late: set[int] = set()  # kinds that changed after the warm-up
         self._is_new = False
         self._of_setup = self._differing(self._base.values, notebook.values)
-        if self._base.modules > notebook.modules:  # what imports change on their way is not told
+        if self._base.modules > notebook.modules:  # they may be of the modules that it imports
             self._of_setup -= {i for i, kind in enumerate(self._kinds) if kind.role == "incidental"}
 
     def _differing(self, values: Sequence[Any], than: Sequence[Any]) -> set[int]:
@@ -82,10 +84,6 @@ class Isolation:
         own = list(self._first[nth])
         if own[self._threads] == self._base.values[self._threads]:
             own[self._threads] = threads
-        else:
-            self._watched.add(self._threads)
-        if any(other[self._threads] != threads for other in self._bases.values()):
-            self._watched.add(self._threads)
         self._bases[key], self._own[key], self._names[key] = base, own, name
         for kind, value in zip(self._kinds, own, strict=True):
             if not kind.same(kind.read(), value):
@@ -109,15 +107,25 @@ class Isolation:
     def _read(self, name: str, base: Sequence[Any]) -> list[Any]:
         """All values now; what is not as in ``base`` is watched from now on, and told as the doing of ``name``."""
         values = [kind.read() for kind in self._kinds]
-        imports = len(sys.modules) > self._modules
         for i in self._differing(values, base):
+            if self._is_of_an_import(i):
+                self._adopt(i, values[i])
+                continue
             self._watched.add(i)
-            if imports and self._kinds[i].role == "incidental":
-                self._imported[name, i] = values[i]
-            imported = self._imported.get((name, i))
-            if self._kinds[i].role != "generator" and not (imported and self._kinds[i].same(imported, values[i])):
+            if self._kinds[i].role != "generator":
                 self._changed[name, i] = values[i]
         return values
+
+    def _is_of_an_import(self, i: int) -> bool:
+        """Whether a change of this kind may be the doing of a module that was loaded just now."""
+        return self._kinds[i].role == "incidental" and len(sys.modules) > self._modules
+
+    def _adopt(self, i: int, value: Any) -> None:
+        """Have for all what an import set."""
+        before = self._base.values[i]
+        for values in (self._base.values, *self._bases.values(), *self._own.values(), *self._first):
+            if self._kinds[i].same(values[i], before):
+                values[i] = value
 
     # ---- between the blocks -------------------------------------------------------------------------------
 
@@ -158,14 +166,17 @@ class Isolation:
     def look(self) -> bool:
         """Read everything; whether settings have changed since the last look that were not seen to change before.
 
-        Then it is not known since when, nor by which of several alternatives: the samples are void, and the setting is
-        as it was from now on, for everybody but those that change it again.
+        Then the samples are void. Where it is not known which of several alternatives did it, the setting is as it was
+        from now on, for all but those that change it again.
         """
         assert self._current is not None
         self._save(self._current)
         base = self._bases[self._current]
         for i, kind in enumerate(self._kinds):
             if i in self._watched or kind.same(value := kind.read(), base[i]):
+                continue
+            if self._is_of_an_import(i):
+                self._adopt(i, value)
                 continue
             self._watched.add(i)
             if kind.role == "generator":
@@ -177,6 +188,7 @@ class Isolation:
             else:
                 kind.put(base[i])
         is_new, self._is_new = self._is_new, False
+        self._modules = len(sys.modules)
         return is_new
 
     # ---- in words -----------------------------------------------------------------------------------------

@@ -28,13 +28,13 @@ from .block import Timeable, compile_block
 from .checking import check
 from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
 from .drive import Call, Steps
-from .guards import Inputs, MemoryGuard, Sizes
+from .guards import Inputs, MemoryGuard, Sizes, prints
 from .isolation import Isolation
 from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds, Samples
 from .sweep import Point
 from .task import Task
-from .warmup import warm_up
+from .warmup import overheads, warm_up
 from .watch import TensorVersions, in_place, notebook_functions, shadowed_globals
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ class Run:
         self.waits: TimedSynchronizer | None = None
         self.spent: dict[int, Counters] = {}
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
-        self._looked_ns, self._dropped_calls = self.started_ns, 0
-        self._collects = self.plan.gc
+        self._looked_ns, self._dropped_calls, self._collects = self.started_ns, 0, self.plan.gc
         self._memory = MemoryGuard()
         self._inputs: Inputs | None = None
         self._flush: Callable[[], None] | None = None
@@ -122,7 +121,7 @@ class Run:
 
     def leave(self) -> None:
         """Have the notebook's own settings back; random generators go on from where they are."""
-        self.notebook.put_back(generators=False)
+        self.notebook.put_back(without=("generator", *self.notebook.left_to_imports))
 
     def take_blocks(self, blocks: Sequence[Timeable]) -> None:
         """Take what is to be timed, in the order of the bodies."""
@@ -215,7 +214,7 @@ class Run:
             key = len(self.subjects)
             isolation.begin(key, index, name, threads)
             before = self._before_block if self._inputs is not None or self._flush is not None else None
-            fixed, loop = self._overheads(block)
+            fixed, loop = overheads(block, self.clocks, self.synchronize)
             warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
             isolation.note_warm_up(key)
             calls = 1 if plan.cold else plan.number or max(1, round(target / warm.call_ns))
@@ -264,17 +263,6 @@ class Run:
         assert self.events is not None
         return self.events.elapsed_ns
 
-    def _overheads(self, block: Timeable) -> tuple[tuple[float, float], tuple[float, float]]:
-        """(wall, cpu) nanoseconds of an empty block, and of one empty iteration: the smallest of several."""
-        n = 1000
-        fixed = [block.start_empty(0, self.clocks, self.synchronize) for _ in range(20)]
-        loops = [block.start_empty(n, self.clocks, self.synchronize) for _ in range(8)]
-        base = (float(min(w for w, _ in fixed)), float(min(c for _, c in fixed)))
-        return base, (
-            max(0.0, (min(w for w, _ in loops) - base[0]) / n),
-            max(0.0, (min(c for _, c in loops) - base[1]) / n),
-        )
-
     def _subject(
         self, name: str, block: Timeable, group: int, threads: int, first: float, warm: int, loop: float
     ) -> Subject:
@@ -319,8 +307,7 @@ class Run:
         now = self.rounds[i].ended_ns
         if self.rounds[i].done or now - self._looked_ns >= LOOK_NS:
             self._looked_ns = now
-            assert self.isolation is not None
-            if self.isolation.look():
+            if self.isolation is not None and self.isolation.look():
                 self._begin_again(i)
         if now - self._told_ns >= PROGRESS_NS:
             alternatives = f"{len(self.task.bodies)} alternatives, " if len(self.task.bodies) > 1 else ""
@@ -369,16 +356,7 @@ class Run:
         self.warnings += self._sizes.grown(calls)
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
-        if self.sink.characters:
-            self.warnings.append(
-                Doubt(
-                    "prints",
-                    f"The code prints: {self.sink.characters} characters of output were dropped after the first call,"
-                    " and the times are of printing to nowhere.",
-                    "",
-                    {"characters": self.sink.characters},
-                )
-            )
+        self.warnings += prints(self.sink.characters)
 
     def interrupted(self) -> Comparison | None:
         """What was measured until now, marked partial; None when nothing was sampled."""
@@ -412,14 +390,8 @@ class Run:
                 faults = e.faults / e.calls_made if e.calls_made else float("nan")
                 waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
                 state = self.isolation.state_of(e.measurement) if self.isolation is not None else ()
-                subjects[e.measurement] = replace(
-                    subjects[e.measurement],
-                    span=span,
-                    page_faults=faults,
-                    waited=waited,
-                    contention=spent,
-                    state=state,
-                )
+                facts = {"span": span, "page_faults": faults, "waited": waited, "contention": spent, "state": state}
+                subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects
 
 
