@@ -390,8 +390,8 @@ class Run:
                 faults = e.faults / e.calls_made if e.calls_made else float("nan")
                 waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
                 state = self.isolation.state_of(e.measurement) if self.isolation is not None else ()
-                facts = {"span": span, "page_faults": faults, "waited": waited, "contention": spent, "state": state}
-                subjects[e.measurement] = replace(subjects[e.measurement], **facts)
+                facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
+                subjects[e.measurement] = replace(subjects[e.measurement], **facts, state=state)
         return subjects
 
 
