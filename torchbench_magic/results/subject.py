@@ -39,6 +39,7 @@ class Subject:
         waited: share of the samples' time in which the host waited for the accelerator; NaN without one.
         span: from the first to the last sample.
         contention: what else wanted the processor while its group was sampled.
+        used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
     """
 
     label: str | None = None
@@ -62,6 +63,7 @@ class Subject:
     waited: float = math.nan
     span: float = math.nan
     contention: Contention | None = None
+    used_up: tuple[tuple[str, str], ...] = ()
 
     @property
     def before(self) -> str:

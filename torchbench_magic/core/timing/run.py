@@ -28,6 +28,7 @@ from .checking import check
 from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
 from .drive import Call, Steps
 from .guards import Inputs, MemoryGuard, Sizes
+from .once import Once, watched
 from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds, Samples
 from .sweep import Point
@@ -80,6 +81,7 @@ class Run:
         self.spent: dict[int, Counters] = {}
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
         self._memory = MemoryGuard()
+        self._once, self._tried_calls = Once(), 0
         self._inputs: Inputs | None = None
         self._flush: Callable[[], None] | None = None
 
@@ -123,6 +125,7 @@ class Run:
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
         self._watch(used, functions)
+        self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
 
     def _watch(self, used: set[str], functions: Iterable[FunctionType]) -> None:
         """Note the state of what the code reads, and which device it may have to be waited for."""
@@ -145,6 +148,7 @@ class Run:
 
     def steps(self) -> Steps[None]:
         """The whole measurement, as steps for `drive`."""
+        self._restore()
         if self.plan.check:
             check(self.task, self.names, self._versions)
         self.started_ns = self.ended_ns = self.clocks.wall()
@@ -158,8 +162,7 @@ class Run:
                     self._open_rounds(entries)
                 yield from self._turns()
         finally:
-            if self._inputs is not None:
-                self._inputs.restore()
+            self._restore()
         self.ended_ns = self.clocks.wall()
         self._finish()
 
@@ -170,7 +173,9 @@ class Run:
         set_threads(self.threads[0])
         first = []
         for name, block in zip(self.task.bodies, self.blocks, strict=True):
+            self._once.before_first(name)
             wall, _ = yield Call(block, 0, 1)
+            self._once.after_first(name, float(wall))
             first.append(float(wall))
             self._restore()
             if torch.get_num_threads() != self.threads[0]:
@@ -184,6 +189,7 @@ class Run:
                     )
                 )
                 set_threads(self.threads[0])
+        self._sizes.settle()
         return first
 
     def _prepare(self, group: int, threads: int, first: list[float]) -> Steps[list[Entry]]:
@@ -196,8 +202,12 @@ class Run:
             self._tell(f"warming up {name}".rstrip())
             before = self._before_block if self._inputs is not None or self._flush is not None else None
             fixed, loop = self._overheads(block)
+            self._once.warming(name)
             warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
-            calls = 1 if plan.cold else plan.number or max(1, round(target / warm.call_ns))
+            if not group:
+                self._tried_calls += yield from self._once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
+            single = plan.cold or (self._inputs is not None and self._inputs.streams)
+            calls = 1 if single else plan.number or max(1, round(target / warm.call_ns))
             entries.append(Entry(len(self.subjects), block, warm.call_ns, calls, fixed, loop))
             self.subjects.append(self._subject(name, block, group, threads, first[index], warm.calls, loop[0]))
         return entries
@@ -325,7 +335,7 @@ class Run:
     # ---- after the last sample ------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        calls = len(self.blocks) + sum(s.warmup_calls for s in self.subjects)
+        calls = len(self.blocks) + self._tried_calls + sum(s.warmup_calls for s in self.subjects)
         calls += sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
         if not self.plan.restore:
             self.warnings += in_place(self._versions.changed(), calls)
@@ -365,17 +375,18 @@ class Run:
         )
 
     def _finished_subjects(self) -> list[Subject]:
-        subjects = list(self.subjects)
+        subjects, names = list(self.subjects), list(self.task.bodies)
         for i, rounds in enumerate(self.rounds):
             spent = contention_between(self.spent[i]) if i in self.spent else None
             span = (rounds.ended_ns - (rounds.started_ns or rounds.ended_ns)) / 1e9
             for e in rounds.entries:
                 faults = e.faults / e.calls_made if e.calls_made else float("nan")
                 waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
+                name = names[e.measurement % len(names)]
                 changed = replace(
                     subjects[e.measurement], span=span, page_faults=faults, waited=waited, contention=spent
                 )
-                subjects[e.measurement] = changed
+                subjects[e.measurement] = replace(changed, used_up=self._once.found(name, e.times))
         return subjects
 
 
