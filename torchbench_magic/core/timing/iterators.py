@@ -7,22 +7,20 @@ import gc
 import io
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 __all__ = ["at_end", "is_used_up", "rewinder", "second_copy"]
 
-_COUNTED = frozenset(
-    type(made)
-    for made in (
-        *(iter(empty) for empty in ([], (), range(0), range(1 << 70), "", "\u00e9", b"", bytearray(), {}, set())),
-        *(iter(view()) for view in ({}.values, {}.items)),
-        *(reversed(empty) for empty in ([], {}, {}.values(), {}.items())),  # type: ignore[call-overload]
-        itertools.repeat(None, 0),
-    )
+_EMPTY: dict[object, object] = {}
+_FORWARD: tuple[Iterable[Any], ...] = (
+    *([], (), range(0), range(1 << 70), "", "\u00e9", b"", bytearray(), set()),
+    *(_EMPTY, _EMPTY.values(), _EMPTY.items()),
 )
+_BACKWARD: tuple[Any, ...] = ([], _EMPTY, _EMPTY.values(), _EMPTY.items())
+_COUNTED = frozenset(map(type, (*map(iter, _FORWARD), *map(reversed, _BACKWARD), itertools.repeat(None, 0))))
 """Iterators of the interpreter's own that count what is left (``__length_hint__``) and change nothing by it."""
 
 _ANY = (zip, map, filter, enumerate, itertools.starmap, itertools.accumulate, itertools.compress, itertools.groupby)

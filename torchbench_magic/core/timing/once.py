@@ -140,7 +140,8 @@ class Once:
 
     def _undone(self, name: str) -> list[tuple[tuple[str, str], Callable[[], object]]]:
         """((how, label), what undoes it) of each change that the first call made and that no later call made again."""
-        one, found = self._first[name], []
+        one = self._first[name]
+        found: list[tuple[tuple[str, str], Callable[[], object]]] = []
         now = _kept(self._reads[name])
         for at, before in one.before.items():
             after, label = one.after.get(at), self._reads[name][at].label
@@ -179,9 +180,9 @@ class Once:
                 said.append(("before", item.label))
         said += one.kept_in
         said += [found for found in self._shared(name) if found not in said]
-        for label, times in one.looked_up.items():
+        for label, hits in one.looked_up.items():
             was_slow = one.misses and one.wall_ns > SHORT_NS / 10 and one.wall_ns / 1e9 > 100 * median
-            if median <= LOOK_UP * times or (was_slow and not one.is_explained):
+            if median <= LOOK_UP * hits or (was_slow and not one.is_explained):
                 said.append(("cache", label))
         if not said and one.wall_ns / 1e9 >= max(START_S, START_TIMES * median) and not one.is_explained:
             said.append(("start", name))

@@ -139,14 +139,14 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
     """The attributes, as far as they are mentioned, of a module or of an instance of a user's class, and the modules
     within an ``nn.Module``."""
     if isinstance(value, ModuleType):
-        inside = vars(value)
-        for name in sorted(mentioned & inside.keys()):
-            if _is_users(inside.get("__file__")) or isinstance(inside[name], functools._lru_cache_wrapper):
-                yield f"{label}.{name}", inside[name], depth
+        there = vars(value)
+        for name in sorted(mentioned & there.keys()):
+            if _is_users(there.get("__file__")) or isinstance(there[name], functools._lru_cache_wrapper):
+                yield f"{label}.{name}", there[name], depth
         return
     if isinstance(value, type):
         return
-    inside = getattr(value, "__dict__", None)
+    inside: Any = getattr(value, "__dict__", None)
     if type(inside) is not dict:
         return
     for name, module in (inside.get("_modules") or {}).items():
