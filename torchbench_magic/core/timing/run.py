@@ -33,6 +33,7 @@ from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds, Samples
 from .sweep import Point
 from .task import Task
+from .unused import given_names, unused_inputs
 from .warmup import warm_up
 from .watch import TensorVersions, in_place, notebook_functions, shadowed_globals
 
@@ -63,7 +64,9 @@ class Run:
 
         self.task, self.point, self.place = task, point, place
         self.plan, self.clocks = task.plan, task.clocks
-        self.names: dict[str, Any] = {**task.implied, **task.namespace, **(point.make() if point is not None else {})}
+        made = point.make() if point is not None else {}
+        self.names: dict[str, Any] = {**task.implied, **task.namespace, **made}
+        self._given = given_names(point, made)
         self.environment = read_environment()
         self.threads = self.plan.threads or (torch.get_num_threads(),)
         self.seed = self.plan.seed if self.plan.seed is not None else random.SystemRandom().getrandbits(32)
@@ -124,6 +127,7 @@ class Run:
         rebound = {n for n, v in names.items() if home.get(n, absent) is not v} - {"__builtins__", *task.implied}
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
+        self.warnings += unused_inputs(self._given, task, blocks, functions)
         self._watch(used, functions)
         self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
 
