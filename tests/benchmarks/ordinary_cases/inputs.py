@@ -145,4 +145,22 @@ CASES = [
         ),
         "row = r.frame.iloc[1]\noutcome = 'right' if row.verdict == 'slower' else 'wrong'\nshows = row.verdict",
     ),
+    Case(
+        "a header short of a dash",
+        "inputs",
+        (
+            "x = torch.randn(10_000)",
+            "%%timer -t 1 -o r\n# --- one\nx.exp()\n# -- two\nx.exp()\n# --- three\nx.exp()",
+        ),
+        "outcome = 'said' if 'line 4: `# -- two` is nearly a header' in outputs[1] else 'wrong'\nshows = ''",
+    ),
+    Case(
+        "an axis that no code reads",
+        "inputs",
+        (
+            "size = 1000",
+            '%%timer -t 1 --sweep "n=[10, 1000]" -o r\n# --- setup\nx = torch.randn(size)\n# --- exp\nx.exp()',
+        ),
+        "outcome = 'said' if 'axis n is read by no code' in ' '.join(outputs[1].split()) else 'wrong'\nshows = ''",
+    ),
 ]
