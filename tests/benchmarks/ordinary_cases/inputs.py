@@ -163,4 +163,11 @@ CASES = [
         ),
         "outcome = 'said' if 'axis n is read by no code' in ' '.join(outputs[1].split()) else 'wrong'\nshows = ''",
     ),
+    Case(
+        "a list that is popped until it is empty",
+        "inputs",
+        ("numbers = list(range(100))", "%timer -t 1 numbers.pop()"),
+        "said = 'IndexError' in outputs[1] and 'The first call worked; a later call' in outputs[1]\n"
+        "outcome = 'said' if said else 'wrong'\nshows = ''",
+    ),
 ]

@@ -306,3 +306,20 @@ def test_rows_are_right_where_points_are_joined() -> None:
     assert used_up(result)[0].facts["rows"] == [3]
     assert result.frame["verdict"].tolist() == ["baseline", "faster", "baseline", "undecided"]
     assert pd.notna(result.frame["ratio"]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "error"), [("numbers.pop()\nclock.work(1)", IndexError), ("next(it)\nclock.work(1)", StopIteration)]
+)
+def test_a_later_call_that_fails_where_the_first_worked_says_so_beside_the_users_error(body: str, error: Any) -> None:
+    names = {"numbers": [1, 2, 3], "it": iter([1, 2, 3])}
+    with pytest.raises(error) as caught:
+        timed(FakeClock(), {"": body}, names=names)
+    (note,) = caught.value.__notes__
+    assert note.startswith("The first call worked; a later call in the timing loop failed.")
+
+
+def test_a_first_call_that_fails_is_the_users_error_alone() -> None:
+    with pytest.raises(IndexError) as caught:
+        timed(FakeClock(), {"": "[].pop()"})
+    assert not hasattr(caught.value, "__notes__")

@@ -84,7 +84,7 @@ class Run:
         self.spent: dict[int, Counters] = {}
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
         self._memory = MemoryGuard()
-        self._once, self._tried_calls = Once(), 0
+        self._once, self._tried_calls, self.repeats = Once(), 0, False
         self._inputs: Inputs | None = None
         self._flush: Callable[[], None] | None = None
 
@@ -194,6 +194,7 @@ class Run:
                 )
                 set_threads(self.threads[0])
         self._sizes.settle()
+        self.repeats = True  # from here on a call finds the objects as others left them
         return first
 
     def _prepare(self, group: int, threads: int, first: list[float]) -> Steps[list[Entry]]:
