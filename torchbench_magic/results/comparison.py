@@ -32,7 +32,6 @@ from .inference import (
 )
 from .ranges import Range, Unpaired, range_of_windows
 from .subject import Clock, Subject
-from .used_up import voided
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -200,7 +199,7 @@ class Comparison(HtmlFile):
 
     def _is_void(self, i: int) -> bool:
         """Whether the row, or the one it is compared with, is not of the code's work (`used_up`)."""
-        return not voided(self.subjects).isdisjoint((i, self._base_row(i)))
+        return any(self.subjects[row].used_up for row in (i, self._base_row(i)) if row is not None)
 
     def _judgement(self, i: int, subject: Subject, median: float) -> dict[str, Any]:
         if i in self.unpaired:

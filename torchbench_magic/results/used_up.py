@@ -10,7 +10,7 @@ from .doubts import Doubt
 if TYPE_CHECKING:
     from .subject import Subject
 
-__all__ = ["KIND", "doubts_of_subjects", "said", "voided"]
+__all__ = ["KIND", "doubts_of_subjects", "said"]
 
 KIND = "used-up"
 
@@ -34,11 +34,6 @@ _DONE = {
     "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
     "start": "Run the cell again: where the first call is fast then, only the process had to start up.",
 }
-
-
-def voided(subjects: Sequence[Subject]) -> frozenset[int]:
-    """The rows whose time is not that of the code's work: no verdict stands on them."""
-    return frozenset(row for row, subject in enumerate(subjects) if subject.used_up)
 
 
 def said(subjects: Sequence[Subject]) -> list[str]:
