@@ -14,8 +14,10 @@ import pandas as pd
 import pytest
 
 from torchbench_magic import Comparison, load
+from torchbench_magic.core.timing.iterators import at_end, is_used_up
 from torchbench_magic.core.timing.once import START_S
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.reached import reached
 from torchbench_magic.core.timing.sweep import sweep_points
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
@@ -323,3 +325,20 @@ def test_a_first_call_that_fails_is_the_users_error_alone() -> None:
     with pytest.raises(IndexError) as caught:
         timed(FakeClock(), {"": "[].pop()"})
     assert not hasattr(caught.value, "__notes__")
+
+
+def test_looking_asks_nothing_of_an_object_that_stands_for_another() -> None:
+    class Proxy:
+        __slots__ = ()
+
+        @property
+        def __class__(self) -> Any:  # type: ignore[override]
+            raise RuntimeError("working outside of a context")
+
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError("working outside of a context")
+
+    Proxy.__module__ = "__main__"
+    proxy = Proxy()
+    assert [one.label for one in reached(["proxy"], ["x"], {"proxy": proxy}).values()] == ["proxy"]
+    assert (is_used_up(proxy), at_end(proxy)) == (None, None)

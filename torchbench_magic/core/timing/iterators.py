@@ -38,11 +38,11 @@ def is_used_up(value: Any) -> bool | None:
     ``enumerate``, most of ``itertools``, ``csv.reader``, and the iterators of a torch DataLoader.
     """
     kind = type(value)
-    if isinstance(value, GeneratorType):
+    if issubclass(type(value), GeneratorType):
         return value.gi_frame is None
-    if isinstance(value, CoroutineType):
+    if issubclass(type(value), CoroutineType):
         return value.cr_frame is None
-    if isinstance(value, AsyncGeneratorType):
+    if issubclass(type(value), AsyncGeneratorType):
         return value.ag_frame is None
     if kind in _COUNTED:
         return bool(value.__length_hint__() == 0)
@@ -76,7 +76,7 @@ def _loader_is_used_up(value: Any) -> bool | None:
 
 def at_end(value: Any) -> bool | None:
     """Whether a file that is only read is at its end; None for whatever else."""
-    if not isinstance(value, io.IOBase) or value.closed:
+    if not issubclass(type(value), io.IOBase) or value.closed:
         return None
     try:
         if type(value) is io.BytesIO:

@@ -265,7 +265,7 @@ def _caches(reads: Mapping[int, Reached]) -> dict[int, tuple[int, int]]:
     """Id -> (hits, misses) of each ``functools.lru_cache`` among these."""
     found = {}
     for at, item in reads.items():
-        if isinstance(item.value, functools._lru_cache_wrapper):
+        if issubclass(type(item.value), functools._lru_cache_wrapper):
             info = item.value.cache_info()
             found[at] = (info.hits, info.misses)
     return found

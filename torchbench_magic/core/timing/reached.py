@@ -1,7 +1,7 @@
 """Which objects timed code reaches: through the names it reads, through functions that users wrote, in what these hold.
 
-The search reads no attribute and calls nothing: what it follows are dicts, cells and referents. Code of libraries is
-not followed, so what a library keeps for itself is not seen.
+The search asks no object for an attribute and calls nothing: what it follows are dicts, cells and referents. Code of
+libraries is not followed, so what a library keeps for itself is not seen.
 """
 
 from __future__ import annotations
@@ -72,10 +72,19 @@ def reached(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, 
 
 def own_attributes(value: Any) -> dict[str, Any] | None:
     """The attributes of an instance of a user's class, as it holds them; None for whatever else."""
-    inside = getattr(value, "__dict__", None)
-    if isinstance(value, type) or type(inside) is not dict:
+    inside = _dict_of(value)
+    if issubclass(type(value), type) or type(inside) is not dict:
         return None
     return inside if any(map(_is_users_class, type(value).__mro__)) else None
+
+
+def _dict_of(value: Any) -> Any:
+    """``__dict__`` as the object holds it. A proxy's ``__getattr__`` and ``__class__`` are not asked: they may raise
+    anything, or make what they stand for."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
 
 
 def _is_users(file: str | None) -> bool:
@@ -96,11 +105,11 @@ def _is_users_class(kind: type) -> bool:
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:
     """The functions of users that a call of ``value``, or of its methods, may run."""
-    if isinstance(value, FunctionType):
+    if issubclass(type(value), FunctionType):
         if _is_users(value.__code__.co_filename):
             yield value
         return
-    kind = value if isinstance(value, type) else type(value)
+    kind = value if issubclass(type(value), type) else type(value)
     for base in kind.__mro__:
         if _is_users_class(base):
             yield from (f for f in vars(base).values() if isinstance(f, FunctionType))
@@ -124,29 +133,29 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
     """What a container, a bound method, a partial or a wrapper holds."""
     if type(value) in (list, tuple, deque) and len(value) <= _MOST_ITEMS:
         yield from ((f"{label}[{at}]", item, depth) for at, item in enumerate(value))
-    elif isinstance(value, dict) and len(value) <= _MOST_ITEMS:
+    elif issubclass(type(value), dict) and len(value) <= _MOST_ITEMS:
         yield from ((f"{label}[{key!r}]" if type(key) in (str, int) else label, value[key], depth) for key in [*value])
-    elif isinstance(value, MethodType):
+    elif issubclass(type(value), MethodType):
         yield label, value.__self__, depth
         yield label, value.__func__, depth
-    elif isinstance(value, functools.partial):
+    elif issubclass(type(value), functools.partial):
         yield from ((label, item, depth) for item in (value.func, *value.args, *value.keywords.values()))
-    elif isinstance(value, functools._lru_cache_wrapper):
+    elif issubclass(type(value), functools._lru_cache_wrapper):
         yield label, value.__wrapped__, depth
 
 
 def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iterator[tuple[str, Any, int]]:
     """The attributes, as far as they are mentioned, of a module or of an instance of a user's class, and the modules
     within an ``nn.Module``."""
-    if isinstance(value, ModuleType):
+    if issubclass(type(value), ModuleType):
         there = vars(value)
         for name in sorted(mentioned & there.keys()):
-            if _is_users(there.get("__file__")) or isinstance(there[name], functools._lru_cache_wrapper):
+            if _is_users(there.get("__file__")) or issubclass(type(there[name]), functools._lru_cache_wrapper):
                 yield f"{label}.{name}", there[name], depth
         return
-    if isinstance(value, type):
+    if issubclass(type(value), type):
         return
-    inside: Any = getattr(value, "__dict__", None)
+    inside: Any = _dict_of(value)
     if type(inside) is not dict:
         return
     for name, module in (inside.get("_modules") or {}).items():
