@@ -90,7 +90,7 @@ def at_end(value: Any) -> bool | None:
         known = (io.TextIOWrapper, io.BufferedReader, io.FileIO)
         if type(value) not in known or not value.seekable() or value.writable():
             return None
-        return value.tell() >= os.fstat(value.fileno()).st_size
+        return bool(value.tell() >= os.fstat(value.fileno()).st_size)
     except (OSError, ValueError):  # in the midst of ``for line in file``
         return None
 
