@@ -128,7 +128,8 @@ class TimerOptions(SharedOptions):
     )  # fmt: skip
     restore: bool = option(
         "--restore", default=False,
-        help="Copy the tensors that the code reads back before each block (before each call with -n 1).",
+        help="Copy the tensors that the code reads back before each block (before each call with -n 1). Iterators that"
+        " can be copied and files that are read are put back too, and a block is one call then; a generator cannot be.",
     )  # fmt: skip
     gc: bool = option(
         "--gc", default=False,

@@ -9,7 +9,7 @@ from .. import units
 from ..results.comparison import Comparison
 from . import counts
 from .document import Document, Line, Run, clipped
-from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of
+from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done
 from .histogram import histogram, span_of
 from .table import Cell, Column, Group, Row, Table
 
@@ -41,7 +41,8 @@ def document(comparison: Comparison) -> Document:
     else:
         spoiled = contaminated(comparison, 0)
         figure = ("~" if spoiled else "") + units.seconds_text(median, digits=2 if spoiled else 3)
-        sentence = (name, Run("  "), Run(figure, "figure"), Run(" "), Run(" · ".join(_spread(comparison)), "quiet"))
+        spread = Run(" · ".join(_spread(comparison)), "quiet")
+        sentence = (*nothing_done(comparison), name, Run("  "), Run(figure, "figure"), Run(" "), spread)
     return Document("timing of one statement", sentence, (facts,), doubts(comparison), footer, folded=True)
 
 

@@ -30,10 +30,12 @@ from .device import DeviceEvents, TimedSynchronizer, choose_device, device_event
 from .drive import Call, Steps
 from .guards import Inputs, MemoryGuard, Sizes, prints
 from .isolation import Isolation
+from .once import Once, watched
 from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds, Samples
 from .sweep import Point
 from .task import Task
+from .unused import given_names, unused_inputs
 from .warmup import overheads, warm_up
 from .watch import TensorVersions, in_place, notebook_functions, shadowed_globals
 
@@ -68,8 +70,9 @@ class Run:
         self.isolation: Isolation | None = None
         self.task, self.point, self.place = task, point, place
         self.plan, self.clocks = task.plan, task.clocks
-        self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local}
-        self.names |= point.make() if point is not None else {}
+        made = point.make() if point is not None else {}
+        self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local, **made}
+        self._given = given_names(point, made)
         self.environment = read_environment()
         self.threads = self.plan.threads or (torch.get_num_threads(),)
         self.seed = self.plan.seed if self.plan.seed is not None else random.SystemRandom().getrandbits(32)
@@ -88,6 +91,7 @@ class Run:
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
         self._looked_ns, self._dropped_calls, self._collects = self.started_ns, 0, self.plan.gc
         self._memory = MemoryGuard()
+        self._once, self._tried_calls, self.repeats = Once(), 0, False
         self._inputs: Inputs | None = None
         self._flush: Callable[[], None] | None = None
 
@@ -148,7 +152,9 @@ class Run:
         rebound = {n for n, v in names.items() if given.get(n, absent) is not v} - {"__builtins__", *task.implied}
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
+        self.warnings += unused_inputs(self._given, task, blocks, functions)
         self._watch(used, functions)
+        self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
 
     def _watch(self, used: set[str], functions: Iterable[FunctionType]) -> None:
         """Note the state of what the code reads, and which device it may have to be waited for."""
@@ -172,6 +178,7 @@ class Run:
     def steps(self) -> Steps[None]:
         """The whole measurement, as steps for `drive`."""
         self.isolation = isolation = Isolation(self.notebook, self.threads[0])
+        self._restore()
         if self.plan.check:
             check(self.task, self.names, self._versions, isolation.put_back)
         self.started_ns = self.ended_ns = self.clocks.wall()
@@ -187,8 +194,7 @@ class Run:
                 yield from self._turns()
         finally:
             isolation.put_back()
-            if self._inputs is not None:
-                self._inputs.restore()
+            self._restore()
         self.ended_ns = self.clocks.wall()
         self._finish()
 
@@ -197,10 +203,14 @@ class Run:
         first = []
         for name, block in zip(self.task.bodies, self.blocks, strict=True):
             isolation.put_back()
+            self._once.before_first(name)
             wall, _ = yield Call(block, 0, 1)
+            self._once.after_first(name, float(wall))
             isolation.note_first_call(name)
             first.append(float(wall))
             self._restore()
+        self._sizes.settle()
+        self.repeats = True  # from here on a call finds the objects as others left them
         return first
 
     def _prepare(self, group: int, threads: int, first: list[float], isolation: Isolation) -> Steps[list[Entry]]:
@@ -215,9 +225,13 @@ class Run:
             isolation.begin(key, index, name, threads)
             before = self._before_block if self._inputs is not None or self._flush is not None else None
             fixed, loop = overheads(block, self.clocks, self.synchronize)
+            self._once.warming(name)
             warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
+            if not group:
+                self._tried_calls += yield from self._once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
             isolation.note_warm_up(key)
-            calls = 1 if plan.cold else plan.number or max(1, round(target / warm.call_ns))
+            single = plan.cold or (self._inputs is not None and self._inputs.streams)
+            calls = 1 if single else plan.number or max(1, round(target / warm.call_ns))
             entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop))
             self.subjects.append(self._subject(name, block, group, threads, first[index], warm.calls, loop[0]))
         return entries
@@ -349,7 +363,7 @@ class Run:
     # ---- after the last sample ------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        calls = len(self.blocks) + sum(s.warmup_calls for s in self.subjects)
+        calls = len(self.blocks) + self._tried_calls + sum(s.warmup_calls for s in self.subjects)
         calls += self._dropped_calls + sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
         if not self.plan.restore:
             self.warnings += in_place(self._versions.changed(), calls)
@@ -382,7 +396,7 @@ class Run:
         )
 
     def _finished_subjects(self) -> list[Subject]:
-        subjects = list(self.subjects)
+        subjects, names = list(self.subjects), list(self.task.bodies)
         for i, rounds in enumerate(self.rounds):
             spent = contention_between(self.spent[i]) if i in self.spent else None
             span = (rounds.ended_ns - (rounds.started_ns or rounds.ended_ns)) / 1e9
@@ -391,7 +405,8 @@ class Run:
                 waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
                 state = self.isolation.state_of(e.measurement) if self.isolation is not None else ()
                 facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
-                subjects[e.measurement] = replace(subjects[e.measurement], **facts, state=state)
+                facts |= {"state": state, "used_up": self._once.found(names[e.measurement % len(names)], e.times)}
+                subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects
 
 

@@ -30,6 +30,12 @@ from .sweep import Point
 
 __all__ = ["Collected", "Keep", "Skip", "check_names", "compare", "compare_bodies", "compare_bodies_async"]
 
+_NOT_THE_FIRST = (
+    "The first call worked; a later call in the timing loop failed. The loop repeats the code on the objects as the"
+    " calls before it left them: make what they use up in the code itself."
+)
+"""Under the traceback of an exception such as the IndexError of ``numbers.pop()``, which is the user's otherwise."""
+
 Transform = Callable[[Any], Any]
 Keep = Callable[[Comparison], None]
 Skip = Callable[[Task, Point | None], Comparison | None]
@@ -161,6 +167,8 @@ class Collected:
         except KeyboardInterrupt:
             raise Interrupted(self._until_now(run, "interrupted")) from None
         except Exception as error:
+            if run.repeats:
+                error.add_note(_NOT_THE_FIRST)
             why = f"the code raised {type(error).__name__}"
             if self._failed is not None and (partial := self._until_now(run, why)) is not None:
                 self._failed(partial)
