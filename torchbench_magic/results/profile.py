@@ -17,7 +17,15 @@ from . import allocations
 from ._gateway import show
 from .call_frames import is_tree
 from .callers import calls_of
-from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, frame_of
+from .columns import (
+    ARGUMENT_COLUMNS,
+    FRAME_COLUMNS,
+    LINE_COLUMNS,
+    MEMORY_COLUMNS,
+    OP_COLUMNS,
+    WORKER_COLUMNS,
+    frame_of,
+)
 from .devices import device_table, idle_gaps
 from .doubts import Doubt
 from .environment import Environment
@@ -147,6 +155,8 @@ class Profile(HtmlFile):
         unprofiled_time: with ``--twice``, seconds that the body took without the profiler (the median, where it was
             repeated); else None.
         repeats: with ``--twice``, (seconds with, seconds without) of each pair of runs.
+        workers: where DataLoader workers that started during the run spent their time, sampled: columns of
+            `WORKER_COLUMNS`; empty without any.
     """
 
     lines: pd.DataFrame
@@ -177,6 +187,7 @@ class Profile(HtmlFile):
     profiler_cost: ProfilerCost | None = None
     repeats: tuple[tuple[float, float], ...] = ()
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
+    workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
 
     def __post_init__(self) -> None:
         for name, frame, columns in (
@@ -184,6 +195,7 @@ class Profile(HtmlFile):
             ("ops", self.ops, OP_COLUMNS),
             ("memory", self.memory, MEMORY_COLUMNS),
             ("frames", self.frames, FRAME_COLUMNS),
+            ("workers", self.workers, WORKER_COLUMNS),
         ):
             if frame is not None and list(frame.columns) != list(columns):
                 raise ValueError(f"columns of .{name} must be {' '.join(columns)}")

@@ -14,6 +14,7 @@ from torchbench_magic.results.schedule import Schedule
 
 from .attribution import Joined
 from .budget import Dropped
+from .compiling import COMPILED_REGION
 from .cost import Recorded, cost_doubt, profiler_cost
 from .events import Events
 from .host_memory import HostMemory
@@ -70,6 +71,7 @@ def find_doubts(
         _lines_cut(run, options),
         _clocks(run, offset),
         _threads_without_lines(run, joined),
+        _compiled_modules(run, joined),
     ]
     if options.memory:
         found += [_unseen_threads(run), _older_unseen(run)]
@@ -184,7 +186,7 @@ def _events_lost(lost: bool) -> Doubt | None:
 def _lines(run: Run) -> Doubt | None:
     record = run.record
     if record.source == "none":
-        text = f"No lines: {record.reason}. Times per op hold."
+        text = f"No lines and no modules: {record.reason}. Times per op hold."
         return Doubt("no-lines", text, "Detach it and run the code again to see lines.")
     if not record.complete:
         return Doubt(
@@ -227,6 +229,14 @@ def _threads_without_lines(run: Run, joined: Joined) -> Doubt | None:
         "ran before the profiler, which Python 3.11 cannot trace. The cell's own lines hold.",
         facts={"ops": count},
     )
+
+
+def _compiled_modules(run: Run, joined: Joined) -> Doubt | None:
+    """Compiled code ran, and there are modules that may have been in it."""
+    if not run.modules.names or not joined.ops.is_named(lambda name: name.startswith(COMPILED_REGION)).any():
+        return None
+    text = "Modules within compiled code have no rows of their own: their ops are counted on the compiled call."
+    return Doubt("compiled-modules", text)
 
 
 def _unseen_threads(run: Run) -> Doubt | None:

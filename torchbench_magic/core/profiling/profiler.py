@@ -8,13 +8,14 @@ import itertools
 import linecache
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
 from torchbench_magic.core.body import CompiledBody, compile_body
+from torchbench_magic.core.notebook import cell_of
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body, CellText
@@ -161,6 +162,13 @@ async def profile_body_async(
     return outcome
 
 
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from (*code.co_names, *code.co_freevars)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names_in(inner)
+
+
 def _codes(body: CompiledBody) -> tuple[CodeType, ...]:
     return (body.code,) if body.last is None else (body.code, body.last)
 
@@ -177,6 +185,11 @@ class _Asked:
     namespace: Mapping[str, Any] = field(default_factory=dict)
     numbering: list[int] = field(default_factory=list)
 
+    @property
+    def used(self) -> frozenset[str]:
+        """Variables that the body, and the functions within it, name."""
+        return frozenset(name for code in self.own for name in _names_in(code))
+
     def run(self, root: str | os.PathLike[str] | None, progress: Progress) -> Run | SteppedRun:
         options = self.options
         if options.threads is not None and options.threads < 1:
@@ -191,7 +204,13 @@ class _Asked:
             host = HostMemory() if options.host_memory else None
             source = choose_line_source(scope, options.max_events, host.clock if host is not None else time.time_ns)
             return Run(
-                source, options, progress, threads=options.threads, host=host, namespace=self.namespace
+                source,
+                options,
+                progress,
+                threads=options.threads,
+                host=host,
+                namespace=self.namespace,
+                used=self.used,
             )
         return SteppedRun(
             options.schedule,
@@ -202,6 +221,7 @@ class _Asked:
                 NO_PROGRESS,
                 above,
                 namespace=self.namespace,
+                used=self.used,
             ),
             make_profile=self.report,
             on_trace=self.on_trace,
@@ -318,7 +338,7 @@ def profile(
     run_body: Callable[[], object]
     names: dict[str, Any] = {}
     own: tuple[CodeType, ...]
-    cells = no_cells
+    cells: Cells = cell_of
     if isinstance(target, str):
         text = CellText.of(target, f"<profile-{next(_numbers)}>")
         linecache.cache[text.file] = (len(target), None, target.splitlines(True), text.file)
@@ -329,7 +349,7 @@ def profile(
             )
         names = dict(globals or {})
         run_body = lambda: body.run(_anew(names, globals))
-        own, cells = _codes(body), lambda file: text if file == text.file else None
+        own, cells = _codes(body), lambda file: text if file == text.file else cell_of(file)
     elif callable(target):
         code = getattr(inspect.unwrap(target), "__code__", None)
         run_body, own = target, (code,) if isinstance(code, CodeType) else ()

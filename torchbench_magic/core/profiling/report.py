@@ -35,6 +35,8 @@ from .streams import LEAVE, SUSPEND, LineRecord, entered_code
 from .tables import line_rows, line_table, op_table
 from .tracks import trace_of
 from .tree import call_tree
+from .waiting_for_workers import waits_for_workers
+from .workers import worker_table
 
 __all__ = ["Cells", "report"]
 
@@ -111,9 +113,13 @@ def report(
     if lost or dropped.ops:  # what was torch and what was Python is not known
         lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         frames[["self_cpu_time", "backward_cpu_time"]] = np.nan
+    ops_table = op_table(joined, rows, held, on_device, flops, tree)
+    workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, cells))
+    waits = waits_for_workers(ops_table, workers, run.workers, (end - begin) / 1e9)
     return Profile(
         lines=lines,
-        ops=op_table(joined, rows, held, on_device, flops, tree),
+        ops=ops_table,
+        workers=workers,
         frames=frames,
         wall_time=wall_time,
         num_threads=run.num_threads,
@@ -124,17 +130,20 @@ def report(
         ranges=tuple(sorted({ops.names[i] for i in np.unique(ops.name[ops.is_range])})),
         threads=tuple(names),
         options=options,
-        warnings=find_doubts(
-            run,
-            joined,
-            options,
-            sources,
-            offset=offset,
-            events_lost=lost,
-            dropped=dropped,
-            error=error,
-            recorded=recorded,
-        ),
+        warnings=[
+            *([waits] if waits is not None else []),
+            *find_doubts(
+                run,
+                joined,
+                options,
+                sources,
+                offset=offset,
+                events_lost=lost,
+                dropped=dropped,
+                error=error,
+                recorded=recorded,
+            ),
+        ],
         environment=read_environment(),
         partial=error is not None,
         n_events=len(events),
@@ -199,6 +208,12 @@ def _number_as_shown(joined: Joined, cells: Cells) -> None:
     for node, (code, line) in enumerate(zip(tree.code, tree.line, strict=True)):
         if (cell := shown.get(code)) is not None:
             tree.line[node] = cell.visible_line(line)
+
+
+def _as_shown(file: str, line: int, cells: Cells) -> tuple[int | None, int]:
+    """(cell, line) as the user sees them."""
+    cell = cells(file)
+    return (None, line) if cell is None else (cell.number, cell.visible_line(line))
 
 
 def _sources(files: set[str], cells: Cells) -> dict[str, Source]:

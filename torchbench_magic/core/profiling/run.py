@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Self
 
 from torchbench_magic.core.progress import Progress
@@ -18,6 +18,8 @@ from .lines import LineSource
 from .modules import ModuleCalls, ModuleRecord
 from .streams import Callers, LineRecord
 from .threads import CpuReading, kernel_threads, python_threads, read_cpu
+from .unseen import hide_from_compiler
+from .workers import WorkerRecord, Workers
 
 __all__ = ["Run", "torch_threads"]
 
@@ -47,6 +49,7 @@ class Run:
         threads: torch's thread count during the run; None: as it is.
         host: reads Python's own memory, as the clock of ``source``.
         namespace: where the names of modules are looked up.
+        used: variables that the body names.
 
     Raises Busy, before anything is changed, where a profiler of the user's runs already.
 
@@ -54,6 +57,7 @@ class Run:
         begin, end: Unix ns of entering and leaving the body; the profiler starts before and stops after.
         record: the line events.
         modules: the calls of modules.
+        workers: where DataLoader workers spent their time.
         results: kineto's results; None where another profiler took them.
         brackets: clock readings round each marker event.
         num_threads: torch's threads as the body was entered.
@@ -76,6 +80,7 @@ class Run:
         threads: int | None = None,
         host: HostMemory | None = None,
         namespace: Mapping[str, Any] | None = None,
+        used: Collection[str] = (),
     ) -> None:
         self.stopped_leaked = make_ready(progress)
         self.record = LineRecord(source.name)
@@ -90,7 +95,9 @@ class Run:
         self._threads, self._undone = threads, contextlib.ExitStack()
         self.host = host
         self.modules = ModuleRecord()
-        self._modules = ModuleCalls(namespace if namespace is not None else {})
+        self.workers = WorkerRecord({}, {})
+        self._workers = Workers()
+        self._modules = ModuleCalls(namespace if namespace is not None else {}, used)
         self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
 
     def prepare(self) -> None:
@@ -111,9 +118,11 @@ class Run:
                 if self.host is not None:
                     self.host.start(self._source.held)
                 self._modules.start()
-                self._source.start(self._callers)
+                hide_from_compiler()
+                self._workers.start()
+                self._source.start(self._callers, self._modules)
             except BaseException:
-                self._modules.stop()
+                self._workers.stop()
                 if self.host is not None:
                     self.host.stop()
                 self._kineto.stop()
@@ -146,6 +155,7 @@ class Run:
             self.record = self._source.stop()
         finally:
             self.modules = self._modules.stop()
+            self.workers = self._workers.stop()
             if self.host is not None:
                 self.host.stop()
             try:
