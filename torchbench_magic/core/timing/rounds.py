@@ -16,7 +16,6 @@ import random
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
 
 import numpy as np
 import pandas as pd
@@ -45,6 +44,10 @@ LONE_ROUNDS = 3
 PRIMED_CALLS = 4
 """From so many calls a block on, an untimed call goes before: a block starts with the caches as the loop's own code and
 the other alternative left them, which made the first block of a round up to 3 % slower."""
+PRIMED_NS, UNLIKE = 10_000_000, 1.05
+"""Beside an alternative that is primed, or that is so many times slower or faster, every one is primed whose call is
+shorter than that: what starting a block cold costs (3 to 25 us) is spread over other numbers of calls, or is another
+share of another time. Blocks of 12 primed calls beside blocks of one that was not gave ratios 2.5 % too large."""
 ALIKE = 1.5
 """Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
 equally many calls."""
@@ -105,7 +108,9 @@ class Entry:
         fixed_ns, loop_ns: (wall, cpu) that an empty block costs, and that the loop adds a call.
         look: free to stop at any time, or one look at the end.
         rounds_wanted: rounds of a one-look interval, fixed before the first sample.
-        min_ns, max_ns: bounds of the time it is sampled for.
+        min_ns, max_ns: bounds of ``spent_ns``.
+        spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
+            what runs before a block, Python's own work), and its share of what goes on between rounds.
     """
 
     measurement: int
@@ -150,7 +155,7 @@ class Rounds:
     Args:
         entries: the alternatives.
         baseline: index into ``entries``, or None for a lone statement.
-        before: run before each block, outside its clocks; its time counts as spent.
+        before: run before each block, outside its clocks.
         device_ns: nanoseconds the last block took between two events on the accelerator.
         waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
     """
@@ -175,6 +180,7 @@ class Rounds:
         self.started_ns: int | None = None
         self.ended_ns = 0
         self._size_blocks_alike()
+        self._primed = {id(entry) for entry in entries if self._is_primed(entry)} if before is None else set()
         for entry in entries:
             self._budget(entry)
 
@@ -188,6 +194,15 @@ class Rounds:
             else:
                 entry.calls = leader.calls
 
+    def _is_primed(self, entry: Entry) -> bool:
+        times = [e.call_ns for e in self.entries]
+        is_unequal = max(times) > UNLIKE * min(times) or any(e.calls >= PRIMED_CALLS for e in self.entries)
+        return entry.calls >= PRIMED_CALLS or (is_unequal and entry.call_ns < PRIMED_NS)
+
+    def _cost_ns(self, entry: Entry) -> float:
+        """What a block is planned to take, priming included."""
+        return entry.block_ns + (entry.call_ns if id(entry) in self._primed else 0.0)
+
     def _budget(self, entry: Entry) -> None:
         """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
         plan, k = self.plan, len(self.entries)
@@ -198,20 +213,21 @@ class Rounds:
         elif plan.goes_on:
             entry.max_ns = max(5 * entry.min_ns, STRETCH_S * 1e9)
         else:
-            entry.max_ns = max(5 * entry.min_ns, min(STRETCH_S * 1e9, 1.1 * need * entry.block_ns))
+            stretched = entry.spent_ns + min(STRETCH_S * 1e9, 1.1 * need * self._cost_ns(entry))
+            entry.max_ns = max(5 * entry.min_ns, stretched)
         if plan.rounds_asked is not None:
             entry.look, entry.rounds_wanted = "once", plan.rounds_asked
         elif entry.max_ns / self._pair_ns(entry) < FEW_ROUNDS and not plan.goes_on:
             entry.look = "once"
-            entry.rounds_wanted = max(need, math.floor(entry.min_ns / entry.block_ns))
+            entry.rounds_wanted = max(need, math.floor(entry.min_ns / self._pair_ns(entry)))
 
     def _pair_ns(self, entry: Entry) -> float:
         """The block time that bounds how many rounds an entry can have: its own or the baseline's."""
-        return max(entry.block_ns, self.base.block_ns if self.base is not None else 0.0)
+        return max(map(self._cost_ns, (entry,) if self.base is None else (entry, self.base)))
 
     @property
     def time_ns(self) -> float:
-        """Nanoseconds sampled so far, all alternatives."""
+        """Wall nanoseconds spent so far, all alternatives, their warm-up included."""
         return sum(entry.spent_ns for entry in self.entries)
 
     @property
@@ -222,22 +238,30 @@ class Rounds:
 
     def turn(self, until_ns: float, between: Callable[[], None]) -> Steps[None]:
         """Run rounds for at least ``until_ns`` nanoseconds (at least one), or until all is done."""
-        start = self.wall()
+        start = last = self.wall()
         if self.started_ns is None:
             self.started_ns = start
         while not self.done:
-            yield from self._round()
+            known = self.time_ns
+            order = yield from self._round()
             self.ended_ns = self.wall()
             self._judge()
             between()
+            now = self.wall()
+            rest = max(0.0, (now - last) - (self.time_ns - known))
+            for entry, _ in order:
+                entry.spent_ns += rest / len(order)
+            last = now
             if self.ended_ns - start >= until_ns:
                 break
 
     def switch(self) -> Steps[None]:
         """One untimed call of each live alternative, after the thread count changed."""
         for entry in self._live():
+            began = self.wall()
             entry.untimed_calls += 1
             yield Call(entry.block, 0, 1)
+            entry.spent_ns += self.wall() - began
 
     def _live(self) -> list[Entry]:
         return [e for e in self.entries if not e.settled or e is self.base]
@@ -252,7 +276,8 @@ class Rounds:
         longest = max(e.block_ns for e in chosen)
         return [(e, max(1, min(MOST_BLOCKS, int(longest / e.block_ns + 0.01)))) for e in chosen]
 
-    def _round(self) -> Steps[None]:
+    def _round(self) -> Steps[list[tuple[Entry, int]]]:
+        """Run one round; who took part in it."""
         order = self._participants()
         self.rng.shuffle(order)
         position, rows = 0, self.samples
@@ -260,10 +285,14 @@ class Rounds:
         for entry, blocks in order:
             figures = []
             for _ in range(blocks):
-                spent = self._prepare_block()
+                if figures and self._is_over:
+                    break
+                began = self.wall()
+                if self.before is not None:
+                    self.before()
                 replica = self.rng.randrange(len(entry.block.replicas))
                 faults = minor_faults()
-                primed = entry.calls >= PRIMED_CALLS and self.before is None
+                primed = id(entry) in self._primed
                 wall, cpu = yield Call(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
                 entry.wall_ns += wall
@@ -281,22 +310,22 @@ class Rounds:
                     rows.device.append(figure)
                 position += 1
                 figures.append(figure / entry.calls)
-                entry.spent_ns += max(wall, LEAST * entry.block_ns) + spent
                 entry.calls_made += entry.calls
                 entry.untimed_calls += primed
+                entry.spent_ns += max(self.wall() - began, LEAST * entry.block_ns)
             entry.rounds += 1
             entry.times.extend(figures)
-            seen[id(entry)] = median(figures) if len(figures) > 1 else figures[0]
+            seen[id(entry)] = sum(figures) / len(figures)  # of as long a time as the other's: as `Blocks.by_round`
         self.count += 1
         self._pair(order, seen)
+        return order
 
-    def _prepare_block(self) -> int:
-        """Run what was asked to run before each block; nanoseconds it took."""
-        if self.before is None:
-            return 0
-        start = self.wall()
-        self.before()
-        return self.wall() - start
+    @property
+    def _is_over(self) -> bool:
+        """All the time is used up that the alternatives may take together. Alone, an alternative's own maximum does not
+        bound a run: a baseline whose calls are far slower, by themselves or for a neighbour, takes its time in each
+        round that the others still need."""
+        return self.plan.rounds_asked is None and self.time_ns >= sum(entry.max_ns for entry in self.entries)
 
     def _pair(self, order: list[tuple[Entry, int]], seen: dict[int, float]) -> None:
         base = seen.get(id(self.base)) if self.base is not None else None
@@ -314,6 +343,9 @@ class Rounds:
         """Let alternatives leave whose verdict is settled, and end when nobody is left."""
         if self.plan.rounds_asked is not None:
             self.done = self.count >= self.plan.rounds_asked
+            return
+        if self._is_over:
+            self.done = True
             return
         for entry in self.entries:
             if not entry.settled and entry is not self.base:

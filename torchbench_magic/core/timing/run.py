@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchbench_magic.core.machine.caches import cache_flusher
 from torchbench_magic.core.machine.contention import Counters, contention_between
 from torchbench_magic.core.machine.environment import read_environment
-from torchbench_magic.core.progress import Watching
+from torchbench_magic.core.progress import Awaiting, Watching
 from torchbench_magic.core.settings import CountingSink, Unclosable, no_collector, output_to, set_threads
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.comparison import Comparison
@@ -170,6 +170,7 @@ class Run:
         set_threads(self.threads[0])
         first = []
         for name, block in zip(self.task.bodies, self.blocks, strict=True):
+            self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
             wall, _ = yield Call(block, 0, 1)
             first.append(float(wall))
             self._restore()
@@ -189,16 +190,18 @@ class Run:
     def _prepare(self, group: int, threads: int, first: list[float]) -> Steps[list[Entry]]:
         """Warm every alternative up at this thread count and size its blocks."""
         plan = self.plan
-        limit = plan.max_run_time if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
+        limit = plan.max_run_time / 2 if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
         target = BLOCK_NS if self.device == "cpu" else DEVICE_BLOCK_NS
         entries = []
         for index, (name, block) in enumerate(zip(self.task.bodies, self.blocks, strict=True)):
+            began = self.clocks.wall()
             self._tell(f"warming up {name}".rstrip())
             before = self._before_block if self._inputs is not None or self._flush is not None else None
             fixed, loop = self._overheads(block)
             warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
             calls = 1 if plan.cold else plan.number or max(1, round(target / warm.call_ns))
-            entries.append(Entry(len(self.subjects), block, warm.call_ns, calls, fixed, loop))
+            spent = float(self.clocks.wall() - began)
+            entries.append(Entry(len(self.subjects), block, warm.call_ns, calls, fixed, loop, spent_ns=spent))
             self.subjects.append(self._subject(name, block, group, threads, first[index], warm.calls, loop[0]))
         return entries
 
@@ -310,8 +313,12 @@ class Run:
             gc.collect(0)
             self._collected_ns = self.clocks.wall()
 
-    def _tell(self, what: str) -> None:
-        """Tell the progress in seconds of sampling, all points; its output is not the timed code's."""
+    def _tell(self, what: str, is_long: bool = False) -> None:
+        """Tell the progress in seconds of all points, first calls and setups apart; its output is not the timed code's.
+
+        Args:
+            is_long: nothing more will be told until what comes now has ended, however long it takes.
+        """
         self._told_ns = self.clocks.wall()
         index, count = self.place
         least = len(self.task.bodies) * self.plan.min_run_time
@@ -319,8 +326,10 @@ class Run:
         here = sum(r.expected_ns for r in self.rounds) / 1e9 + (len(self.threads) - len(self.rounds)) * least
         one = len(self.threads) * least
         where = f"point {index + 1} of {count}, " if count > 1 else ""
+        progress = self.task.progress
+        tell = progress.await_end if is_long and isinstance(progress, Awaiting) else progress.update
         with contextlib.redirect_stdout(self.stdout):
-            self.task.progress.update(index * one + done, index * one + here + (count - index - 1) * one, where + what)
+            tell(index * one + done, index * one + here + (count - index - 1) * one, where + what)
 
     # ---- after the last sample ------------------------------------------------------------------------------
 
