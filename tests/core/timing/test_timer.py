@@ -37,13 +37,13 @@ def test_a_lone_statement_has_its_exact_time_and_neither_ratio_nor_verdict() -> 
 
 
 def test_the_minimum_is_spent_by_each_alternative_and_no_more_when_all_is_settled() -> None:
-    """All that is waited for counts: of 0.2 s, warming up takes 10 ms and the untimed call of a block 5 to 10 %."""
+    """All that is waited for counts: of 0.2 s, the untimed calls of the blocks take 5 to 10 %."""
     clock = FakeClock()
     result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(20)"}, min_run_time=0.2)
     spent = result.samples.groupby("measurement")["wall"].sum()
-    assert result.elapsed == pytest.approx(0.4, rel=0.03)
-    assert spent[0] == pytest.approx(0.19 * 20 / 21, rel=0.05)
-    assert spent[1] == pytest.approx(0.19 * 10 / 11, rel=0.05)
+    assert result.elapsed == pytest.approx(0.42, rel=0.03)  # both are warmed up for 10 ms
+    assert spent[0] == pytest.approx(0.2 * 20 / 21, rel=0.03)
+    assert spent[1] == pytest.approx(0.2 * 10 / 11, rel=0.06)
 
 
 def test_the_ratio_is_this_over_the_baseline_with_a_verdict() -> None:
@@ -129,7 +129,7 @@ def test_a_slow_baseline_does_not_starve_the_fast_ones() -> None:
     spent = result.samples.groupby("measurement")["wall"].sum()
     assert spent.min() >= 0.4
     assert spent.max() <= 0.6
-    assert result.elapsed <= 1.1
+    assert result.elapsed <= 1.15
     assert result.frame["ratio"][1] == pytest.approx(10 / 20_000)
 
 
@@ -477,7 +477,7 @@ def test_progress_is_told_between_rounds() -> None:
     done = [d for d, _, _ in told]
     assert len(told) > 10
     assert done == sorted(done)
-    assert all(total == pytest.approx(2.0) for _, total, _ in told[2:-1])
+    assert all(total == pytest.approx(2.02, rel=0.01) for _, total, _ in told[2:-1])
 
 
 class Watcher:

@@ -35,7 +35,8 @@ class Plan:
         min_run_time: wall seconds that are always spent, per alternative and thread count.
         max_run_time: wall seconds per alternative and thread count after which an undecided run ends; None is
             5 x min_run_time, stretched up to 30 s where slow code needs it to reach the rounds of an exact interval.
-            Both bound what a user waits for, warming up, untimed calls, waiting and Python between blocks included;
+            Both count what a user waits for, untimed calls, waiting and Python between blocks included, the maximum
+            also the warm-up;
             the first calls are apart, and code slower than that is called once to warm up and sampled once.
         number: calls in a block (with ``repeat``: timeit's mode; min and max do not apply); None is autorange.
         repeat: rounds of timeit's mode; None with ``number`` is 7.

@@ -156,6 +156,7 @@ class Rounds:
         entries: the alternatives.
         baseline: index into ``entries``, or None for a lone statement.
         before: run before each block, outside its clocks.
+        family: comparisons that share one error rate, other thread counts and points included.
         device_ns: nanoseconds the last block took between two events on the accelerator.
         waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
     """
@@ -171,7 +172,9 @@ class Rounds:
         before: Callable[[], None] | None = None,
         device_ns: Callable[[], float] | None = None,
         waited_ns: Callable[[], float] | None = None,
+        family: int = 0,
     ) -> None:
+        self.family = max(family, len(entries) - 1)
         self.before, self.device_ns, self.waited_ns = before, device_ns, waited_ns
         self.entries, self.plan, self.samples, self.rng, self.wall = entries, plan, samples, rng, wall
         self.base = entries[baseline] if baseline is not None else None
@@ -206,20 +209,20 @@ class Rounds:
     def _budget(self, entry: Entry) -> None:
         """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
         plan, k = self.plan, len(self.entries)
-        entry.min_ns = plan.min_run_time * 1e9
-        need = rounds_for_one_look(k) if k > 1 else LONE_ROUNDS
+        entry.min_ns = entry.spent_ns + plan.min_run_time * 1e9  # of rounds: warming up alone decides nothing
+        need = rounds_for_one_look(self.family + 1) if k > 1 else LONE_ROUNDS
         if plan.max_run_time is not None:
             entry.max_ns = plan.max_run_time * 1e9
         elif plan.goes_on:
-            entry.max_ns = max(5 * entry.min_ns, STRETCH_S * 1e9)
+            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns, STRETCH_S * 1e9)
         else:
             stretched = entry.spent_ns + min(STRETCH_S * 1e9, 1.1 * need * self._cost_ns(entry))
-            entry.max_ns = max(5 * entry.min_ns, stretched)
+            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns, stretched)
         if plan.rounds_asked is not None:
             entry.look, entry.rounds_wanted = "once", plan.rounds_asked
         elif entry.max_ns / self._pair_ns(entry) < FEW_ROUNDS and not plan.goes_on:
             entry.look = "once"
-            entry.rounds_wanted = max(need, math.floor(entry.min_ns / self._pair_ns(entry)))
+            entry.rounds_wanted = max(need, math.floor(plan.min_run_time * 1e9 / self._pair_ns(entry)))
 
     def _pair_ns(self, entry: Entry) -> float:
         """The block time that bounds how many rounds an entry can have: its own or the baseline's."""
@@ -283,7 +286,7 @@ class Rounds:
         position, rows = 0, self.samples
         seen: dict[int, float] = {}
         for entry, blocks in order:
-            figures = []
+            figures: list[float] = []
             for _ in range(blocks):
                 if figures and self._is_over:
                     break
@@ -371,7 +374,7 @@ class Rounds:
             interval = median_interval(np.log(np.maximum(np.array(entry.times), 1e-3)), look="anytime")
         else:
             paired = without_order_effect(np.array(entry.log_ratios), np.array(entry.before_base))
-            interval = log_ratio_interval(paired, len(self.entries) - 1, "anytime")
+            interval = log_ratio_interval(paired, self.family, "anytime")
         if self.plan.until is not None:
             return interval.width <= math.log1p(self.plan.until)
         return verdict(interval, self.plan.margin) != "undecided"

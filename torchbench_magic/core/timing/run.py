@@ -219,10 +219,16 @@ class Run:
             before=before,
             device_ns=device_ns,
             waited_ns=None if self.waits is None else self._waited_ns,
+            family=self._family,
         )
         self.rounds.append(rounds)
         for entry in entries:
             self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)
+
+    @property
+    def _family(self) -> int:
+        """How many comparisons were asked for, all points and thread counts."""
+        return self.place[1] * len(self.threads) * (len(self.task.bodies) - 1)
 
     def _baseline_index(self) -> int:
         return list(self.task.bodies).index(self.plan.baseline) if self.plan.baseline is not None else 0
@@ -371,6 +377,7 @@ class Run:
             seed=self.seed,
             partial=is_partial,
             options=options_of(self.plan),
+            family=self._family,
         )
 
     def _finished_subjects(self) -> list[Subject]:
