@@ -49,6 +49,7 @@ def join(parts: Sequence[Comparison]) -> Comparison:
         counts=Counts.joined(part.counts for part in parts),
         unpaired={},
         history={},
+        sources={key: text for part in parts for key, text in part.sources.items()},
     )
 
 

@@ -78,6 +78,14 @@ class _SnippetTask(Task):
     def functions(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
         return dict.fromkeys(self.bodies, ())
 
+    @cached_property
+    def given(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        return dict.fromkeys(self.bodies, ())
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        return {}
+
 
 class _SnippetRun(Run):
     """A run over loops that are open."""

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FunctionType
@@ -27,11 +27,12 @@ from .block import Timeable, compile_block
 from .checking import check
 from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
 from .drive import Call, Steps
-from .guards import Inputs, MemoryGuard, Sizes
+from .guards import Inputs as Copies
+from .guards import MemoryGuard, Sizes
 from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds, Samples
 from .sweep import Point
-from .task import Task
+from .task import Inputs, Task, without
 from .warmup import warm_up
 from .watch import TensorVersions, in_place, notebook_functions, shadowed_globals
 
@@ -62,7 +63,8 @@ class Run:
 
         self.task, self.point, self.place = task, point, place
         self.plan, self.clocks = task.plan, task.clocks
-        self.names: dict[str, Any] = {**task.implied, **task.namespace, **(point.make() if point is not None else {})}
+        made = point.make() if point is not None else {}
+        self.names: dict[str, Any] = {**task.implied, **task.namespace, **made}
         self.environment = read_environment()
         self.threads = self.plan.threads or (torch.get_num_threads(),)
         self.seed = self.plan.seed if self.plan.seed is not None else random.SystemRandom().getrandbits(32)
@@ -78,9 +80,11 @@ class Run:
         self.events: DeviceEvents | None = None
         self.waits: TimedSynchronizer | None = None
         self.spent: dict[int, Counters] = {}
+        self.read: Mapping[str, Inputs] = {}
+        self.given = {name: without(set(made), read) for name, read in task.given.items()}
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
         self._memory = MemoryGuard()
-        self._inputs: Inputs | None = None
+        self._inputs: Copies | None = None
         self._flush: Callable[[], None] | None = None
 
     # ---- before the first sample --------------------------------------------------------------------------
@@ -122,6 +126,7 @@ class Run:
         rebound = {n for n, v in names.items() if home.get(n, absent) is not v} - {"__builtins__", *task.implied}
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
+        self.read = task.inputs(names)
         self._watch(used, functions)
 
     def _watch(self, used: set[str], functions: Iterable[FunctionType]) -> None:
@@ -137,7 +142,7 @@ class Run:
             self.events = device_events(self.device, self.synchronize)
             self.synchronize = self.events.synchronize
         if self.plan.restore:
-            self._inputs = Inputs(self._versions.tensors)
+            self._inputs = Copies(self._versions.tensors)
         if self.plan.cold:
             self._flush = cache_flusher()
 
@@ -325,6 +330,7 @@ class Run:
     # ---- after the last sample ------------------------------------------------------------------------------
 
     def _finish(self) -> None:
+        self._keep_inputs()
         calls = len(self.blocks) + sum(s.warmup_calls for s in self.subjects)
         calls += sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
         if not self.plan.restore:
@@ -340,6 +346,13 @@ class Run:
                     {"characters": self.sink.characters},
                 )
             )
+
+    def _keep_inputs(self) -> None:
+        """A list that the code fills, or whatever else is not as it was, is no input of it."""
+        now = self.task.inputs(self.names) if self.read else {}
+        changed = {one[0] for name, read in self.read.items() for one in read if one not in now[name]}
+        self.read = {name: without(changed, read) for name, read in self.read.items()}
+        self.given = {name: without(changed, read) for name, read in self.given.items()}
 
     def interrupted(self) -> Comparison | None:
         """What was measured until now, marked partial; None when nothing was sampled."""
@@ -362,6 +375,7 @@ class Run:
             seed=self.seed,
             partial=is_partial,
             options=options_of(self.plan),
+            sources=self.task.sources,
         )
 
     def _finished_subjects(self) -> list[Subject]:
@@ -372,11 +386,12 @@ class Run:
             for e in rounds.entries:
                 faults = e.faults / e.calls_made if e.calls_made else float("nan")
                 waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
-                changed = replace(
+                subjects[e.measurement] = replace(
                     subjects[e.measurement], span=span, page_faults=faults, waited=waited, contention=spent
                 )
-                subjects[e.measurement] = changed
-        return subjects
+        names = [*self.task.bodies]  # the subjects of a thread count are in their order; C++ reads no names
+        of = [names[at % len(names)] for at in range(len(subjects))]
+        return [replace(s, inputs=self.read.get(n, ()), given=self.given[n]) for s, n in zip(subjects, of, strict=True)]
 
 
 def _nothing() -> None:
