@@ -27,6 +27,7 @@ from .inference import (
     Interval,
     Look,
     family_alpha,
+    log_ratio_interval,
     median_interval,
     rounds_to_decide,
     verdict,
@@ -78,6 +79,7 @@ class Comparison(HtmlFile):
         family: comparisons that share the error rate of faster and slower: alternatives beside the baseline x thread
             counts x points, as asked; those that are not (yet) in here count too. 0: those in here.
         code: the text of a ``%%timer`` cell that times the same, where the reader did not write it (`benchmark_op`).
+        sources: source_id -> text of the notebook's functions that ``Subject.functions`` names, where it is known.
         history: row -> range of the medians of stored runs of the same thing, where a store knows them.
     """
 
@@ -98,6 +100,7 @@ class Comparison(HtmlFile):
     counts: Counts = field(default_factory=Counts)
     code: str = ""
     family: int = 0
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "warnings", list(self.warnings))
@@ -171,16 +174,22 @@ class Comparison(HtmlFile):
             base = self._baseline_of(rows)
             if base is None:
                 continue
-            base_rounds, base_logs, base_places = self._blocks[base].by_round()
             for i in rows:
-                if i == base:
-                    continue
-                rounds, logs, places = self._blocks[i].by_round()
-                _, mine, other = np.intersect1d(rounds, base_rounds, assume_unique=True, return_indices=True)
-                paired = without_order_effect(logs[mine] - base_logs[other], places[mine] < base_places[other])
-                found[i] = paired, self.subjects[i].look
+                if i != base:
+                    found[i] = self._log_ratios(i, base), self.subjects[i].look
         alpha = family_alpha(list(found.values()), self.family)
         return {i: (median_interval(values, alpha, look), len(values)) for i, (values, look) in found.items()}
+
+    def _log_ratios(self, row: int, base: int) -> Floats:
+        """Log ratio of each round in which both rows took part, the effect of the order taken out. Shape (rounds,)."""
+        base_rounds, base_logs, base_places = self._blocks[base].by_round()
+        rounds, logs, places = self._blocks[row].by_round()
+        _, mine, other = np.intersect1d(rounds, base_rounds, assume_unique=True, return_indices=True)
+        return without_order_effect(logs[mine] - base_logs[other], places[mine] < base_places[other])
+
+    def log_ratio(self, row: int, base: int, comparisons: int = 1) -> Interval:
+        """Log of the ratio of two rows of one group, with its interval; ``comparisons`` share the error rate."""
+        return log_ratio_interval(self._log_ratios(row, base), comparisons, self.subjects[row].look)
 
     @cached_property
     def frame(self) -> pd.DataFrame:

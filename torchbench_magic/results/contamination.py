@@ -20,7 +20,16 @@ from .doubts import Doubt
 from .subject import Subject
 from .used_up import doubts_of_subjects
 
-__all__ = ["BUSY_PRESSURE", "doubts_of", "is_bimodal", "with_doubts_of_its_own"]
+__all__ = [
+    "BUSY_PRESSURE",
+    "doubts_of",
+    "is_bimodal",
+    "is_co_loaded",
+    "is_held_up",
+    "is_load_known",
+    "was_quiet",
+    "with_doubts_of_its_own",
+]
 
 BUSY_PRESSURE, BUSY_WALL_OVER_CPU = 0.30, 1.2
 NOISY, UNREADABLE = 0.10, 0.25
@@ -117,14 +126,42 @@ def _co_load(made: Comparison) -> Iterator[Doubt]:
 def _co_loaded(made: Comparison) -> dict[int, Subject]:
     """The groups whose threads had a neighbour, with a subject of each. Code that keeps to one thread has no others to
     wait for, whatever the thread count says."""
-    return {
-        s.group: s
-        for s in made.subjects
-        if 1 < s.num_threads <= made.environment.usable_cores
-        and s.contention is not None
-        and s.contention.ext > CO_LOAD
-        and not s.contention.wanted <= SEVERAL
-    }
+    return {s.group: s for s in made.subjects if s.num_threads <= made.environment.usable_cores and _has_neighbour(s)}
+
+
+def _has_neighbour(s: Subject) -> bool:
+    """Whether several threads of one op shared the machine with another process."""
+    c = s.contention
+    return s.num_threads > 1 and c is not None and c.ext > CO_LOAD and not c.wanted <= SEVERAL
+
+
+def is_co_loaded(made: Comparison, row: int) -> bool:
+    """Whether the threads of a row had a neighbour: then neither its time nor its ratios hold."""
+    return _has_neighbour(made.subjects[row])
+
+
+def is_held_up(made: Comparison, row: int) -> bool:
+    """Whether other processes held a row up, so that its median can be many times too long: its threads waited for each
+    other, or at one thread most blocks lost the core to others (calls of many ms; short blocks mostly do not)."""
+    s, c = made.subjects[row], made.subjects[row].contention
+    if is_co_loaded(made, row):
+        return True
+    if s.num_threads != 1 or s.device != "cpu" or c is None or not (c.ext > 0.5 or c.waiting > 0.1):
+        return False
+    seen = made.frame.iloc[row]
+    return bool(seen["median"] > BUSY_WALL_OVER_CPU * seen["cpu_clock_median"])
+
+
+def is_load_known(made: Comparison, row: int) -> bool:
+    """Whether it was recorded what else ran meanwhile."""
+    contention = made.subjects[row].contention
+    return contention is not None and not math.isnan(contention.ext)
+
+
+def was_quiet(made: Comparison, row: int) -> bool:
+    """Whether other processes are known to have left the machine alone."""
+    contention = made.subjects[row].contention
+    return contention is not None and contention.ext <= CO_LOAD
 
 
 def _busy(made: Comparison) -> Iterator[Doubt]:

@@ -15,7 +15,20 @@ from .. import units
 from ..errors import OptionError
 from ..results.comparison import Comparison
 from ..results.together import AXIS
-from . import bundle, counts, counts_inline, curves, markdown, pasteable, statement, swaps, text, threads, verdicts
+from . import (
+    bundle,
+    changes,
+    counts,
+    counts_inline,
+    curves,
+    markdown,
+    pasteable,
+    statement,
+    swaps,
+    text,
+    threads,
+    verdicts,
+)
 from .document import Document, Line, Run, clipped
 from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done, placed_name
 from .histogram import histogram, span_of, span_text
@@ -72,7 +85,7 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def _under(comparison: Comparison) -> list[Document]:
-    return [*counts_inline.inline(comparison), *pasteable.inline(comparison)]
+    return [*changes.inline(comparison), *counts_inline.inline(comparison), *pasteable.inline(comparison)]
 
 
 # ---- the sentence -------------------------------------------------------------------------------------------
@@ -350,8 +363,8 @@ def _footer(comparison: Comparison, more: str) -> Iterable[Line]:
         )
         if "unpaired" in methods:
             definition += (
-                " Rows of different runs were measured at different times: their interval spans the ranges in which"
-                " both sides are known to repeat."
+                " Rows of different runs were measured at different times: their interval allows for what the machine"
+                " alone may have changed."
             )
         yield (Run(definition),)
     if more:
