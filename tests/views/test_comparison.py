@@ -41,17 +41,19 @@ def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() ->
         *judged("mul_sum", *[("faster", ratio) for ratio in (0.599, 0.605, 0.147, 0.52)]),
     ]
     assert plain(verdicts.sentence(points, "bmm")) == (
-        "mul_sum is faster than bmm at all 4 points, 1.65 to 6.80 times; einsum: 2 slower, 1 same, 1 undecided"
+        "mul_sum is 1.65 to 6.80 times as fast as bmm at all 4 points; einsum: 2 slower, 1 same, 1 undecided"
     )
 
 
 @pytest.mark.parametrize(
     ("points", "sentence"),
     [
-        (judged("b", ("faster", 0.5)), "b is faster than a, 2.00 times"),
-        (judged("b", ("slower", 1.25)), "b is slower than a, 1.25 times"),
+        (judged("b", ("faster", 0.5)), "b is 2.00 times as fast as a (1.99 … 2.01)"),
+        (judged("b", ("slower", 1.25)), "b takes 1.25 times as long as a (1.245 … 1.255)"),
         (judged("b", ("same", 1.0), ("same", 1.0)), "b takes the same time as a at both points"),
         (judged("b", ("undecided", 1.02)), "b against a is undecided"),
+        ([Judged("b", 1.4, 1.02, 241.0, "slower")], "b takes 1.4 times as long as a (1.0 … 241)"),
+        ([Judged("b", 2.0, 0.0, math.inf, "undecided", "it waited")], "b against a is undecided: it waited"),
         (judged("b", ("faster", 0.5), ("slower", 1.5)), "b against a: 1 faster, 1 slower"),
         (judged("b", ("", 1.0)), "b against a is not judged"),
     ],

@@ -32,6 +32,7 @@ from .inference import (
 )
 from .ranges import Range, Unpaired, range_of_windows
 from .subject import Clock, Subject
+from .trust import Void, both, range_of_parts, row_void, spell_factor, stalled_rounds, unlike_blocks, widened
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -161,7 +162,12 @@ class Comparison(HtmlFile):
     @cached_property
     def _intervals(self) -> dict[int, tuple[Interval, int]]:
         """Row -> (interval of its log ratio to the baseline, rounds that both took part in)."""
-        found: dict[int, tuple[Interval, int]] = {}
+        return {i: (interval, rounds) for i, (interval, rounds, _) in self._judged.items()}
+
+    @cached_property
+    def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
+        """Row -> (interval of its log ratio, rounds, why it decides nothing where the rounds alone would decide)."""
+        found: dict[int, tuple[Interval, int, Void | None]] = {}
         for rows in self._groups.values():
             base = self._baseline_of(rows)
             if base is None:
@@ -173,7 +179,38 @@ class Comparison(HtmlFile):
                 rounds, logs, places = self._blocks[i].by_round()
                 _, mine, other = np.intersect1d(rounds, base_rounds, assume_unique=True, return_indices=True)
                 paired = without_order_effect(logs[mine] - base_logs[other], places[mine] < base_places[other])
-                found[i] = log_ratio_interval(paired, len(rows) - 1, self.subjects[i].look), len(paired)
+                narrow = log_ratio_interval(paired, len(rows) - 1, self.subjects[i].look)
+                sides = np.exp(logs[mine]), np.exp(base_logs[other])
+                stalled = stalled_rounds(sides, self.subjects[i], self.environment.usable_cores)
+                clean = log_ratio_interval(paired[~stalled], len(rows) - 1, self.subjects[i].look)
+                interval = widened(both(narrow, clean) if stalled.any() else narrow, paired, spell_factor(paired))
+                decided = verdict(narrow, self.margin) == verdict(interval, self.margin)
+                void = None if decided else Void("unsteady", i, *range_of_parts(paired))
+                found[i] = interval, len(paired), void
+        return found
+
+    @cached_property
+    def stalled(self) -> Mapping[int, Void]:
+        """Rows whose typical block is one that waited for a core: their times and ratios are of waiting."""
+        cores = self.environment.usable_cores
+        found = (row_void(i, self._blocks[i], subject, cores) for i, subject in enumerate(self.subjects))
+        return {void.row: void for void in found if void is not None}
+
+    @cached_property
+    def voids(self) -> Mapping[int, Void]:
+        """Row -> why its ratio decides nothing, whatever its rounds say: its verdict is ``undecided``. See `trust`."""
+        found: dict[int, Void] = {}
+        cores = self.environment.usable_cores
+        for i, subject in enumerate(self.subjects):
+            base = self.base_row(i)
+            if base is None or base == i:
+                continue
+            void = self.stalled.get(i) or self.stalled.get(base)
+            if void is None and i not in self.unpaired:
+                void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, cores)
+                void = void or self._judged[i][2]
+            if void is not None:
+                found[i] = void
         return found
 
     @cached_property
@@ -182,12 +219,12 @@ class Comparison(HtmlFile):
         records = []
         for i, subject in enumerate(self.subjects):
             record = seen(subject, self._blocks[i], self.call_times(i))
-            counted = counted_rows.instructions(self.counts, self.subjects, i, self._base_row(i))
+            counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._judgement(i, subject, record["median"]) | counted)
         return pd.DataFrame(records, columns=columns(self.axes))
 
-    def _base_row(self, i: int) -> int | None:
-        """The row that a row is compared with; its own where it is the baseline."""
+    def base_row(self, i: int) -> int | None:
+        """The row that a row is compared with; its own where it is the baseline; None where there is none."""
         if i in self.unpaired:
             return self.unpaired[i].baseline
         return self._baseline_of(self._groups[self.subjects[i].group])
@@ -195,11 +232,14 @@ class Comparison(HtmlFile):
     @cached_property
     def count_pairs(self) -> tuple[Pair, ...]:
         """(baseline, other), keys of ``counts``: what `diff` compares, in the order of the rows."""
-        return counted_rows.pairs(self.counts, self.subjects, self._base_row)
+        return counted_rows.pairs(self.counts, self.subjects, self.base_row)
 
     def _judgement(self, i: int, subject: Subject, median: float) -> dict[str, Any]:
+        void = self.voids.get(i)
         if i in self.unpaired:
             other = self.unpaired[i]
+            if void is not None and other.verdict is not None:
+                return judgement(other.ratio, 0.0, math.inf, "undecided", "unpaired")
             return judgement(other.ratio, other.low, other.high, other.verdict, "unpaired")
         base = self._baseline_of(self._groups[subject.group])
         if base is None:
@@ -210,14 +250,18 @@ class Comparison(HtmlFile):
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         near = median < subject.near_loop or float(np.median(self.call_times(base))) < subject.near_loop
         word = None if near else verdict(interval, self.margin) if rounds else "undecided"
+        if word is not None and void is not None and void.cause != "unsteady":  # whose interval says it already
+            return judgement(known.median, 0.0, math.inf, "undecided", "paired")
         return judgement(known.median, known.low, known.high, word, "paired")
 
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
-        """Row -> seconds more that would settle an undecided verdict; inf on the margin, nan when not known."""
+        """Row -> seconds more that would settle an undecided verdict; inf on the margin, nan when not known. Not
+        of rows of `voids`: more of the same decides nothing."""
         more: dict[int, float] = {}
         for i, (interval, rounds) in self._intervals.items():
-            if i not in self.unpaired and rounds and verdict(interval, self.margin) == "undecided":
+            open_ = rounds and i not in self.unpaired and i not in self.voids
+            if open_ and verdict(interval, self.margin) == "undecided":
                 total = sum(float(self._blocks[j].time.sum()) for j in self._groups[self.subjects[i].group])
                 need = rounds_to_decide(interval, rounds, self.margin)
                 more[i] = max(0.0, need - rounds) * total / rounds
