@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from torchbench_magic.views.verdicts import Judged
 
 from .builders import comparison_of, times_of
 
-BUSY = Doubt("busy", "Busy machine: CPU pressure 62 %. The comparison holds; single times do not.")
+BUSY = Doubt("busy", "Busy machine: CPU pressure 62 %. Absolute times are unreliable. The ratios are still valid.")
 
 
 def column(table: Table, name: str) -> list[str]:
@@ -252,3 +253,13 @@ def test_a_histogram_counts_the_samples_round_their_median() -> None:
 
 def test_one_sample_has_no_histogram() -> None:
     assert histogram(np.array([1.0]), 1.0, (-0.1, 0.1)) == ()
+
+
+def test_a_lone_statements_figures_have_bounds() -> None:
+    made = comparison_of([(None, 2, (1e-3,))], [None])
+    slow = tuple(replace(subject, first_call=42.0) for subject in made.subjects)
+    ticks = made.samples["wall"].where(made.samples["round"] > 0, 900 * made.samples["wall"])
+    (table,) = view.document(replace(made, subjects=slow, samples=made.samples.assign(cpu=ticks))).tables
+    facts = " ".join(cell.text for row in table.rows() for cell in row.cells)
+    assert "over 1000 times the median" in facts
+    assert "2.0 cores busy" in facts, "never more than there are; of all blocks, not of the median one"
