@@ -70,7 +70,16 @@ def test_a_neighbour_beside_several_threads_spoils_the_times_and_takes_no_verdic
     assert "Other processes took up to 0.9 of 2 cores while 2 threads were measured" in str(doubt)
     assert "The ratios are still valid." in str(doubt)
     assert made.frame["verdict"][1] == "slower"
+    same = comparison([steady(1e-5, spread=0.1), steady(1e-5, spread=0.1)[::-1]], threads=2, load=load)
+    assert same.frame["verdict"][1] == "undecided"
+    assert "valid" not in " ".join(map(str, doubts_of(same)))
     assert "co-load" not in kinds(comparison([steady(1e-5), steady(2e-5)], threads=1, load=load))
+
+
+def test_an_interval_that_is_not_known_does_not_need_a_tenth_of_a_second_more() -> None:
+    made = comparison([steady(1e-5, 3), steady(2e-5, 3)])
+    assert math.isinf(made.frame["ratio_high"][1])
+    assert math.isnan(made.undecided_seconds[1])
 
 
 def test_no_figure_exceeds_what_the_machine_has() -> None:
@@ -116,7 +125,8 @@ def test_a_preempted_run_tells_wall_over_processor_time_and_switches() -> None:
 
 
 def test_code_that_sleeps_beside_a_busy_process_is_not_called_preempted() -> None:
-    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.001, load={"ext": 1.0, "waiting": 0.01})) == []
+    load = {"ext": 1.0, "waiting": 0.01, "pressure": 0.8}
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.001, load=load)) == []
 
 
 def test_code_that_sleeps_on_a_quiet_machine_is_not_called_preempted() -> None:

@@ -264,7 +264,7 @@ class Comparison(HtmlFile):
             if open_ and verdict(interval, self.margin) == "undecided":
                 total = sum(float(self._blocks[j].time.sum()) for j in self._groups[self.subjects[i].group])
                 need = rounds_to_decide(interval, rounds, self.margin)
-                more[i] = max(0.0, need - rounds) * total / rounds
+                more[i] = (0.0 if need < rounds else need - rounds) * total / rounds  # NaN stays NaN
         return more
 
     @cached_property

@@ -131,6 +131,7 @@ def _busy(made: Comparison) -> Iterator[Doubt]:
     cores = made.environment.usable_cores
     spoiled = _co_loaded(made)
     own = {s.group for s in made.subjects if s.num_threads > cores or s.group in spoiled}  # said by others
+    own |= {group for group, rows in _groups(made).items() if all(_sleeps(made, i) for i in rows)}
     by_group = {s.group: s.contention for s in made.subjects if s.contention is not None and s.group not in own}
     pressure = max((c.pressure for c in by_group.values() if not math.isnan(c.pressure)), default=math.nan)
     waited = _preempted(made)
@@ -160,12 +161,26 @@ def _preempted(made: Comparison) -> list[int]:
     return [
         i
         for i, s in enumerate(made.subjects)
-        if s.num_threads == 1
-        and s.device == "cpu"
-        and (longer := made.details["wall_over_cpu"][i]) > BUSY_WALL_OVER_CPU
-        and (c := s.contention) is not None
-        and c.waiting > max(WAITED, EXPLAINED * (1 - 1 / longer))
+        if s.contention is not None
+        and s.contention.waiting > WAITED
+        and _lacks_processor(made, i)
+        and not _sleeps(made, i)
     ]
+
+
+def _lacks_processor(made: Comparison, i: int) -> bool:
+    """Whether CPU work of one thread took notably more wall than processor time."""
+    subject = made.subjects[i]
+    on_one = subject.num_threads == 1 and subject.device == "cpu"
+    return on_one and bool(made.details["wall_over_cpu"][i] > BUSY_WALL_OVER_CPU)
+
+
+def _sleeps(made: Comparison, i: int) -> bool:
+    """Whether a row lacks processor time for another reason than waiting for a core, as far as that is known."""
+    seen = made.subjects[i].contention
+    if seen is None or not _lacks_processor(made, i):
+        return False
+    return seen.waiting < EXPLAINED * (1 - 1 / made.details["wall_over_cpu"][i])
 
 
 def _by_cpu_clock(made: Comparison) -> str:
@@ -173,6 +188,8 @@ def _by_cpu_clock(made: Comparison) -> str:
     other threads is booked by the kernel's tick, every few milliseconds, and a block does not know its own."""
     if made.clock != "wall" or any(s.device != "cpu" or s.num_threads > 1 for s in made.subjects):
         return ""
+    if any(_sleeps(made, i) for i in range(len(made.subjects))):
+        return ""  # what it waits for is no processor time
     frame = replace(made, clock="cpu").frame
     rows = frame[frame["verdict"].notna() & (frame["verdict"] != "baseline") & frame["ratio_low"].gt(0)]
     rows = rows[np.isfinite(rows["ratio_high"])].head(3)

@@ -31,11 +31,11 @@ def names_of(made: Comparison, rows: Sequence[int]) -> str:
 
 
 def still_valid(made: Comparison) -> str:
-    """Which ratios hold where single times do not, in one sentence; empty where none does."""
+    """Which ratios hold where single times do not, in one sentence; empty where none is decided."""
     verdicts = made.frame["verdict"]
     compared = [i for i, word in enumerate(verdicts) if not pd.isna(word) and word != "baseline"]
     paired = [i for i in compared if i not in made.unpaired]
-    valid = [i for i in paired if i not in made.voids]
+    valid = [i for i in paired if verdicts[i] != "undecided"]
     if not valid:
         return ""
     if len(valid) < len(paired):
