@@ -180,7 +180,7 @@ def _sleeps(made: Comparison, i: int) -> bool:
     seen = made.subjects[i].contention
     if seen is None or not _lacks_processor(made, i):
         return False
-    return seen.waiting < EXPLAINED * (1 - 1 / made.details["wall_over_cpu"][i])
+    return seen.waiting < EXPLAINED * (1 - 1 / float(made.details["wall_over_cpu"][i]))
 
 
 def _by_cpu_clock(made: Comparison) -> str:
