@@ -88,6 +88,14 @@ def _under(comparison: Comparison) -> list[Document]:
     return [*changes.inline(comparison), *counts_inline.inline(comparison), *pasteable.inline(comparison)]
 
 
+_WHY = {
+    "stalled": "other processes held its threads up",
+    "unlike-blocks": "other processes disturbed its warm-up",
+    "unsteady": "the ratio changed during the run",
+}
+"""Why more samples would not decide, in the words of the sentence; the doubts below have the rest."""
+
+
 # ---- the sentence -------------------------------------------------------------------------------------------
 
 
@@ -102,6 +110,7 @@ def _sentence(comparison: Comparison) -> Line:
             record.ratio_low,
             record.ratio_high,
             "" if pd.isna(record.verdict) else record.verdict,
+            _WHY[comparison.voids[at].cause] if at in comparison.voids else "",
         )
         for at, record in enumerate(_named(frame))
         if not math.isnan(record.ratio) and (pd.isna(record.verdict) or record.verdict != "baseline")
@@ -312,6 +321,8 @@ def _tone(verdict: Any) -> Any:
 
 
 def _more(comparison: Comparison, row: int) -> str:
+    if row in comparison.voids:
+        return "see below"
     seconds = comparison.undecided_seconds.get(row)
     if seconds is None or math.isnan(seconds):
         return ""
