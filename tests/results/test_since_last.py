@@ -154,7 +154,7 @@ def test_an_alternative_whose_inputs_are_not_known_is_no_yardstick() -> None:
 
 
 def test_a_yardstick_that_was_held_up_gives_no_verdict() -> None:
-    held = replace(QUIET, ext=1.5, wanted=2.0)
+    held = replace(QUIET, ext=1.5, wanted=2.0, waiting=0.5)
     before, now = two(1e-3, 1e-3), two(9e-3, 1e-3, edited="2", seed=1)
     before, now = (
         replace(one, subjects=tuple(replace(s, num_threads=2, contention=by) for s in one.subjects))
