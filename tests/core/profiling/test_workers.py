@@ -65,7 +65,7 @@ class Killed(Slow):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Any:
-    folders = os.path.join(tempfile.gettempdir(), "torchbench_magic_workers_*")
+    folders = os.path.join(tempfile.gettempdir(), f"torchbench_magic_workers_{os.getpid()}_*")
     loop, before = torch_worker._worker_loop, set(glob.glob(folders))
     yield
     assert torch_worker._worker_loop is loop

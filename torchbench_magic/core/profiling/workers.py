@@ -71,7 +71,7 @@ class Workers:
         if loop is None or isinstance(loop, partial):
             return
         _original = loop
-        self._folder = tempfile.mkdtemp(prefix="torchbench_magic_workers_")
+        self._folder = tempfile.mkdtemp(prefix=f"torchbench_magic_workers_{os.getpid()}_")
         self._put = partial(observed_loop, self._folder)
         worker._worker_loop = self._put
 
