@@ -42,6 +42,7 @@ class Source:
         text: the visible text, magic line included.
         cell: the last n of ``In[n]`` it ran as; None for a file.
         first_line: number of the first line of ``text``.
+        version: which text of the file it is, in words; empty for the one that the file has.
     """
 
     source_id: str
@@ -49,11 +50,13 @@ class Source:
     text: str
     cell: int | None = None
     first_line: int = 1
+    version: str = ""
 
     @property
     def label(self) -> str:
-        """``In[3]``, or the last part of the file name."""
-        return f"In[{self.cell}]" if self.cell is not None else self.file.rsplit("/", 1)[-1]
+        """``In[3]``, or the last part of the file name, with the version in brackets."""
+        name = f"In[{self.cell}]" if self.cell is not None else self.file.rsplit("/", 1)[-1]
+        return f"{name} ({self.version})" if self.version else name
 
     def line(self, number: int) -> str:
         """Text of line ``number``; empty where the text has no such line."""
@@ -141,6 +144,8 @@ class Profile(HtmlFile):
         flops_coverage: with ``--flops``, share of the time in ops that is spent in ops with a formula.
         unprofiled_time: with ``--twice``, seconds that the body took without the profiler; else None.
         estimated_time: seconds that it would have taken without, estimated; NaN where that cannot be said.
+        libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
+            whose lines were not recorded: ``--lines-of MODULE`` records them.
     """
 
     lines: pd.DataFrame
@@ -169,6 +174,7 @@ class Profile(HtmlFile):
     flops_coverage: float = math.nan
     unprofiled_time: float | None = None
     estimated_time: float = math.nan
+    libraries: tuple[tuple[str, int, str], ...] = ()
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
 
     def __post_init__(self) -> None:

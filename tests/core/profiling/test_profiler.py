@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -621,3 +622,52 @@ def test_ctrl_c_in_a_script_gives_the_partial_profile() -> None:
 def test_what_cannot_be_profiled_is_refused(target: Any) -> None:
     with pytest.raises(BodyError):
         profile(target)
+
+
+# ---- work that torch's own threads do ---------------------------------------------------------------------------
+
+
+def test_scripted_forks_are_said_to_stand_on_no_line() -> None:
+    text = """futures = [torch.jit.fork(scripted, x) for _ in range(2)]
+found = [torch.jit.wait(future) for future in futures]
+"""
+    work = "def work(x):\n    for i in range(200):\n        x = x.sin()\n    return x\n"
+    scripted = torch.jit.CompilationUnit(work).work
+    outcome = run(text, {"torch": torch, "scripted": scripted, "x": torch.ones(10_000)})
+    ops = outcome.profile.ops
+    forked = ops[(ops["op"] == "aten::sin") & ops["line"].isna()]
+    said = [doubt for doubt in outcome.profile.warnings if doubt.kind == "forked-work"]
+    assert bool(said) == bool(len(forked)), "said where there is some, and only there"
+    assert int(ops[ops["op"] == "aten::sin"]["calls"].sum()) == 400
+    if said:
+        assert said[0].facts["ops"] >= forked["calls"].sum()
+
+
+def test_a_gradient_that_is_added_to_another_one_is_caused_by_its_forward_line() -> None:
+    text = """h = x @ w
+s = (h * v).sum()
+s.backward()
+"""
+    names = {"torch": torch, "x": torch.ones(4, 300), "v": torch.ones(300, requires_grad=True)}
+    names["w"] = torch.ones(300, 300, requires_grad=True)
+    run(text, names)  # there are gradients from now on
+    outcome = run(text, names)
+    ops = outcome.profile.ops
+    adding = ops[ops["op"] == "aten::add_"]
+    assert int(adding["calls"].sum()) == 2
+    nodes = ops[ops["op"].str.startswith("autograd::engine") & (ops["line"] == 3)]
+    caused = outcome.profile.lines["backward_cpu_time"].sum()
+    everything = ops[(ops["line"] == 3) & ~ops["op"].isin(["aten::ones_like"])]
+    assert caused == pytest.approx(
+        row(outcome, 3)["self_cpu_time"] - _outside_nodes(outcome, 3, set(nodes["op"])), abs=2e-9 * len(everything)
+    )
+
+
+def _outside_nodes(outcome: Outcome, line: int, nodes: set[str]) -> float:
+    """Torch seconds of a line that run in no backward node."""
+    frames = outcome.profile.frames
+    inside: list[bool] = []
+    for parent, name in zip(frames["parent"], frames["name"], strict=True):
+        inside.append(name in nodes or (parent >= 0 and inside[parent]))
+    here = (frames["line"] == line) & (frames["thread"] == 0)
+    return float(frames["self_cpu_time"][here & ~pd.Series(inside)].sum())

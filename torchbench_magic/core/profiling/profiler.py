@@ -9,7 +9,7 @@ import linecache
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -22,8 +22,10 @@ from torchbench_magic.results.cycles import sum_of_cycles
 from torchbench_magic.results.profile import MAX_EVENTS, Profile, ProfileOptions
 from torchbench_magic.results.schedule import Schedule
 
+from .callees import libraries_called
 from .dilation import time_again, time_again_async, with_unprofiled
 from .doubts import doubts_of_steps
+from .file_texts import FileTexts
 from .host_memory import HostMemory
 from .lines import choose_line_source
 from .report import Cells, report
@@ -189,6 +191,7 @@ class _Asked:
         extra = resolve_lines_of(options.lines_of)
         always = {code.co_filename for code in self.own}
         scope = Scope(root if root is not None else Path.cwd(), self.cells, extra, always)
+        FileTexts(scope).look()  # before the run: a file may be saved in the middle of it
         if options.schedule is None:
             host = HostMemory() if options.host_memory else None
             source = choose_line_source(scope, options.max_events, host.clock if host is not None else time.time_ns)
@@ -212,9 +215,10 @@ class _Asked:
         )
 
     def report(self, run: Run, error: BaseException | None) -> Profile:
-        return report(
+        made = report(
             run, self.options, self.cells, self.own, suspends=self.suspends, error=error, numbering=self.numbering
         )
+        return replace(made, libraries=libraries_called(made, self.namespace))
 
     def outcome(self, run: Run | SteppedRun, value: Any, error: BaseException | None) -> Outcome:
         __tracebackhide__ = True
