@@ -206,6 +206,17 @@ def restore_gives_the_inputs_back(bench: Bench) -> None:
     assert y.sum().item() == changed
 
 
+def gc_leaves_the_collector_on(bench: Bench) -> None:
+    import gc
+
+    seen: list[bool] = []
+    bench.names.update(gc=gc, was_on=seen)
+    for option, is_on in (("", False), ("--gc", True)):
+        bench(option, "was_on.append(gc.isenabled())")
+        assert seen[-1] is is_on
+        assert ("garbage collector on" in bench.shown) is is_on
+
+
 def sweep_adds_an_axis(bench: Bench) -> None:
     assert bench("--sweep n=[1,2]", "x + n").frame["n"].tolist() == [1, 2]
 
@@ -275,12 +286,13 @@ def flops_are_counted(bench: Bench) -> None:
     assert bench("--flops", code).ops["flops"].sum() == 2 * 4 * 5 * 6
 
 
-def twice_runs_the_code_twice_and_times_it(bench: Bench) -> None:
+def twice_runs_the_code_again_with_and_without_the_profiler(bench: Bench) -> None:
     bench.names["ran"] = ran = []
     assert bench("", "ran.append(1)").unprofiled_time is None
     assert len(ran) == 1
-    assert bench("--twice", "ran.append(1)").unprofiled_time > 0
-    assert len(ran) == 3
+    profile = bench("--twice", "ran.append(1)")
+    assert profile.unprofiled_time > 0
+    assert len(ran) == 2 + 2 * len(profile.repeats)
 
 
 def sort_by_orders_the_table(bench: Bench) -> None:
@@ -440,6 +452,7 @@ TIMER: dict[str, Effect] = SHARED | {
     "cold": cold_makes_every_sample_one_call,
     "check": check_compares_what_alternatives_return,
     "restore": restore_gives_the_inputs_back,
+    "gc": gc_leaves_the_collector_on,
     "sweep": sweep_adds_an_axis,
     "fuzz": fuzz_draws_inputs,
     "seed": seed_makes_the_order_repeat,
@@ -497,7 +510,7 @@ PROFILE: dict[str, Effect] = SHARED | {
     "shapes": shapes_give_the_inputs,
     "host_memory": host_memory_gives_pythons_bytes,
     "flops": flops_are_counted,
-    "twice": twice_runs_the_code_twice_and_times_it,
+    "twice": twice_runs_the_code_again_with_and_without_the_profiler,
     "sort_by": sort_by_orders_the_table,
     "row_limit": row_limit_cuts_the_table,
     "lines_of": lines_of_gives_another_module_its_lines,

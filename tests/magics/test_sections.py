@@ -87,6 +87,57 @@ def test_sections_are_cut_from_the_text_as_it_was_written() -> None:
     assert setup.text == "!ls\n"
 
 
+@pytest.mark.parametrize(
+    "near",
+    ["# -- two", "#--- two", "# ---two", "#---two", "#-- two", "# ---- two", "#%% two", "# %% two", "## --- two"],
+)
+def test_a_header_that_is_nearly_one_is_an_error_and_not_part_of_the_section_above(near: str) -> None:
+    with pytest.raises(SectionError, match=r"line 4: `.*` is nearly a header: write `# --- two`") as caught:
+        split_sections(f"# --- one\n1\n{near}\n2\n# --- three\n3\n", first_line=2)
+    assert "\n" not in str(caught.value)
+
+
+def test_nearly_headers_alone_are_an_error_where_they_divide_the_whole_cell() -> None:
+    with pytest.raises(SectionError, match=r"line 1: `#--- one` is nearly a header"):
+        split_sections("#--- one\n1\n#--- two\n2\n")
+    with pytest.raises(SectionError, match=r"line 1: `# -- setup` is nearly a header"):
+        split_sections("# -- setup\nx = 1\n# --- one\n1\n# --- two\n2\n")
+    assert names("x = load()\n# -- work\nf(x)\n# -- more work\ng(x)\n") == [None]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# - a list item",
+        "# -> result",
+        "# --> result",
+        "#!shebang",
+        "# %%",
+        "#%%timeit f(x)",
+        "# %time f(x)",
+        "#--x",
+        "# --flag of a command",
+        "#x = 1 -- 2",
+        "# -----",
+        "# -- load data --",
+        "#--- load data ---",
+        "# ===== load",
+        "# two",
+        "#: two",
+        "#",
+        "if 1:\n    # -- two\n    2",
+        's = """\n# -- two\n"""',
+        "f(\n# -- two\n1)",
+    ],
+)
+def test_other_comments_are_not_nearly_headers(comment: str) -> None:
+    assert names(f"# --- one\n{comment}\n1\n# --- three\n3\n") == ["one", "three"]
+
+
+def test_a_comment_above_all_sections_is_no_section() -> None:
+    assert names("# -- which is faster?\n# --- a\n1\n# --- b\n2\n") == ["a", "b"]
+
+
 # ---- C++ -----------------------------------------------------------------------------------------------------------
 
 CPP = """\
@@ -157,3 +208,14 @@ def test_sections_of_cpp_that_cannot_be_compared_are_one_line(text: str, message
     with pytest.raises(SectionError, match=message) as caught:
         split_sections(text, first_line=2, language="c++")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("near", ["// -- two", "//--- two", "// ---two", "/// --- two", "// ---- two"])
+def test_a_header_of_cpp_that_is_nearly_one_is_an_error(near: str) -> None:
+    with pytest.raises(SectionError, match=r"line 3: `.*` is nearly a header: write `// --- two`"):
+        split_sections(f"// --- one\n1;\n{near}\n2;\n", language="c++")
+
+
+@pytest.mark.parametrize("comment", ["//--x;", "// --x;", "// - item", "// -> T", "/* // -- two */", "x; // -- two"])
+def test_other_comments_of_cpp_are_not_nearly_headers(comment: str) -> None:
+    assert cpp_names(f"// --- one\n{comment}\n1;\n// --- three\n3;\n") == ["one", "three"]

@@ -37,7 +37,8 @@ def full(**changes: object) -> Profile:
         "bytes_before": 4096.0,
         "flops_coverage": 0.25,
         "unprofiled_time": 0.009,
-        "estimated_time": 0.0095,
+        "profiler_cost": "noticeable",
+        "repeats": ((0.01, 0.009),),
     }
     return profile_of_two_kernels(**(given | changes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import time
 import timeit
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.common import TaskSpec
 from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CopyIfCallgrind
 
-from torchbench_magic.core.settings import preserved_state, set_threads
+from torchbench_magic.core.settings import collector, preserved_state, set_threads
 from torchbench_magic.core.timing.clocks import Clocks
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
@@ -54,7 +55,9 @@ def compare(timers: Sequence[Timer], **options: Any) -> Comparison:
     plan, clocks = _clocked(timers, plan)
     with preserved_state():
         set_threads(specs[0].num_threads)
-        namespaces = _namespaces(timers)
+        with collector(is_on=False):  # as timeit has it while setup runs
+            namespaces = _namespaces(timers)
+            plan = replace(plan, gc=gc.isenabled())
         shared, sources, apart = _merged(timers, namespaces)
         bodies = {name: Body(text, f"<{name}>") for name, text in zip(names, sources, strict=True)}
         measured = compare_bodies(bodies, namespace=shared, plan=plan, clocks=clocks)

@@ -5,71 +5,46 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import random
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["CountingSink", "Unclosable", "no_collector", "output_to", "preserved_state", "set_threads"]
+from .process_state import ProcessState
+
+__all__ = ["CountingSink", "Unclosable", "collector", "output_to", "preserved_state", "set_threads"]
 
 
 @contextlib.contextmanager
 def preserved_state() -> Iterator[None]:
-    """Restore torch's threads, grad mode, default dtype and generators, numpy's and Python's generator.
+    """Put all that `process_state` knows back, random generators included.
 
-    Accelerator generators are included where an accelerator was in use before.
+    Accelerator generators are included where an accelerator was in use before. Where modules were imported meanwhile,
+    warning filters and variables of the environment stay as they are: they may be the modules' own.
     """
-    import torch
-
-    threads, grad, dtype = torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_dtype()
-    inference = torch.is_inference_mode_enabled()
-    generators = _generators(torch)
-    collecting = gc.isenabled()
+    before = ProcessState()
     try:
         yield
     finally:
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if torch.is_grad_enabled() != grad and torch.is_inference_mode_enabled() == inference:
-            torch.set_grad_enabled(grad)
-        if torch.get_default_dtype() != dtype:
-            torch.set_default_dtype(dtype)
-        for restore, state in generators:
-            restore(state)
-        (gc.enable if collecting else gc.disable)()
-
-
-def _generators(torch: Any) -> list[tuple[Any, Any]]:
-    """Pairs (restore, state) of every random generator that user code may draw from."""
-    pairs: list[tuple[Any, Any]] = [
-        (torch.set_rng_state, torch.get_rng_state()),
-        (random.setstate, random.getstate()),
-    ]
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        pairs.append((numpy.random.set_state, numpy.random.get_state()))
-    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    backend = getattr(torch, kind.type, None) if kind is not None else None
-    if backend is not None and hasattr(backend, "is_initialized") and backend.is_initialized():
-        pairs.append((backend.set_rng_state, backend.get_rng_state()))
-    return pairs
+        before.put_back(without=before.left_to_imports)
 
 
 @contextlib.contextmanager
-def no_collector() -> Iterator[None]:
-    """Collect what is young, then keep the cyclic collector off.
+def collector(*, is_on: bool) -> Iterator[None]:
+    """Collect what is young, then keep the cyclic collector off, or on.
 
     A full collection takes 65 to 120 ms with torch loaded, a large part of what a short cell may cost, and what is old
     does not run in the blocks either way.
     """
     was = gc.isenabled()
     gc.collect(1)
-    gc.disable()
+    _switch_collector(is_on)
     try:
         yield
     finally:
-        if was:
-            gc.enable()
+        _switch_collector(was)
+
+
+def _switch_collector(on: bool) -> None:
+    (gc.enable if on else gc.disable)()
 
 
 def set_threads(threads: int) -> None:

@@ -128,7 +128,12 @@ class TimerOptions(SharedOptions):
     )  # fmt: skip
     restore: bool = option(
         "--restore", default=False,
-        help="Copy the tensors that the code reads back before each block (before each call with -n 1).",
+        help="Copy the tensors that the code reads back before each block (before each call with -n 1). Iterators that"
+        " can be copied and files that are read are put back too, and a block is one call then; a generator cannot be.",
+    )  # fmt: skip
+    gc: bool = option(
+        "--gc", default=False,
+        help="Leave the garbage collector on in timed code; a setup that calls gc.enable() does the same.",
     )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "--sweep", metavar='"NAME=EXPR"', parse=read_not_empty, default=(), repeatable=True,
@@ -208,6 +213,7 @@ class TimerOptions(SharedOptions):
             check=self.check,
             restore=self.restore,
             seed=self.seed,
+            gc=self.gc,
         )
 
 
@@ -254,7 +260,8 @@ class ProfileOptions(SharedOptions):
     )  # fmt: skip
     twice: bool = option(
         "--twice", default=False,
-        help="Run the code a second time, without the profiler, and tell how much slower profiling made it.",
+        help="Run the code again (short code several times, with and without the profiler in turns; long code once,"
+        " without) and tell what recording costs.",
     )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]", parse=read_not_empty,

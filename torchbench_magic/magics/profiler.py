@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from torchbench_magic.core.body import CompiledBody
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
 from .grammar import describe, documented, read_line
+from .local_scope import Names, check_not_local, local_names
 from .options import ProfileOptions
 from .profile_files import check_files, write_files
 from .sections import has_code
@@ -57,6 +58,7 @@ class _Request:
     schedule: Schedule | None
     on_trace: Callable[[Profile], object] | None
     shows_value: bool
+    names: Names
 
 
 @magics_class
@@ -101,10 +103,13 @@ class ProfilerMagics(Magics):
         session, book = self._session, self._session.book
         magic = "%tprofile" if cell is None else "%%tprofile"
         options, rest = read_line(ProfileOptions, magic, line)
+        local = local_names(session.shell.user_ns)
+        check_not_local(options.output, local)
         session.check_target(options.output)
         check_keys(options.sort_by, options.group_by)
         check_files(options)
-        schedule, on_trace = options.steps_asked(), self._on_trace(options.on_trace)
+        names = Names(session.shell.user_ns, local)
+        schedule, on_trace = options.steps_asked(), _on_trace(options.on_trace, names.namespace)
         if cell is not None and rest.strip():
             raise OptionError(f"%%tprofile takes no code on its line: {rest.strip()}; put it into the cell")
         text = rest if cell is None else cell
@@ -114,25 +119,12 @@ class ProfilerMagics(Magics):
         body = session.as_cell(text, place, place.magic_line + (cell is not None))
         compiled = session.compiled(body, place, mark_loop if options.steps is not None else None)
         shows_value = cell is not None and not _is_silenced(cell)
-        return _Request(options, compiled, schedule, on_trace, shows_value=shows_value)
-
-    def _on_trace(self, target: str | None) -> Callable[[Profile], object] | None:
-        """The notebook's function of that name, or one that writes traces into that folder."""
-        from torchbench_magic.core.profiling.traces_of_cycles import traces_into
-
-        names = self._session.shell.user_ns
-        if target is None or target not in names:
-            return None if target is None else traces_into(target)
-        if not callable(names[target]):
-            kind = type(names[target]).__name__
-            raise OptionError(f"--on-trace {target}: {target} is a {kind}, no function; write ./{target} for a folder")
-        found: Callable[[Profile], object] = names[target]
-        return found
+        return _Request(options, compiled, schedule, on_trace, shows_value, names)
 
     def _arguments(self, request: _Request, delivery: Delivery) -> dict[str, Any]:
         session, options = self._session, request.options
         return {
-            "namespace": session.shell.user_ns,
+            "namespace": request.names.namespace,
             "threads": options.threads,
             "memory": options.memory,
             "shapes": options.shapes or options.group_by == "shape",
@@ -157,6 +149,7 @@ class ProfilerMagics(Magics):
     def _take(self, outcome: Any, request: _Request, delivery: Delivery) -> None:
         """The user's exception goes on its way, after what ran until then is shown; the value of the trailing
         expression is shown as a cell's is."""
+        request.names.keep()
         profile = write_files(outcome.profile, request.options)
         if isinstance(outcome.error, Interrupted):  # of a measurement that the cell makes: its result is another one
             raise Interrupted(profile)
@@ -167,6 +160,19 @@ class ProfilerMagics(Magics):
         if request.shows_value and outcome.value is not None:
             sys.displayhook(outcome.value)
             delivery.keeps_out = False  # Out[n] is the value
+
+
+def _on_trace(target: str | None, names: Mapping[str, Any]) -> Callable[[Profile], object] | None:
+    """The notebook's function of that name, or one that writes traces into that folder."""
+    from torchbench_magic.core.profiling.traces_of_cycles import traces_into
+
+    if target is None or target not in names:
+        return None if target is None else traces_into(target)
+    if not callable(names[target]):
+        kind = type(names[target]).__name__
+        raise OptionError(f"--on-trace {target}: {target} is a {kind}, no function; write ./{target} for a folder")
+    found: Callable[[Profile], object] = names[target]
+    return found
 
 
 def _is_silenced(cell: str) -> bool:

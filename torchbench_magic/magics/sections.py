@@ -1,7 +1,8 @@
 """``# --- NAME``: the comment lines that divide a ``%%timer`` cell into setup and alternatives; ``// --- NAME`` in C++.
 
 Headers are found with the tokenizer, so text inside a string is none; a comment that ends in ``-`` is a
-divider, and a comment inside brackets belongs to the expression round it.
+divider, and a comment inside brackets belongs to the expression round it. A comment that is nearly a header (`# -- b`)
+is an error: taken for a comment, it would put its section into the one above.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ __all__ = ["Section", "Sections", "has_code", "split_sections"]
 SETUP = "setup"
 GLOBAL_SETUP = "global setup"
 _HEADER = re.compile(r"(?:#|//) --- +(?P<name>\S.*?)\s*$")
+_NEAR = re.compile(  # two dashes, %% or a space short or too many; --x and %%time are code that was commented out
+    r"(?:#+|/{2,})\s*(?:-{2,}\s+|-{3,}|%%\s+)(?P<name>\w.*?)\s*$"
+)
 _MARKS: dict[Language, str] = {"python": "#", "c++": "//"}
 _CPP = re.compile(  # what can hold a comment's signs, and comments
     r'R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'  # a raw string
@@ -73,8 +77,10 @@ def split_sections(
         SectionError: in one line, with the visible line number.
     """
     lines = (text if written is None else written).splitlines(keepends=True)
-    headers = list(_headers(text) if language == "python" else _cpp_headers(text))
+    comments = list(_comments(text) if language == "python" else _cpp_comments(text))
+    headers = [(line, match["name"]) for line, comment in comments if (match := _named(_HEADER, comment))]
     mark = _MARKS[language]
+    _refuse_near(comments, headers, lines, first_line, mark)
     if not headers:
         return Sections(None, (Section(None, "".join(lines), first_line),))
     for number, line in enumerate(lines[: headers[0][0] - 1], first_line):
@@ -121,26 +127,51 @@ def _check(sections: list[Section], special: set[str], language: Language) -> No
         raise SectionError(f"line {line}: {name!r} is the only section, {what}; add a section or delete the header")
 
 
-def _headers(text: str) -> Iterator[tuple[int, str]]:
-    """(line, name) of each header. Text that does not tokenize has those before the error."""
+def _named(pattern: re.Pattern[str], comment: str) -> re.Match[str] | None:
+    """The match of a comment that names something: one that ends in ``-`` is a divider."""
+    match = pattern.match(comment)
+    return match if match and not match["name"].endswith("-") else None
+
+
+def _refuse_near(
+    comments: list[tuple[int, str]], headers: list[tuple[int, str]], lines: list[str], first_line: int, mark: str
+) -> None:
+    """Refuse a comment that is nearly a header where it would begin a section.
+
+    That is below a header; and above the first one, or where there is none, when the cell's first line of code stands
+    below such a comment and there is a header, or a second such comment, to compare it with. Otherwise it is a comment.
+    """
+    proper = {line for line, _ in headers}
+    near = {line: match["name"] for line, comment in comments if (match := _named(_NEAR, comment))}
+    near = {line: name for line, name in near.items() if line not in proper}
+    first_header = min(proper, default=len(lines) + 1)
+    code = next((n for n, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(mark)), 0)
+    for line, name in near.items():
+        begins = line < code < first_header and len(near) + len(proper) > 1
+        if line > first_header or begins:
+            raise SectionError(
+                f"line {first_line + line - 1}: `{lines[line - 1].strip()}` is nearly a header: write"
+                f" `{mark} --- {name}` to begin a section, or change the comment"
+            )
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each comment at column 0 and outside of brackets. Text that does not tokenize has those before
+    the error."""
     depth = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.OP:
                 depth += (token.string in "([{") - (token.string in ")]}")
-            if token.type != tokenize.COMMENT or token.start[1] or depth:
-                continue
-            match = _HEADER.match(token.string)
-            if match and not match["name"].endswith("-"):
-                yield token.start[0], match["name"]
+            if token.type == tokenize.COMMENT and not token.start[1] and not depth:
+                yield token.start[0], token.string
     except (tokenize.TokenError, SyntaxError):
         return  # compiling the section says what is wrong, on its line
 
 
-def _cpp_headers(text: str) -> Iterator[tuple[int, str]]:
-    """(line, name) of each header in C++: a comment at column 0, outside of strings and other comments."""
+def _cpp_comments(text: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each ``//`` comment at column 0, outside of strings and other comments."""
     for token in _CPP.finditer(text):
-        match = _HEADER.match(token["comment"] or "")
         starts_line = token.start() == 0 or text[token.start() - 1] == "\n"
-        if match and starts_line and not match["name"].endswith("-"):
-            yield text.count("\n", 0, token.start()) + 1, match["name"]
+        if token["comment"] and starts_line:
+            yield text.count("\n", 0, token.start()) + 1, token["comment"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 from torchbench_magic.core.body import CompiledBody, compile_body
+from torchbench_magic.core.notebook import close_book, open_book
 from torchbench_magic.core.profiling.file_texts import FileTexts
 from torchbench_magic.core.profiling.scope import Scope
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
@@ -45,6 +46,7 @@ class Session:
 
     def open(self) -> None:
         self.book.open()
+        open_book(self.book.text_of)
         self._tracebacks.open()
         awaiting.install(self.shell)
         register_formatters(self.shell)
@@ -60,6 +62,7 @@ class Session:
         withdraw_formatters(self.shell)
         awaiting.withdraw(self.shell)
         self._tracebacks.close()
+        close_book(self.book.text_of)
         self.book.close()
         settings.withdraw(self.shell)
 

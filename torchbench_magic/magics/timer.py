@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
@@ -14,6 +14,7 @@ from torchbench_magic.results.cell import Body
 from .cpp import check_language, read_cpp
 from .grammar import describe, documented, read_line
 from .keeping import keeping
+from .local_scope import check_not_local, local_names
 from .options import TimerOptions
 from .sections import Section, Sections, split_sections
 from .session import Session, one_line_errors
@@ -42,8 +43,8 @@ _HELP = f"""Time a statement, or compare the alternatives of a cell.
 
 Without `# ---` headers the whole cell is the statement. With `--sweep "n=[1, 10, 100]"` or `--fuzz` every alternative
 is measured at each point; setup runs once a point. Setup and statements run in a copy of the notebook's names,
-so nothing is written there. With `--cpp` the cell is C++. The result is a Comparison: it is returned, shown, and kept
-as `_timer`.
+so nothing is written there; inside a function they see its local variables. With `--cpp` the cell is C++. The result
+is a Comparison: it is returned, shown, and kept as `_timer`.
 
 Options (before the statement; `--` ends them):
 
@@ -62,6 +63,7 @@ class _Request:
     points: Sequence[Point] = ()
     awaits: bool = False
     global_setup: Sequence[Body] = ()
+    local: Mapping[str, Any] = field(default_factory=dict)
 
 
 @magics_class
@@ -109,6 +111,7 @@ class TimerMagics(Magics):
 
     def _arguments(self, request: _Request) -> dict[str, Any]:
         asked = {"setup": request.setup, "namespace": self._session.shell.user_ns, "plan": request.plan}
+        asked |= {"local": request.local}
         asked |= {"points": request.points, "counting": request.options.counting}
         return {"bodies": request.bodies, **asked, **self._session.compiling}
 
@@ -118,6 +121,8 @@ class TimerMagics(Magics):
         options, rest = read_line(
             TimerOptions, "%timer" if cell is None else "%%timer", line, session.settings.defaults()
         )
+        local = local_names(shell.user_ns)
+        check_not_local(options.output, local)
         session.check_target(options.output)
         check_language(options)
         if options.callgrind is None and options.callgrind_form != "function":
@@ -139,9 +144,9 @@ class TimerMagics(Magics):
             setup.append(session.as_cell(sections.setup.text, place, sections.setup.first_line))
         bodies = {section.name or "statement": statement(shell, section, place) for section in sections.alternatives}
         awaits = [session.compiled(body, place).is_coroutine for body in [*setup, *bodies.values()]]
-        return _Request(options, plan, bodies, setup, self._points(options), any(awaits))
+        return _Request(options, plan, bodies, setup, self._points(options, local), any(awaits), local=local)
 
-    def _points(self, options: TimerOptions) -> Sequence[Point]:
+    def _points(self, options: TimerOptions, local: Mapping[str, Any]) -> Sequence[Point]:
         """The points to measure at; expressions are evaluated here, tensors are drawn when their turn comes."""
         if not (options.sweep or options.fuzz):
             return ()
@@ -149,5 +154,5 @@ class TimerMagics(Magics):
             raise OptionError("--sub-label names a lone input; here each point has a name of its own: leave it out")
         from torchbench_magic.core.timing.sweep import points_of
 
-        names, on_gpu = self._session.shell.user_ns, options.device.startswith("cuda")
+        names, on_gpu = {**self._session.shell.user_ns, **local}, options.device.startswith("cuda")
         return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)

@@ -18,6 +18,7 @@ __all__ = [
     "MEMORY_COLUMNS",
     "MODULE_COLUMNS",
     "OP_COLUMNS",
+    "WORKER_COLUMNS",
     "frame_of",
 ]
 
@@ -139,6 +140,16 @@ MODULE_COLUMNS: dict[str, str] = {
     "device_time": _SECONDS,
     "allocated": _MAYBE,  # bytes, while it ran forward
     "freed": _MAYBE,
+}
+
+WORKER_COLUMNS: dict[str, str] = {
+    "worker": _COUNT,  # 0, 1, ... in the order of their process ids
+    "cell": _MAYBE,
+    "line": _MAYBE,  # NA while the worker waits for the loop
+    "file": _TEXT,
+    "function": _TEXT,
+    "seconds": _SECONDS,  # of the worker's time on that line, sampled
+    "share": _SECONDS,  # of what was sampled of this worker
 }
 
 _EMPTY: dict[str, Any] = {_TEXT: None, _COUNT: 0, _MAYBE: pd.NA, _SECONDS: float("nan")}

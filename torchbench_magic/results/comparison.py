@@ -197,10 +197,15 @@ class Comparison(HtmlFile):
         """(baseline, other), keys of ``counts``: what `diff` compares, in the order of the rows."""
         return counted_rows.pairs(self.counts, self.subjects, self._base_row)
 
+    def _is_void(self, i: int) -> bool:
+        """Whether the row, or the one it is compared with, is not of the code's work (`used_up`)."""
+        return any(self.subjects[row].used_up for row in (i, self._base_row(i)) if row is not None)
+
     def _judgement(self, i: int, subject: Subject, median: float) -> dict[str, Any]:
         if i in self.unpaired:
             other = self.unpaired[i]
-            return judgement(other.ratio, other.low, other.high, other.verdict, "unpaired")
+            word = "undecided" if self._is_void(i) and other.verdict not in (None, "baseline") else other.verdict
+            return judgement(other.ratio, other.low, other.high, word, "unpaired")
         base = self._baseline_of(self._groups[subject.group])
         if base is None:
             return judgement(math.nan, math.nan, math.nan, None, None)
@@ -209,7 +214,7 @@ class Comparison(HtmlFile):
         interval, rounds = self._intervals[i]
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         near = median < subject.near_loop or float(np.median(self.call_times(base))) < subject.near_loop
-        word = None if near else verdict(interval, self.margin) if rounds else "undecided"
+        word = None if near else verdict(interval, self.margin) if rounds and not self._is_void(i) else "undecided"
         return judgement(known.median, known.low, known.high, word, "paired")
 
     @cached_property
@@ -217,7 +222,9 @@ class Comparison(HtmlFile):
         """Row -> seconds more that would settle an undecided verdict; inf on the margin, nan when not known."""
         more: dict[int, float] = {}
         for i, (interval, rounds) in self._intervals.items():
-            if i not in self.unpaired and rounds and verdict(interval, self.margin) == "undecided":
+            if i in self.unpaired or not rounds or self._is_void(i):
+                continue
+            if verdict(interval, self.margin) == "undecided":
                 total = sum(float(self._blocks[j].time.sum()) for j in self._groups[self.subjects[i].group])
                 need = rounds_to_decide(interval, rounds, self.margin)
                 more[i] = max(0.0, need - rounds) * total / rounds

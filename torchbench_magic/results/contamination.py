@@ -18,6 +18,7 @@ from .comparison import Comparison
 from .contention import Contention
 from .doubts import Doubt
 from .subject import Subject
+from .used_up import doubts_of_subjects
 
 __all__ = ["BUSY_PRESSURE", "doubts_of", "is_bimodal", "with_doubts_of_its_own"]
 
@@ -34,9 +35,10 @@ GONE = 0.1e-9
 
 def doubts_of(made: Comparison) -> list[Doubt]:
     """Every doubt that the numbers of a comparison raise, most important first."""
+    void = doubts_of_subjects(made.subjects)
     load = [*_co_load(made), *_busy(made), *_machine(made)]
     spread = [*_few(made), *_noisy(made), *_bimodal(made)]
-    return [*load, *spread, *_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made)]
+    return [*void, *load, *spread, *_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made)]
 
 
 def with_doubts_of_its_own(made: Comparison, before: Comparison) -> Comparison:

@@ -19,7 +19,8 @@ __all__ = ["sum_of_cycles"]
 
 _LINE_KEYS = ("source_id", "line", "thread")
 _HIGHEST = frozenset({"peak", "host_peak"})
-_SUMS = ("n_events", "n_line_events", "profiler_time", "estimated_time")
+_SUMS = ("n_events", "n_line_events", "profiler_time")
+_COSTS = (None, "little", "noticeable", "most")
 
 
 def sum_of_cycles(
@@ -54,6 +55,7 @@ def sum_of_cycles(
         "trace": one_after_the_other([each.trace for each in cycles if each.trace is not None]),
         "calls": _calls(cycles),
         "flops_coverage": _coverage(cycles),
+        "profiler_cost": max((each.profiler_cost for each in cycles), key=_COSTS.index),
         "ranges": tuple(sorted({name for each in cycles for name in each.ranges})),
         "threads": max((each.threads for each in cycles), key=len),
         "options": options,

@@ -100,7 +100,8 @@ def likeness(result: Comparison, row: int) -> str:
     """
     subject, environment = result.subjects[row], result.environment
     work = source_id(subject.before, subject.stmt), subject.functions, result.clock, result.options.get("cold", False)
-    return key_of((identity_of(subject), work, environment.torch, machine_of(environment)))
+    collects = ("gc",) if result.options.get("gc") else ()  # nothing without, as in stores written before there was it
+    return key_of((identity_of(subject), work, environment.torch, machine_of(environment), *collects))
 
 
 def differences(old: Comparison, old_row: int, new: Comparison, new_row: int) -> list[str]:
@@ -110,7 +111,8 @@ def differences(old: Comparison, old_row: int, new: Comparison, new_row: int) ->
     found += [*_of_source("setup", before.setup, now.setup), *_of_source("source", before.stmt, now.stmt)]
     found += _of_mappings("source of ", dict(before.functions), dict(now.functions))
     if old.options and new.options:  # options of a result that was made elsewhere are not known
-        asked = ({name: value for name, value in one.options.items() if name not in _NO_WORK} for one in (old, new))
+        known = old.options.keys() & new.options.keys() - set(_NO_WORK)  # an older one lacks what came later
+        asked = ({name: one.options[name] for name in known} for one in (old, new))
         found += _of_mappings("option ", *asked)
     return [*found, *environment_differences(old.environment, new.environment)]
 

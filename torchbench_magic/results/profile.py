@@ -8,27 +8,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from . import allocations
 from ._gateway import show
 from .call_frames import is_tree
 from .callers import calls_of
-from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, frame_of
+from .columns import (
+    ARGUMENT_COLUMNS,
+    FRAME_COLUMNS,
+    LINE_COLUMNS,
+    MEMORY_COLUMNS,
+    OP_COLUMNS,
+    WORKER_COLUMNS,
+    frame_of,
+)
 from .devices import device_table, idle_gaps
 from .doubts import Doubt
 from .environment import Environment
 from .html_file import HtmlFile
+from .inference import median_interval
 from .modules import modules_of
 from .schedule import Schedule
 from .stacks import write_stacks
 from .traces import Trace
 
-__all__ = ["MAX_EVENTS", "NOT_ATTRIBUTED", "Profile", "ProfileOptions", "Source"]
+__all__ = ["MAX_EVENTS", "NOT_ATTRIBUTED", "Profile", "ProfileOptions", "ProfilerCost", "Source"]
 
 NOT_ATTRIBUTED = "not attributed"
+ProfilerCost = Literal["little", "noticeable", "most"]
 MAX_EVENTS = 5_000_000  # 80 MB of line events, 12 s to read torch's
 
 
@@ -142,8 +153,13 @@ class Profile(HtmlFile):
         calls: with ``--shapes``, what else is known of each distinct call of an op, see `arguments`.
         bytes_before: with ``--memory``, bytes of CPU tensors that were there before the body; NaN where not known.
         flops_coverage: with ``--flops``, share of the time in ops that is spent in ops with a formula.
-        unprofiled_time: with ``--twice``, seconds that the body took without the profiler; else None.
-        estimated_time: seconds that it would have taken without, estimated; NaN where that cannot be said.
+        profiler_cost: what recording was of the wall time, told from the number of events: ``little``, ``noticeable``
+            or ``most``; None where that is not known.
+        unprofiled_time: with ``--twice``, seconds that the body took without the profiler (the median, where it was
+            repeated); else None.
+        repeats: with ``--twice``, (seconds with, seconds without) of each pair of runs.
+        workers: where DataLoader workers that started during the run spent their time, sampled: columns of
+            `WORKER_COLUMNS`; empty without any.
         libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
             whose lines were not recorded: ``--lines-of MODULE`` records them.
     """
@@ -173,9 +189,11 @@ class Profile(HtmlFile):
     bytes_before: float = math.nan
     flops_coverage: float = math.nan
     unprofiled_time: float | None = None
-    estimated_time: float = math.nan
+    profiler_cost: ProfilerCost | None = None
+    repeats: tuple[tuple[float, float], ...] = ()
     libraries: tuple[tuple[str, int, str], ...] = ()
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
+    workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
 
     def __post_init__(self) -> None:
         for name, frame, columns in (
@@ -183,6 +201,7 @@ class Profile(HtmlFile):
             ("ops", self.ops, OP_COLUMNS),
             ("memory", self.memory, MEMORY_COLUMNS),
             ("frames", self.frames, FRAME_COLUMNS),
+            ("workers", self.workers, WORKER_COLUMNS),
         ):
             if frame is not None and list(frame.columns) != list(columns):
                 raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
@@ -206,10 +225,17 @@ class Profile(HtmlFile):
 
     @property
     def dilation(self) -> float:
-        """What profiling added, as a share of the time without (0.04: 4 % slower): measured with ``--twice``, else
-        estimated; NaN where neither is known."""
-        without = self.unprofiled_time if self.unprofiled_time is not None else self.estimated_time
-        return self.wall_time / without - 1 if without else math.nan
+        """With ``--twice``, what recording added, as a share of the time without (0.04: 4 % slower); else NaN."""
+        if self.repeats:
+            return float(np.median([recorded / without for recorded, without in self.repeats])) - 1
+        return self.wall_time / self.unprofiled_time - 1 if self.unprofiled_time else math.nan
+
+    @property
+    def dilation_interval(self) -> tuple[float, float]:
+        """The 95 % interval of `dilation`, by the ranks of the pairs' ratios; infinite ends below six pairs."""
+        ratios = np.array([recorded / without for recorded, without in self.repeats])
+        found = median_interval(ratios)
+        return found.low - 1, found.high - 1
 
     @property
     def arguments(self) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from torchbench_magic.errors import StoreError
 
-from .columns import FRAME_COLUMNS, LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS
+from .columns import FRAME_COLUMNS, LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, WORKER_COLUMNS
 from .identity import machine_of
 from .profile import Profile
 from .records import VERSIONS, Record, encoded, state_of
@@ -20,7 +20,8 @@ from .traces import EVENT_COLUMNS, NODE_COLUMNS, SEGMENT_COLUMNS, Trace
 
 __all__ = ["profile_fingerprint", "profile_of", "profile_record"]
 
-_PROFILE_TABLES = {"lines": LINE_COLUMNS, "ops": OP_COLUMNS, "memory": MEMORY_COLUMNS, "frames": FRAME_COLUMNS}
+_PROFILE_TABLES = {"lines": LINE_COLUMNS, "ops": OP_COLUMNS, "memory": MEMORY_COLUMNS, "frames": FRAME_COLUMNS,
+                   "workers": WORKER_COLUMNS}
 _TRACE_TABLES = {"events": EVENT_COLUMNS, "nodes": NODE_COLUMNS, "segments": SEGMENT_COLUMNS}
 
 

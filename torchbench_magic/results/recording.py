@@ -99,12 +99,16 @@ class Recording:
             here = self._environment
             alike = found.environment.torch == here.torch and machine_of(found.environment) == machine_of(here)
             finished = not found.partial and self._is_counted(found)
-            if alike and finished and encoded(found.options) == options and _same(wanted, found.subjects):
+            if alike and finished and self._options(found, task) == options and _same(wanted, found.subjects):
                 if not self._wrote:
                     self._run = run  # what is measured now completes that run
                 self.skipped += 1
                 return replace(found, subjects=tuple(replace(s, label=task.plan.label) for s in found.subjects))
         return None
+
+    def _options(self, found: Comparison, task: _Task) -> object:
+        """What the stored run was asked for; of options that it did not know yet, the defaults."""
+        return encoded({**options_of(type(task.plan)()), **found.options}) if found.options else {}
 
     def _is_counted(self, found: Comparison) -> bool:
         if self._counting is None:

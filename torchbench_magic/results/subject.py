@@ -39,6 +39,9 @@ class Subject:
         waited: share of the samples' time in which the host waited for the accelerator; NaN without one.
         span: from the first to the last sample.
         contention: what else wanted the processor while its group was sampled.
+        state: in words, the settings of the process that it ran with and that are not the notebook's own, such as
+            "grad mode off".
+        used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
     """
 
     label: str | None = None
@@ -62,6 +65,8 @@ class Subject:
     waited: float = math.nan
     span: float = math.nan
     contention: Contention | None = None
+    state: tuple[str, ...] = ()
+    used_up: tuple[tuple[str, str], ...] = ()
 
     @property
     def before(self) -> str:

@@ -17,7 +17,7 @@ from ..results.comparison import Comparison
 from ..results.together import AXIS
 from . import bundle, counts, counts_inline, curves, markdown, pasteable, statement, swaps, text, threads, verdicts
 from .document import Document, Line, Run, clipped
-from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, placed_name
+from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done, placed_name
 from .histogram import histogram, span_of, span_text
 from .records import records
 from .table import Axis, Cell, Column, Group, Row, Table
@@ -47,7 +47,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
     by_threads = [curve] if curve is not None and len(curve.groups) <= _MOST_CURVES else []
     return Document(
         kind="timing comparison" if frame["verdict"].notna().any() else "timings",
-        sentence=_sentence(comparison),
+        sentence=nothing_done(comparison) + _sentence(comparison),
         tables=(_table(comparison, metric), *by_threads),
         doubts=doubts(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
         footer=tuple(_footer(comparison, threads.definition() if by_threads else "")),
@@ -168,6 +168,9 @@ def _identity(comparison: Comparison) -> list[_Build]:
     found.append(
         _Build(Column("description", word, kind="code", widest=32), lambda at, r: Cell(name_of(comparison, at)))
     )
+    if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
+        column = Column("state", "ran with", widest=32)
+        found.append(_Build(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
     return found
 
 

@@ -9,12 +9,13 @@ from .. import units
 from ..results.cell import first_code_line
 from ..results.comparison import Comparison
 from ..results.together import AXIS
+from ..results.used_up import said
 from .document import Line, Run, backticked
 
-__all__ = ["LONGEST_NAME", "SPOILING", "contaminated", "doubts", "measured", "name_of", "placed_name"]
+__all__ = ["LONGEST_NAME", "SPOILING", "contaminated", "doubts", "measured", "name_of", "nothing_done", "placed_name"]
 
 LONGEST_NAME = 60
-SPOILING = frozenset({"busy", "clock", "co-load", "noisy", "oversubscribed", "steal", "throttled"})
+SPOILING = frozenset({"busy", "clock", "co-load", "noisy", "oversubscribed", "steal", "throttled", "used-up"})
 """Doubts that are about the single times; their facts may name the ``rows``, ``threads`` or ``groups``."""
 
 
@@ -29,6 +30,13 @@ def placed_name(comparison: Comparison, row: int) -> str:
     result = dict(comparison.subjects[row].axes).get(AXIS)
     name = name_of(comparison, row)
     return name if result is None else f"{name} in {result}"
+
+
+def nothing_done(comparison: Comparison) -> Line:
+    """What comes before every answer: that calls had nothing left to do; empty where they had."""
+    clauses = said(comparison.subjects)
+    more = f" (and {len(clauses) - 1} more below)" if len(clauses) > 1 else ""
+    return backticked(f"{clauses[0]}{more}. ") if clauses else ()
 
 
 def contaminated(comparison: Comparison, row: int) -> bool:
@@ -65,6 +73,9 @@ def measured(comparison: Comparison) -> Iterator[str]:
     threads = sorted({int(n) for n in comparison.frame["num_threads"]})
     yield f"{_listed(threads)} of {_counted(environment.usable_cores, 'thread')}"
     yield environment.footer()
+    states = {subject.state for subject in comparison.subjects}
+    if len(states) == 1 and (common := states.pop()):
+        yield f"ran with {', '.join(common)}"
     if not math.isnan(comparison.elapsed):
         yield f"{_counted(rows, 'measurement')} in {units.seconds_text(comparison.elapsed)}"
     if comparison.seed is not None:

@@ -18,6 +18,7 @@ from .operations import grouped, operations, sort_column
 from .places import runs_text
 from .records import number, records
 from .table import Table
+from .workers import workers_table
 
 __all__ = ["check_keys", "document", "mimebundle", "to_markdown", "to_text"]
 
@@ -41,9 +42,10 @@ def document(
     lines = lines_table(profile)
     tables: list[Table | None] = [lines]
     if profile.has_op_times or lines is None:
-        tables.append(ops)
+        tables.insert(1 if group_by is None else 0, ops)  # what was asked for comes first
     if profile.has_op_times:
         tables.append(modules_table(profile))
+    tables.append(workers_table(profile))
     pictures: list[Drawn] = []
     for drawn in (profile_flame.drawn, timeline.drawn):
         if (picture := drawn(profile, len(pictures))) is not None:

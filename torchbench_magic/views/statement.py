@@ -9,7 +9,7 @@ from .. import units
 from ..results.comparison import Comparison
 from . import counts
 from .document import Document, Line, Run, clipped
-from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of
+from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done
 from .histogram import histogram, span_of
 from .table import Cell, Column, Group, Row, Table
 
@@ -41,7 +41,8 @@ def document(comparison: Comparison) -> Document:
     else:
         spoiled = contaminated(comparison, 0)
         figure = ("~" if spoiled else "") + units.seconds_text(median, digits=2 if spoiled else 3)
-        sentence = (name, Run("  "), Run(figure, "figure"), Run(" "), Run(" · ".join(_spread(comparison)), "quiet"))
+        spread = Run(" · ".join(_spread(comparison)), "quiet")
+        sentence = (*nothing_done(comparison), name, Run("  "), Run(figure, "figure"), Run(" "), spread)
     return Document("timing of one statement", sentence, (facts,), doubts(comparison), footer, folded=True)
 
 
@@ -64,6 +65,8 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             yield f"precision now {units.range_text(detail['precision_low'], detail['precision_high'], scale)}"
         yield "reproducibility not known from one run"
     yield f"{units.count(record['samples'])} samples, {in_threads}"
+    if state := comparison.subjects[0].state:
+        yield f"ran with {', '.join(state)}"
     if not math.isnan(record["instructions"]):
         yield f"{units.number(record['instructions'], units.Scale(places=0), digits=None)} instructions per call"
 

@@ -113,6 +113,17 @@ def test_grad_mode_and_threads_are_the_notebooks(server: Server, names: dict[str
     with torch.no_grad():
         total(server, "assert not torch.is_grad_enabled()", names, 2)
     total(server, "assert torch.is_grad_enabled() and torch.get_num_threads() == 1", names, 2)
+
+
+def test_other_settings_of_torch_are_the_notebooks(server: Server, names: dict[str, Any]) -> None:
+    with torch.autocast("cpu"), torch.inference_mode():
+        total(server, "assert torch.is_autocast_enabled('cpu') and torch.is_inference_mode_enabled()", names, 2)
+    torch.set_default_device("meta")
+    try:
+        total(server, "assert torch.empty(1).device.type == 'meta' and torch.is_grad_enabled()", names, 2)
+    finally:
+        torch.set_default_device(None)
+    total(server, "assert torch.empty(1).device.type == 'cpu' and not torch.is_autocast_enabled('cpu')", names, 2)
     total(server, "assert torch.get_num_threads() == 2", names, 2, threads=2)
 
 

@@ -20,7 +20,7 @@ def ones() -> None:
 
 
 def kinds(result: Any) -> list[str]:
-    return [doubt.kind for doubt in result.warnings if doubt.kind != "dilation"]
+    return [doubt.kind for doubt in result.warnings if doubt.kind != "profiler-cost"]
 
 
 def refused() -> None:

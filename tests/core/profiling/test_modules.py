@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 from torch.nn.modules import module as torch_modules  # noqa: E402
 
 from torchbench_magic import profile  # noqa: E402
+from torchbench_magic.core.profiling.lines import choose_line_source  # noqa: E402
 from torchbench_magic.core.profiling.modules import ModuleCalls  # noqa: E402
 from torchbench_magic.results.profile import Profile  # noqa: E402
 
@@ -273,13 +274,15 @@ def test_the_users_own_global_hooks_stay_and_are_called() -> None:
 
 
 def test_an_id_that_is_used_again_is_another_module() -> None:
-    recorder = ModuleCalls({})
+    recorder, source = ModuleCalls({}), choose_line_source(lambda file: False)
     recorder.start()
+    source.start(None, recorder)
     try:
         for kind in (nn.Identity, nn.Tanh) * 20:
             kind()(torch.ones(1))
     finally:
-        record = recorder.stop()
+        source.stop()
+    record = recorder.stop()
     (native,) = record.streams
     _, _, number = record.calls(native, 0, 1 << 62)
     assert [record.names[n] for n in number] == ["Identity", "Tanh"] * 20

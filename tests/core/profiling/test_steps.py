@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import linecache
+import math
 import sys
 import threading
 import time
@@ -75,7 +76,7 @@ def line_calls(result: Profile) -> dict[int, int]:
 
 def kinds(result: Profile) -> list[str]:
     """Without what profiling cost: how much that is of a body of microseconds differs from run to run."""
-    return [doubt.kind for doubt in result.warnings if doubt.kind != "dilation"]
+    return [doubt.kind for doubt in result.warnings if doubt.kind != "profiler-cost"]
 
 
 def adds_up(result: Profile) -> None:
@@ -503,3 +504,23 @@ def test_a_trace_is_written_for_each_cycle(tmp_path: Path) -> None:
     assert names == ["cycle-1-steps-2-3.json.gz", "cycle-2-steps-6-7.json.gz"]
     loaded = torchbench_magic.load_trace(tmp_path / "traces" / names[1])
     assert _ops(loaded)["aten::exp"] == 2
+
+
+def test_steps_that_are_not_recorded_cost_no_summary_and_are_rarely_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchbench_magic.core.profiling import steps as module
+
+    told: list[str] = []
+
+    class Told:
+        def update(self, elapsed: float, total: float | None, text: str) -> None:
+            told.append(text)
+
+    summaries: list[Profile] = []
+    summary = module._most_time_in
+    monkeypatch.setattr(module, "_most_time_in", lambda cycle: summaries.append(cycle) or summary(cycle))
+    monkeypatch.setattr(module, "_RARELY", math.inf)  # only what changes is told
+    text = "for _ in range(200):\n    y = x + 1\n    step()\n"
+    names = {"x": torch.ones(2), "step": torchbench_magic.step}
+    profile(text, globals=names, schedule="wait=1,warmup=0,active=2,repeat=2", progress=Told())
+    assert len(summaries) == 2, "one for each cycle"
+    assert len([each for each in told if each.startswith("step")]) <= 6

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from torchbench_magic.core.process_state import unusual_settings
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.core.timing.block import compile_block, names_used
 from torchbench_magic.core.timing.plan import Form
@@ -95,6 +96,7 @@ def count(
         "threads": job.threads,
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "grad": torch.is_grad_enabled(),
+        "settings": unusual_settings(),
         "path": [entry for entry in sys.path if entry],
         "search": os.environ.get("PATH", ""),
         "directory": os.getcwd(),

@@ -143,6 +143,7 @@ def _rehearse() -> None:
             "threads": 1,
             "dtype": "float32",
             "grad": True,
+            "settings": {},
             "names": parcel.data,
             "form": "function",
             "code": code,
@@ -228,6 +229,10 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     implied = {"__name__": "__main__", "__builtins__": builtins}
     heap.level()
     namespace = shipping.unpack(job["names"], storages, implied)
+    if job["settings"]:  # put after the variables are there, which would be made by them
+        from torchbench_magic.core.process_state import put_settings
+
+        put_settings(job["settings"])
     torch.set_grad_enabled(job["grad"])
     return namespace
 

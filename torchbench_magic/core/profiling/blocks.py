@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .torch_profiler import tree_types
+
 __all__ = ["number_blocks"]
 
 Ints = NDArray[np.int64]
@@ -54,11 +56,13 @@ def _memory_nodes(results: Any) -> tuple[Ints, Ints, Ints, set[Any]]:
     """Moments, bytes and addresses (numbered) of the allocations and freeings in the tree, and their devices (which
     are not asked for where there is none but the CPU)."""
     import torch
-    from torch._C import _profiler
 
     only_cpu = not torch.accelerator.is_available()
-    node: Any = _profiler._ProfilerEvent  # unbound getters in C loops: a tree has as many nodes as there are events
-    of_memory: Any = _profiler._ExtraFields_Allocation
+    types = tree_types()
+    if types is None:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, none, set()
+    node, of_memory = types  # unbound getters in C loops: a tree has as many nodes as there are events
     name, children = node.name.fget, node.children.fget
     times, sizes, address = array("q"), array("q"), array("q")
     places: defaultdict[int, int] = defaultdict(count().__next__)

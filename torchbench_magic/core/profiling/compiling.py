@@ -14,9 +14,10 @@ import numpy as np
 from .events import Events
 from .nesting import nest
 
-__all__ = ["COMPILING", "gather_compiling"]
+__all__ = ["COMPILED_REGION", "COMPILING", "gather_compiling"]
 
 COMPILING = "compiling"
+COMPILED_REGION = "Torch-Compiled Region"  # begins torch's name for the range of a compiled frame that runs
 # The compiler's own ranges, which torch records as ops: the whole, and each of its phases by itself.
 _WHOLE, _PHASE = "dynamo", "(dynamo_timed)"
 

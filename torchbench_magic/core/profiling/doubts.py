@@ -14,7 +14,8 @@ from torchbench_magic.results.schedule import Schedule
 
 from .attribution import Joined
 from .budget import Dropped
-from .dilation import dilation_doubt
+from .compiling import COMPILED_REGION
+from .cost import Recorded, cost_doubt, profiler_cost
 from .events import Events
 from .host_memory import HostMemory
 from .run import Run
@@ -49,7 +50,7 @@ def find_doubts(
     events_lost: bool = False,
     dropped: Dropped = Dropped(0),  # noqa: B008  # frozen
     error: BaseException | None = None,
-    estimated: float = math.nan,
+    recorded: Recorded | None = None,
 ) -> list[Doubt]:
     """All doubts about one run, the gravest first.
 
@@ -59,7 +60,7 @@ def find_doubts(
         events_lost: another profiler took this one's events.
         dropped: what was left out to keep within ``--max-events``.
         error: what ended the body early.
-        estimated: seconds that the body would have taken without the profiler; NaN where not known.
+        recorded: what the observers had to record; None where that is not known.
     """
     found = [
         _partial(run, error),
@@ -71,11 +72,14 @@ def find_doubts(
         _clocks(run, offset),
         _threads_without_lines(run, joined),
         _forked(run, joined),
+        _compiled_modules(run, joined),
     ]
     if options.memory:
         found += [_unseen_threads(run), _older_unseen(run)]
         found += [] if options.host_memory else _outside_torch(joined, sources)
-    found += [_host_memory(run.host), dilation_doubt((joined.end - joined.begin) / 1e9, estimated, measured=False)]
+    found.append(_host_memory(run.host))
+    if recorded is not None:
+        found.append(cost_doubt(profiler_cost((joined.end - joined.begin) / 1e9, recorded), recorded))
     return [doubt for doubt in found if doubt is not None]
 
 
@@ -183,7 +187,7 @@ def _events_lost(lost: bool) -> Doubt | None:
 def _lines(run: Run) -> Doubt | None:
     record = run.record
     if record.source == "none":
-        text = f"No lines: {record.reason}. Times per op hold."
+        text = f"No lines and no modules: {record.reason}. Times per op hold."
         return Doubt("no-lines", text, "Detach it and run the code again to see lines.")
     if not record.complete:
         return Doubt(
@@ -251,6 +255,14 @@ def _forked(run: Run, joined: Joined) -> Doubt | None:
         "See `_tprofile.ops` where `line` is empty; call the functions without a fork to see their lines.",
         {"ops": len(mine), "seconds": seconds},
     )
+
+
+def _compiled_modules(run: Run, joined: Joined) -> Doubt | None:
+    """Compiled code ran, and there are modules that may have been in it."""
+    if not run.modules.names or not joined.ops.is_named(lambda name: name.startswith(COMPILED_REGION)).any():
+        return None
+    text = "Modules within compiled code have no rows of their own: their ops are counted on the compiled call."
+    return Doubt("compiled-modules", text)
 
 
 def _unseen_threads(run: Run) -> Doubt | None:

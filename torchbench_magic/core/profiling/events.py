@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from .blocks import number_blocks
 from .collecting import collector_paused
+from .torch_profiler import event_type
 
 __all__ = ["Events", "Inputs", "read_events"]
 
 Ints = NDArray[np.int64]
 
-# what torch's own tables leave out (torch.autograd.profiler_util._filter_name), besides memory
+# what torch's own tables leave out (`_filter_name` of its profiler_util), besides memory
 _HIDDEN = frozenset(
     {
         "profiler::_record_function_enter",
@@ -142,14 +143,12 @@ class Events:
 
 
 def read_events(results: Any, *, shapes: bool = False, memory: bool = False, limit: int | None = None) -> Events:
-    """Columns of ``kineto_results`` (``torch._C._autograd._ProfilerResult``; None: no events).
+    """Columns of ``kineto_results`` (torch's own object; None: no events).
 
     Each number is a call into C++, and those calls are most of the time of a profile's result: what follows from the
     kind of an event is not asked for. Above ``limit`` events inputs, which take long, are not read.
     """
-    from torch._C import _autograd
-
-    kineto: Any = _autograd._KinetoEvent  # its stub lacks some methods
+    kineto = event_type()
     with collector_paused():
         events = results.events() if results is not None else []
         n = len(events)

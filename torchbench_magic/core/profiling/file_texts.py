@@ -58,7 +58,8 @@ class FileTexts:
 def texts_of(file: str) -> list[str]:
     """The texts that a code object with this file name may have come from, the newest first: what the file holds now,
     what Python shows of it, what was seen of it before. Empty where there is none."""
-    shown = "".join(linecache.cache[file][2]) if len(linecache.cache.get(file, ())) == 4 else ""
+    entry = linecache.cache.get(file)
+    shown = "".join(entry[2]) if entry is not None and len(entry) == 4 else ""
     now = _read(file)
     if now is None and not shown:
         shown = "".join(linecache.getlines(file))
@@ -69,7 +70,7 @@ def texts_of(file: str) -> list[str]:
 def _file_of(module: object) -> str | None:
     """The Python file of a module that may be the user's."""
     try:  # not by `getattr`: a module that loads itself when it is asked would be loaded
-        file = types.ModuleType.__getattribute__(module, "__dict__").get("__file__")  # type: ignore[arg-type]
+        file = types.ModuleType.__getattribute__(module, "__dict__").get("__file__")
     except (TypeError, AttributeError):
         return None
     if not isinstance(file, str) or not file.endswith(".py") or file.startswith(_LIBRARIES):

@@ -12,6 +12,7 @@ from torchbench_magic.core.progress import Progress
 from .leaked import stop_leaked
 from .older_blocks import OlderBlocks
 from .silence import allocator_silenced, profiler_silenced
+from .torch_profiler import marker, new_profiler, results_of
 
 __all__ = ["Kineto", "make_ready"]
 
@@ -42,7 +43,7 @@ class Kineto:
 
     def prepare(self) -> None:
         """Get ready to record; nothing is recorded before `start`."""
-        self._profiler = _profiler(self._memory, self._shapes, self._all_threads)
+        self._profiler = new_profiler(memory=self._memory, shapes=self._shapes, all_threads=self._all_threads)
         with profiler_silenced():
             self._profiler.prepare_trace()
 
@@ -50,15 +51,23 @@ class Kineto:
         """Start, and place the first marker."""
         if self._profiler is None:
             self.prepare()
+        quiet = contextlib.ExitStack()
         with contextlib.ExitStack() as undone_on_error:
+            undone_on_error.enter_context(quiet)
             if self._memory:
-                undone_on_error.enter_context(allocator_silenced())
+                quiet.enter_context(allocator_silenced())
             with profiler_silenced():
                 self._profiler.start_trace()
+            undone_on_error.callback(self._stop_quietly)
             self._mark()
             if self.older is not None:
                 self.older.enter()
-            self._quiet = undone_on_error.pop_all()
+            undone_on_error.pop_all()
+            self._quiet = quiet
+
+    def _stop_quietly(self) -> None:
+        with profiler_silenced():
+            self._profiler.stop_trace()
 
     def stop(self) -> Any:
         """Place the last marker and stop; torch's kineto results, or None where another profiler took them."""
@@ -66,30 +75,17 @@ class Kineto:
             self._mark()
             if self.older is not None:
                 self.older.leave()
-            with profiler_silenced():
-                self._profiler.stop_trace()
-        results = self._profiler.profiler.kineto_results
+            self._stop_quietly()
+        results = results_of(self._profiler)
         self._profiler = None
         return results
 
     def _mark(self) -> None:
-        from torch.autograd.profiler import record_function
-
+        marked = marker(_MARKER)
         before = time.time_ns()
-        with record_function(_MARKER):
+        with marked:
             pass
         self.brackets.append((before, time.time_ns()))
-
-
-def _profiler(memory: bool, shapes: bool, all_threads: bool) -> Any:
-    import torch.profiler
-    from torch._C._profiler import _ExperimentalConfig
-
-    return torch.profiler.profile(
-        profile_memory=memory,
-        record_shapes=shapes,
-        experimental_config=_ExperimentalConfig(profile_all_threads=all_threads, capture_overload_names=shapes),
-    )
 
 
 def make_ready(progress: Progress) -> bool:

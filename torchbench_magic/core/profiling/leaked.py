@@ -14,18 +14,11 @@ from typing import Any
 from torchbench_magic.errors import Busy
 
 from .silence import profiler_silenced
+from .torch_profiler import is_running, profiler_type, stop_nameless
 
 __all__ = ["is_running", "stop_leaked"]
 
 _MOST = 5000  # objects looked at on the way from a profiler to whoever holds it
-
-
-def is_running() -> bool:
-    """Whether a torch profiler runs, of whatever kind."""
-    import torch
-    from torch.autograd import profiler
-
-    return bool(profiler._is_profiler_enabled or torch._C._autograd._profiler_enabled())
 
 
 def stop_leaked() -> bool:
@@ -36,19 +29,14 @@ def stop_leaked() -> bool:
     """
     if not is_running():
         return False
-    import torch
-    from torch.autograd import profiler
-
     gc.collect()  # one that only refers to itself
-    running = _running_profilers(profiler.profile)
+    running = _running_profilers(profiler_type())
     if not all(_is_left_behind(each, {id(running)}) for each in running):
         raise Busy("a torch profiler is running already; stop it before profiling this code (`prof.stop()`)")
     with profiler_silenced():
         for each in running:
             each.__exit__(None, None, None)
-        if is_running():  # nobody has the object any more
-            torch._C._autograd._disable_profiler()
-    profiler._set_is_profiler_enabled(False)
+        stop_nameless(switch=is_running())  # nobody has the object any more
     if is_running():
         raise Busy("a torch profiler is running already and cannot be stopped from here: restart the kernel")
     return True

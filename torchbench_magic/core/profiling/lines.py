@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from .streams import NO_LIMIT, Callers, LineRecord
+from .streams import NO_LIMIT, Callers, LineRecord, Watch
 
 __all__ = ["LineSource", "NoLines", "choose_line_source"]
 
@@ -16,12 +16,12 @@ class LineSource(Protocol):
     """Records line events between ``start`` and ``stop``, both called on the thread that runs the cell.
 
     ``callers`` are the frames below the code that is recorded, where it is in the middle of running; without them
-    all frames of ``start``'s caller are.
+    all frames of ``start``'s caller are. ``watch`` is told of the frames of one function, in scope or not.
     """
 
     name: str
 
-    def start(self, callers: Callers | None = None) -> None: ...
+    def start(self, callers: Callers | None = None, watch: Watch | None = None) -> None: ...
 
     def stop(self) -> LineRecord: ...
 
@@ -38,7 +38,7 @@ class NoLines:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def start(self, callers: Callers | None = None) -> None:
+    def start(self, callers: Callers | None = None, watch: Watch | None = None) -> None:
         return
 
     def held(self) -> int:

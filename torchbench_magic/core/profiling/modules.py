@@ -1,21 +1,25 @@
-"""Calls of nn.Modules during a run, by global forward hooks, and the names that the user has for the modules.
+"""Calls of nn.Modules during a run, and the names that the user has for the modules.
 
 A call is two marks in the flat record of its thread, as lines are (see `streams`): its number as it is entered, and
-``-1 - number`` as it is left. torch calls global hooks round every ``forward``, for scripted modules too, and after
-one that raises (``always_call``). A call takes 4.5 us instead of 1 (2 of the difference are torch's own way through
-any hook), and to name a thousand modules some 30 ms before the run. What torch.compile traces it must not trace into:
-there the hooks return at once, and a compiled module is one call.
+``-1 - number`` as it is left, by an exception too. The line source sees the calls: it reports each frame of the one
+function through which every module is called (``Module._wrapped_call_impl``, of scripted and of compiled ones too).
+
+Hooks would not do. A global forward hook is a Python function that ``torch.compile`` traces, guards on and puts into
+the key of its caches: a warm compiled module compiled again, and under ``set_stance("fail_on_recompile")`` raised. Nor
+does ``Module.__call__`` take its short way while there is one. A watched frame changes neither. What is compiled runs
+without such frames: a compiled module is one call, and those inside it have none.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-import warnings
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -24,10 +28,9 @@ from numpy.typing import NDArray
 __all__ = ["ModuleCalls", "ModuleRecord"]
 
 Ints = NDArray[np.int64]
+_Held = list[tuple[str, Any]]  # (path, module)
 _COMPILED = "_orig_mod"  # the submodule in which torch.compile keeps the module that it compiled
 _MOST_ITEMS = 64  # of a list or dictionary in which modules are looked for
-# torch warns that a hook is called for the compiled module too: this is what is wanted here
-_EXPECTED = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,12 @@ class ModuleRecord:
     Attributes:
         names: of each module number, as the user would write it (``model.layer1.0``), else the name of its class.
         streams: native thread id -> ``[time, mark, ...]``.
+        wrapped: number of what ``torch.compile(module)`` returned -> number of that module: one call, of the former.
     """
 
     names: tuple[str, ...] = ()
     streams: Mapping[int, array[int]] = field(default_factory=dict)
+    wrapped: Mapping[int, int] = field(default_factory=dict)
 
     def calls(self, native: int, begin: int, end: int) -> tuple[Ints, Ints, Ints]:
         """(start, end, module number) of the calls of a thread that began in [begin, end), by start.
@@ -58,8 +63,11 @@ class ModuleRecord:
                 number = -1
                 while number != -1 - mark:
                     start, number = running.pop()
-                    found.append((start, moment, number))
-        found += [(start, end, number) for start, number in running]
+                    if not (running and self.wrapped.get(running[-1][1]) == number):
+                        found.append((start, moment, number))
+        around = (-1, *(number for _, number in running))
+        cut_off = [call for call, above in zip(running, around, strict=False) if self.wrapped.get(above) != call[1]]
+        found += [(start, end, number) for start, number in cut_off]
         inside = sorted(((s, min(e, end), n) for s, e, n in found if begin <= s < end), key=lambda c: (c[0], -c[1]))
         columns = np.array(inside, dtype=np.int64).reshape(-1, 3)
         return columns[:, 0], columns[:, 1], columns[:, 2]
@@ -76,70 +84,64 @@ class _Seen:
 
 
 class ModuleCalls:
-    """Records between ``start`` and ``stop``; hooks that were there before stay, ours are gone afterwards.
+    """Records between ``start`` and ``stop`` what a line source that watches `code` reports.
 
     Args:
         namespace: where the names of modules come from; read at the start and at the end.
+        used: variables that the profiled code names: they name a module rather than others do.
+
+    Attributes:
+        code: of the function that calls a module; None before ``start``, and where torch has it no more.
     """
 
-    def __init__(self, namespace: Mapping[str, Any]) -> None:
-        self._namespace = namespace
+    code: CodeType | None = None
+
+    def __init__(self, namespace: Mapping[str, Any], used: Collection[str] = ()) -> None:
+        self._namespace, self._used = namespace, frozenset(used)
         self._seen: list[_Seen] = []
         self._numbers: dict[int, int] = {}  # id -> number, of living modules
         self._names: dict[int, str] = {}  # number -> name at the start
         self._streams: dict[int, array[int]] = {}
+        self._wrapped: dict[int, int] = {}
+        self._called = ""  # the variable of `code` that holds the module
         self._local = threading.local()
-        self._handles: list[Any] = []
-        self._filter: Any = None
         self._lock = threading.RLock()
 
-    def start(self) -> None:
-        from torch.nn.modules import module
+    def start(self, called: Callable[..., Any] | None = None) -> None:
+        """Calls are frames of ``called``; None: of torch's own function, `nn.Module.__call__` where that is missing."""
+        from torch import nn
 
         self._names = dict(self._named())
-        enter, leave = self._hooks()
-        self._filter = _add_filter()
-        self._handles.append(module.register_module_forward_pre_hook(enter))
-        self._handles.append(module.register_module_forward_hook(leave, always_call=True))
+        if called is None:
+            called = getattr(nn.Module, "_wrapped_call_impl", nn.Module.__call__)  # `__call__` may be patched
+        self.code = getattr(called, "__code__", None)
+        self._called = self.code.co_varnames[0] if self.code is not None else ""
 
     def stop(self) -> ModuleRecord:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        _remove_filter(self._filter)
         names = self._names | dict(self._named())
         found = [self._name(number, names) for number in range(len(self._seen))]
-        return ModuleRecord(tuple(found), dict(self._streams))
+        return ModuleRecord(tuple(found), dict(self._streams), dict(self._wrapped))
 
-    def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        from torch.compiler import is_compiling
+    def enter(self, frame: FrameType) -> None:
+        """A frame of `code` begins."""
+        try:
+            put = self._local.put
+        except AttributeError:
+            put = self._open_stream()
+        module = frame.f_locals[self._called]
+        number = self._numbers.get(id(module))
+        if number is None:
+            number = self._add(module)
+        put(time.time_ns())
+        put(number)
 
-        local, numbers, now = self._local, self._numbers, time.time_ns
-        open_stream, add = self._open_stream, self._add
-
-        def enter(module: Any, args: Any) -> None:
-            if is_compiling():
-                return
-            try:
-                put = local.put
-            except AttributeError:
-                put = open_stream()
-            number = numbers.get(id(module))
-            if number is None:
-                number = add(module)
-            put(now())
-            put(number)
-
-        def leave(module: Any, args: Any, output: Any) -> None:
-            if is_compiling():
-                return
-            put = getattr(local, "put", None)
-            number = numbers.get(id(module))
-            if put is not None and number is not None:
-                put(now())
-                put(-1 - number)
-
-        return enter, leave
+    def leave(self, frame: FrameType) -> None:
+        """A frame of `code` ends, whatever ends it."""
+        put = getattr(self._local, "put", None)
+        number = self._numbers.get(id(frame.f_locals[self._called]))
+        if put is not None and number is not None:
+            put(time.time_ns())
+            put(-1 - number)
 
     def _open_stream(self) -> Callable[[int], None]:
         stream = self._streams[threading.get_native_id()] = array("q")
@@ -149,11 +151,18 @@ class ModuleCalls:
     def _add(self, module: Any) -> int:
         """Number a module, and those in it that are not known: it is the outermost of them that was called."""
         with self._lock:
-            root = len(self._seen)
-            for path, inner in _submodules(module):
+            root, held = len(self._seen), _submodules(module)
+            for path, inner in held:
                 if id(inner) not in self._numbers:
                     self._number(inner, root, path)
+            self._note_wrapped(held)
             return self._numbers[id(module)]
+
+    def _note_wrapped(self, held: Iterable[tuple[str, Any]]) -> None:
+        for _, module in held:
+            inner = _compiled_by(module)
+            if id(module) in self._numbers and id(inner) in self._numbers:
+                self._wrapped[self._numbers[id(module)]] = self._numbers[id(inner)]
 
     def _number(self, module: Any, root: int, path: str) -> int:
         key, number, numbers = id(module), len(self._seen), self._numbers
@@ -171,16 +180,27 @@ class ModuleCalls:
         """(number, name) of the modules that the namespace reaches; each is numbered."""
         from torch import nn
 
-        roots = [(name, root, _submodules(root)) for name, root in _roots(self._namespace, nn.Module)]
-        inside = {id(inner) for _, _, held in roots for path, inner in held if path}
+        found = list(_roots(self._namespace, nn.Module))
+        own = {id(root) for _, root in found}
+        roots = [(name, root, _submodules(root)) for name, root in found]
         named: set[int] = set()
-        for name, _, held in sorted(roots, key=lambda each: id(each[1]) in inside):  # stable: the outermost first
+        for name, held in self._by_rank([(name, root, _without_wrapped(held, own)) for name, root, held in roots]):
             for path, inner in held:
                 if id(inner) in named:
                     continue
                 named.add(id(inner))
                 number = self._numbers.get(id(inner))
                 yield self._number(inner, len(self._seen), "") if number is None else number, _joined(name, path)
+        for _, _, held in roots:
+            self._note_wrapped(held)
+
+    def _by_rank(self, roots: Sequence[tuple[str, Any, _Held]]) -> Iterator[tuple[str, _Held]]:
+        """(name, what it holds): first what the code names, of this the outermost; the others are in their order."""
+        inside = {id(inner) for _, _, held in roots for path, inner in held if path}
+        for name, _, held in sorted(
+            roots, key=lambda each: (re.split(r"[.\[]", each[0])[0] not in self._used, id(each[1]) in inside)
+        ):
+            yield name, held
 
     def _name(self, number: int, names: Mapping[int, str]) -> str:
         if number in names:
@@ -201,6 +221,18 @@ def _submodules(module: Any) -> list[tuple[str, Any]]:
         return list(module.named_modules())
     except Exception:  # noqa: BLE001  # a user's override may do anything; the module itself has a name all the same
         return [("", module)]
+
+
+def _compiled_by(module: Any) -> Any:
+    """The module that ``torch.compile`` wrapped into this one; None where this is no such wrapper."""
+    held = vars(module).get("_modules")
+    return held.get(_COMPILED) if isinstance(held, dict) else None
+
+
+def _without_wrapped(held: _Held, own: Collection[int]) -> _Held:
+    """What a module holds, without a compiled module (and what is in it) that has a variable of its ``own``."""
+    ends = [path for path, inner in held if path.rpartition(".")[2] == _COMPILED and id(inner) in own]
+    return [(path, inner) for path, inner in held if not any(f"{path}.".startswith(f"{end}.") for end in ends)]
 
 
 def _roots(namespace: Mapping[str, Any], kind: type) -> Iterator[tuple[str, Any]]:
@@ -226,17 +258,3 @@ def _roots(namespace: Mapping[str, Any], kind: type) -> Iterator[tuple[str, Any]
                 continue
             if type(held) is dict:
                 yield from are((f"{name}.{key}", one) for key, one in list(held.items())[:_MOST_ITEMS])
-
-
-def _add_filter() -> Any:
-    """Silence the one warning that our hooks cause; the filter, or None where the user has the same."""
-    before = list(map(id, warnings.filters))
-    warnings.filterwarnings("ignore", message=_EXPECTED, category=UserWarning)
-    return next((each for each in warnings.filters if id(each) not in before), None)
-
-
-def _remove_filter(added: Any) -> None:
-    at = next((at for at, each in enumerate(warnings.filters) if each is added), None)
-    if added is not None and at is not None:
-        del warnings.filters[at]  # type: ignore[attr-defined]
-        warnings._filters_mutated()  # type: ignore[attr-defined]

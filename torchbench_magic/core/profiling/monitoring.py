@@ -26,6 +26,7 @@ from .streams import (
     CodeBook,
     LineRecord,
     Stream,
+    Watch,
     entered,
 )
 
@@ -66,12 +67,18 @@ class MonitoringSource:
         events = _monitoring.events
         self._local = events.LINE | events.PY_RETURN | events.PY_YIELD
         self._global = events.PY_START | events.PY_RESUME | events.PY_UNWIND | events.PY_THROW
-        self._callbacks: dict[int, Callable[..., Any]] = self._make_callbacks()
+        self._watched: CodeType | None = None
+        self._callbacks: dict[int, Callable[..., Any]] = {}
 
-    def start(self, callers: Callers | None = None) -> None:
+    def start(self, callers: Callers | None = None, watch: Watch | None = None) -> None:
         """Record from now on. Frames above ``callers`` (default: above the frame that calls this) that run already
-        are written down first, with the line they are at; so are those of other threads."""
+        are written down first, with the line they are at; so are those of other threads. ``watch`` is told of the
+        frames of its code."""
         _monitoring.use_tool_id(self._tool, "torchbench_magic")
+        if watch is not None and watch.code is not None:
+            self._watched = watch.code
+            _monitoring.set_local_events(self._tool, watch.code, _monitoring.events.PY_RETURN)
+        self._callbacks = self._make_callbacks(watch)
         self._callers = callers or Callers.of_this_call()
         self._write_frames(self._new_stream(get_native_id()), self._callers.running_above(self._is_recorded))
         self._write_other_threads()
@@ -84,7 +91,7 @@ class MonitoringSource:
         complete = _monitoring.get_tool(self._tool) == "torchbench_magic"
         if complete:
             _monitoring.set_events(self._tool, 0)
-            for code in self._book.codes:
+            for code in (*self._book.codes, *([self._watched] if self._watched is not None else ())):
                 _monitoring.set_local_events(self._tool, code, 0)
             for event in self._callbacks:
                 _monitoring.register_callback(self._tool, event, None)
@@ -115,7 +122,7 @@ class MonitoringSource:
         """Whether the frames of ``code`` are written: those that called the recorded code and await it are not."""
         return self._wanted(code) and (self._callers is None or id(code) not in self._callers.resumable)
 
-    def _watch(self, code: CodeType) -> int:
+    def _watch_lines(self, code: CodeType) -> int:
         """Switch on the local events of ``code``; its number."""
         known = self._book.numbers.get(id(code))
         if known is None:
@@ -143,7 +150,7 @@ class MonitoringSource:
         """Write down frames that run already, the outermost first, and switch on their events."""
         moment = time.time_ns()
         for frame in frames:
-            for mark in (entered(self._watch(frame.f_code)), RESUMED + (frame.f_lineno or 0)):
+            for mark in (entered(self._watch_lines(frame.f_code)), RESUMED + (frame.f_lineno or 0)):
                 recent += (moment, mark)
 
     def _line_at(self, code: CodeType, offset: int) -> int:
@@ -153,12 +160,13 @@ class MonitoringSource:
             table = self._line_tables[id(code)] = ([row[0] for row in rows], [row[1] for row in rows])
         return table[1][bisect.bisect_right(table[0], offset) - 1]
 
-    def _make_callbacks(self) -> dict[int, Callable[..., Any]]:
+    def _make_callbacks(self, watch: Watch | None) -> dict[int, Callable[..., Any]]:
         now, native, off = self._now, get_native_id, _monitoring.DISABLE
         numbers, recents, streams = self._book.numbers, self._recent, self._streams
-        recorded, watch, new_stream, line_at = self._is_recorded, self._watch, self._new_stream, self._line_at
+        recorded, number_of, new_stream, line_at = self._is_recorded, self._watch_lines, self._new_stream, self._line_at
         limit, full = self._limit, self._full
         many = 2 * min(MANY, limit)
+        watched = self._watched
         closed: set[int] = set()  # threads of which no more calls are written
         unfollowed: dict[int, int] = {}  # thread -> how many frames it is in that were not written
 
@@ -174,9 +182,11 @@ class MonitoringSource:
         def start(code: CodeType, offset: int) -> Any:
             number = numbers.get(id(code))
             if number is None:
+                if code is watched:
+                    return enter_watched()
                 if not recorded(code):
                     return off
-                number = watch(code)
+                number = number_of(code)
             thread = native()
             recent = recents.get(thread)
             if recent is None:
@@ -226,8 +236,20 @@ class MonitoringSource:
 
         leave, suspend = ends(LEAVE), ends(SUSPEND)
 
+        def enter_watched() -> None:
+            if watch is not None:
+                watch.enter(sys._getframe(2))
+
+        def returns(code: CodeType, offset: int, value: object) -> None:
+            if code is watched and watch is not None:
+                watch.leave(sys._getframe(1))
+            else:
+                leave(code, offset, value)
+
         def unwind(code: CodeType, offset: int, error: object) -> None:  # cannot be switched off per code
-            if id(code) in numbers:
+            if code is watched and watch is not None:
+                watch.leave(sys._getframe(1))
+            elif id(code) in numbers:
                 leave(code, offset, None)
 
         def throw(code: CodeType, offset: int, error: object) -> None:
@@ -240,7 +262,7 @@ class MonitoringSource:
             events.PY_START: start,
             events.PY_RESUME: resume,
             events.LINE: line,
-            events.PY_RETURN: leave,
+            events.PY_RETURN: returns,
             events.PY_YIELD: suspend,
             events.PY_UNWIND: unwind,
             events.PY_THROW: throw,

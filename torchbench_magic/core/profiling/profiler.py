@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 import linecache
@@ -15,6 +14,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from torchbench_magic.core.body import CompiledBody, compile_body
+from torchbench_magic.core.notebook import cell_of
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body, CellText
@@ -23,15 +23,16 @@ from torchbench_magic.results.profile import MAX_EVENTS, Profile, ProfileOptions
 from torchbench_magic.results.schedule import Schedule
 
 from .callees import libraries_called
-from .dilation import time_again, time_again_async, with_unprofiled
 from .doubts import doubts_of_steps
 from .file_texts import FileTexts
 from .host_memory import HostMemory
 from .lines import choose_line_source
+from .naming import names_around, names_in
 from .report import Cells, report
 from .run import Run
 from .scope import Scope, resolve_lines_of
 from .steps import SteppedRun
+from .twice import Repeats, completed, with_repeats
 
 __all__ = ["Outcome", "profile", "profile_body", "profile_body_async"]
 
@@ -90,7 +91,7 @@ def profile_body(
         max_events: line events of a thread, and events of torch, above which detail is dropped, and said to be.
         host_memory: what Python and numpy hold, per line, by tracemalloc.
         flops: floating point operations per op; implies ``shapes``.
-        twice: run the body a second time, without the profiler, and time it.
+        twice: run the body again, with and without the profiler, and tell what recording costs.
         cells: file name of code -> the text of its cell, None for what is no cell.
         root: folder whose ``.py`` files get lines (default: the working directory).
 
@@ -115,8 +116,7 @@ def profile_body(
             run.leave()
     outcome = asked.outcome(run, value, error)
     if twice and outcome.error is None:
-        unprofiled, error = time_again(lambda: body.run(namespace), threads)
-        outcome = asked.timed(outcome, unprofiled, error)
+        outcome = completed(asked.timed(outcome, lambda: body.run(namespace), root))
     return outcome
 
 
@@ -160,8 +160,7 @@ async def profile_body_async(
             run.leave()
     outcome = asked.outcome(run, value, error)
     if twice and outcome.error is None:
-        unprofiled, error = await time_again_async(lambda: body.run_async(namespace), threads)
-        outcome = asked.timed(outcome, unprofiled, error)
+        outcome = await asked.timed(outcome, lambda: body.run_async(namespace), root)
     return outcome
 
 
@@ -181,6 +180,11 @@ class _Asked:
     namespace: Mapping[str, Any] = field(default_factory=dict)
     numbering: list[int] = field(default_factory=list)
 
+    @property
+    def used(self) -> frozenset[str]:
+        """Variables that the body, and the functions within it, name."""
+        return frozenset(name for code in self.own for name in names_in(code))
+
     def run(self, root: str | os.PathLike[str] | None, progress: Progress) -> Run | SteppedRun:
         options = self.options
         if options.threads is not None and options.threads < 1:
@@ -196,7 +200,13 @@ class _Asked:
             host = HostMemory() if options.host_memory else None
             source = choose_line_source(scope, options.max_events, host.clock if host is not None else time.time_ns)
             return Run(
-                source, options, progress, threads=options.threads, host=host, namespace=self.namespace
+                source,
+                options,
+                progress,
+                threads=options.threads,
+                host=host,
+                namespace=self.namespace,
+                used=self.used,
             )
         return SteppedRun(
             options.schedule,
@@ -207,6 +217,7 @@ class _Asked:
                 NO_PROGRESS,
                 above,
                 namespace=self.namespace,
+                used=self.used,
             ),
             make_profile=self.report,
             on_trace=self.on_trace,
@@ -234,10 +245,18 @@ class _Asked:
         assert last is not None
         return Outcome(last, value, error)
 
-    def timed(self, outcome: Outcome, unprofiled: float, error: BaseException | None) -> Outcome:
-        """With the time of the second run; what that raised is the user's."""
-        made = with_unprofiled(outcome.profile, unprofiled, complete=error is None)
-        return Outcome(made, outcome.value, _stripped(error))
+    async def timed(
+        self, outcome: Outcome, body: Callable[[], object], root: str | os.PathLike[str] | None
+    ) -> Outcome:
+        """With what recording cost, measured by more runs; what one of them raises is the user's."""
+        repeats = Repeats(body, lambda: self._unscheduled(root), self.options.threads)
+        await repeats.measure(outcome.profile.wall_time)
+        return Outcome(with_repeats(outcome.profile, repeats), outcome.value, _stripped(repeats.error))
+
+    def _unscheduled(self, root: str | os.PathLike[str] | None) -> Run:
+        run = self.run(root, NO_PROGRESS)
+        assert isinstance(run, Run)
+        return run
 
     def _sum(self, run: SteppedRun, error: BaseException | None) -> Profile:
         """The sum of the cycles, with what is to be said of the steps."""
@@ -316,7 +335,7 @@ def profile(
     run_body: Callable[[], object]
     names: dict[str, Any] = {}
     own: tuple[CodeType, ...]
-    cells = no_cells
+    cells: Cells = cell_of
     if isinstance(target, str):
         text = CellText.of(target, f"<profile-{next(_numbers)}>")
         linecache.cache[text.file] = (len(target), None, target.splitlines(True), text.file)
@@ -327,11 +346,11 @@ def profile(
             )
         names = dict(globals or {})
         run_body = lambda: body.run(_anew(names, globals))
-        own, cells = _codes(body), lambda file: text if file == text.file else None
+        own, cells = _codes(body), lambda file: text if file == text.file else cell_of(file)
     elif callable(target):
         code = getattr(inspect.unwrap(target), "__code__", None)
         run_body, own = target, (code,) if isinstance(code, CodeType) else ()
-        names = _names_of(target)
+        names = names_around(target)
     else:
         raise BodyError(f"a callable or Python text is needed, not {type(target).__name__}")
     planned = schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule)
@@ -351,8 +370,7 @@ def profile(
             run.leave()
     outcome = asked.outcome(run, None, error)
     if twice and outcome.error is None:
-        unprofiled, error = time_again(run_body, threads)
-        outcome = asked.timed(outcome, unprofiled, error)
+        outcome = completed(asked.timed(outcome, run_body, None))
     if isinstance(outcome.error, KeyboardInterrupt):
         raise Interrupted(outcome.profile) from None
     if outcome.error is not None:
@@ -365,15 +383,3 @@ def _anew(names: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, A
     names.clear()
     names.update(given or {})
     return names
-
-
-def _names_of(target: Callable[[], object]) -> dict[str, Any]:
-    """The variables that a function can name: its module's, and those of the functions around it."""
-    function = inspect.unwrap(target)
-    free = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    cells = zip(free, getattr(function, "__closure__", None) or (), strict=False)
-    around = {}
-    for name, cell in cells:
-        with contextlib.suppress(ValueError):  # it has no value yet
-            around[name] = cell.cell_contents
-    return dict(getattr(function, "__globals__", {})) | around

@@ -64,7 +64,9 @@ class Recompiled:
 
         None too where several functions of that name do, and nothing tells which of them it is.
         """
-        alike = [(code.co_qualname, lines) for code in self._named(ran) if (lines := _lines_between(ran, code))]
+        alike: list[tuple[str, Mapping[int, int]]] = [
+            (code.co_qualname, moved) for code in self._named(ran) if (moved := _lines_between(ran, code))
+        ]
         if not ran.co_qualname.startswith(_PATCHED):
             for _, lines in alike:
                 if all(old == new for old, new in lines.items()):

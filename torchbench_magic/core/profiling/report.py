@@ -19,8 +19,8 @@ from .budget import within_budget
 from .code_sources import Cells, sources_of
 from .collecting import collector_paused
 from .compiling import gather_compiling
+from .cost import Recorded, profiler_cost
 from .devices import attribute_device_time, find_launches
-from .dilation import Counts, calibrated, estimated_without
 from .doubts import clock_offset, find_doubts
 from .events import Events, read_events
 from .flops import attribute_flops, recorded_calls
@@ -33,6 +33,8 @@ from .streams import LEAVE, SUSPEND, LineRecord, entered_code
 from .tables import line_rows, line_table, op_table
 from .tracks import trace_of
 from .tree import call_tree
+from .waiting_for_workers import waits_for_workers
+from .workers import worker_table
 
 __all__ = ["Cells", "report"]
 
@@ -98,8 +100,9 @@ def report(
     if run.host is not None and record.source != "none":
         host = attribute_host_bytes(run.host, joined.threads[0].segments, joined.tree)
     calls = recorded_calls(ops)
-    known = not (lost or dropped or error)
-    estimated = _estimated(run, options, events, (end - begin) / 1e9, known=known)
+    unknown = lost or dropped or run.host is not None  # what tracemalloc costs is in no table
+    recorded = None if unknown else _recorded(run, options, events)
+    wall_time = (end - begin) / 1e9
     flops = attribute_flops(joined, calls) if options.flops else None
     lines = line_table(joined, rows, held, on_device, host) if record.source != "none" else frame_of(LINE_COLUMNS, {})
     stands_still = lines["line"].notna() & (lines["calls"] == 0) & (lines["wall_time"] == 0)
@@ -107,11 +110,15 @@ def report(
     if lost or dropped.ops:  # what was torch and what was Python is not known
         lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         frames[["self_cpu_time", "backward_cpu_time"]] = np.nan
+    ops_table = op_table(joined, rows, held, on_device, flops, tree)
+    workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, cells))
+    waits = waits_for_workers(ops_table, workers, run.workers, (end - begin) / 1e9)
     return Profile(
         lines=lines,
-        ops=op_table(joined, rows, held, on_device, flops, tree),
+        ops=ops_table,
+        workers=workers,
         frames=frames,
-        wall_time=(end - begin) / 1e9,
+        wall_time=wall_time,
         num_threads=run.num_threads,
         sources={s.source_id: s for s in sources.values()},
         source_id=sources[by_text.own[0].co_filename].source_id if own else None,
@@ -121,6 +128,7 @@ def report(
         threads=tuple(names),
         options=options,
         warnings=[
+            *([waits] if waits is not None else []),
             *find_doubts(
                 run,
                 joined,
@@ -130,7 +138,7 @@ def report(
                 events_lost=lost,
                 dropped=dropped,
                 error=error,
-                estimated=estimated,
+                recorded=recorded,
             ),
             *by_text.doubts,
         ],
@@ -142,24 +150,21 @@ def report(
         calls=calls,
         bytes_before=run.bytes_before,
         flops_coverage=flops.coverage if flops is not None else math.nan,
-        estimated_time=estimated,
+        profiler_cost=profiler_cost(wall_time, recorded) if recorded is not None else None,
         profiler_time=run.overhead + time.perf_counter() - started,
     )
 
 
-def _estimated(run: Run, options: ProfileOptions, events: Events, wall_time: float, *, known: bool) -> float:
-    """Seconds without the profiler; NaN where too little is known. Not in the middle of a body, which is traced."""
-    if not known or options.schedule is not None or run.host is not None:
-        return math.nan
-    counts = Counts(
+def _recorded(run: Run, options: ProfileOptions, events: Events) -> Recorded:
+    """What the observers of this run had to record."""
+    return Recorded(
         ops=int(events.is_kind("cpu_op", "user_annotation").sum()),
         allocations=int(events.is_memory.sum()),
-        line_events=run.record.n_events,
-        outside_calls=run.record.outside_calls,
+        lines=run.record.n_events,
+        calls=run.record.outside_calls,
         modules=sum(len(marks) for marks in run.modules.streams.values()) // 4,
+        shapes=options.shapes,
     )
-    costs = calibrated(options.memory, options.shapes, run.record.source != "none")
-    return estimated_without(wall_time, counts, costs, run.pace, run.stretch)
 
 
 def _body_span(run: Run, record: LineRecord, own: Sequence[CodeType]) -> tuple[int, int]:
@@ -201,3 +206,9 @@ def _number_as_shown(joined: Joined, cells: Cells) -> None:
     for node, (code, line) in enumerate(zip(tree.code, tree.line, strict=True)):
         if (cell := shown.get(code)) is not None:
             tree.line[node] = cell.visible_line(line)
+
+
+def _as_shown(file: str, line: int, cells: Cells) -> tuple[int | None, int]:
+    """(cell, line) as the user sees them."""
+    cell = cells(file)
+    return (None, line) if cell is None else (cell.number, cell.visible_line(line))

@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Self
 
 from torchbench_magic.core.progress import Progress
@@ -16,9 +16,10 @@ from .host_memory import HostMemory
 from .kineto import Kineto, make_ready
 from .lines import LineSource
 from .modules import ModuleCalls, ModuleRecord
-from .pace import pace
 from .streams import Callers, LineRecord
-from .threads import CpuReading, kernel_threads, python_threads, read_cpu, scheduled_time
+from .threads import CpuReading, kernel_threads, python_threads, read_cpu
+from .unseen import hide_from_compiler
+from .workers import WorkerRecord, Workers
 
 __all__ = ["Run", "torch_threads"]
 
@@ -48,6 +49,7 @@ class Run:
         threads: torch's thread count during the run; None: as it is.
         host: reads Python's own memory, as the clock of ``source``.
         namespace: where the names of modules are looked up.
+        used: variables that the body names.
 
     Raises Busy, before anything is changed, where a profiler of the user's runs already.
 
@@ -55,6 +57,7 @@ class Run:
         begin, end: Unix ns of entering and leaving the body; the profiler starts before and stops after.
         record: the line events.
         modules: the calls of modules.
+        workers: where DataLoader workers spent their time.
         results: kineto's results; None where another profiler took them.
         brackets: clock readings round each marker event.
         num_threads: torch's threads as the body was entered.
@@ -77,6 +80,7 @@ class Run:
         threads: int | None = None,
         host: HostMemory | None = None,
         namespace: Mapping[str, Any] | None = None,
+        used: Collection[str] = (),
     ) -> None:
         self.stopped_leaked = make_ready(progress)
         self.record = LineRecord(source.name)
@@ -85,15 +89,15 @@ class Run:
         self.ignored = kernel_threads()
         self.python_threads = python_threads()
         self.overhead = 0.0
-        self._paces = [0.0, 0.0]
         self.cpu: list[CpuReading] = []
         self._wall = [0, 0]
-        self._scheduled = [(0.0, 0.0), (0.0, 0.0)]
         self._source, self._callers = source, callers
         self._threads, self._undone = threads, contextlib.ExitStack()
         self.host = host
         self.modules = ModuleRecord()
-        self._modules = ModuleCalls(namespace if namespace is not None else {})
+        self.workers = WorkerRecord({}, {})
+        self._workers = Workers()
+        self._modules = ModuleCalls(namespace if namespace is not None else {}, used)
         self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
 
     def prepare(self) -> None:
@@ -108,16 +112,17 @@ class Run:
             undone.enter_context(torch_threads(self._threads))
             self.num_threads = torch.get_num_threads()
             self.cpu.append(read_cpu())
-            self._paces[0] = pace()
             self._kineto.start()
             self.overhead += time.perf_counter() - started
             try:
                 if self.host is not None:
                     self.host.start(self._source.held)
                 self._modules.start()
-                self._source.start(self._callers)
+                hide_from_compiler()
+                self._workers.start()
+                self._source.start(self._callers, self._modules)
             except BaseException:
-                self._modules.stop()
+                self._workers.stop()
                 if self.host is not None:
                     self.host.stop()
                 self._kineto.stop()
@@ -131,26 +136,13 @@ class Run:
         older = self._kineto.older
         return float(older.nbytes) if older is not None and older.known else math.nan
 
-    @property
-    def stretch(self) -> float:
-        """Time that this thread was ready to run, over the time that it did, within the body; 1 where not known."""
-        (ran, waited), (ran_then, waited_then) = self._scheduled
-        return 1 + (waited_then - waited) / (ran_then - ran) if ran_then > ran else 1.0
-
-    @property
-    def pace(self) -> float:
-        """Seconds that a fixed piece of work took just before and after the run; see `pace.pace`."""
-        return sum(self._paces) / 2
-
     def enter(self) -> None:
-        self._scheduled[0] = scheduled_time()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
 
     def leave(self) -> None:
         self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
-        self._scheduled[1] = scheduled_time()
 
     @property
     def wall_by_other_clock(self) -> float:
@@ -163,6 +155,7 @@ class Run:
             self.record = self._source.stop()
         finally:
             self.modules = self._modules.stop()
+            self.workers = self._workers.stop()
             if self.host is not None:
                 self.host.stop()
             try:
@@ -170,7 +163,6 @@ class Run:
                 self.brackets = self._kineto.brackets
             finally:
                 self.cpu.append(read_cpu())
-                self._paces[1] = pace()
                 self.python_threads |= python_threads()
                 self._undone.close()
                 self.overhead += time.perf_counter() - started

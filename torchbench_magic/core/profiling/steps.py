@@ -21,6 +21,7 @@ from torchbench_magic.results.schedule import Action
 from .kineto import make_ready
 from .run import Run, torch_threads
 from .streams import Callers
+from .torch_profiler import step_range
 
 __all__ = ["SteppedRun", "going", "left", "loop", "loop_async", "step", "step_num"]
 
@@ -97,7 +98,8 @@ class SteppedRun:
         self._range: Any = None
         self._steps: list[int] = []
         self._is_between = False
-        self._told = 0.0
+        self._told, self._most = 0.0, ""
+        self._told_of: tuple[Action | bool, int] = (False, -1)
 
     def __enter__(self) -> Self:
         global _current
@@ -216,6 +218,7 @@ class SteppedRun:
         profile = replace(self._make_profile(run, error), steps=tuple(self._steps))
         self._steps = []
         self.cycles.append(profile)
+        self._most = _most_time_in(profile)
         return profile
 
     def _discard(self) -> None:
@@ -226,9 +229,7 @@ class SteppedRun:
                 pass
 
     def _open_range(self) -> None:
-        from torch.autograd.profiler import record_function
-
-        self._range = record_function(f"{_RANGE}{self.number}")
+        self._range = step_range(f"{_RANGE}{self.number}")
         self._range.__enter__()
 
     def _close_range(self) -> None:
@@ -239,22 +240,24 @@ class SteppedRun:
     def _tell(self) -> None:
         """What a reader sees while it runs: where the job is, and what the last cycle spent most time in.
 
-        Between recorded steps of a cycle rarely, since it is their time that it takes.
+        As recording begins or ends, and else rarely: it takes the time of a step.
         """
-        now = time.perf_counter()
-        if self._recording is not None and now - self._told < _RARELY:
+        now, state = time.perf_counter(), (self._action.records or self._action, len(self.cycles))
+        if state == self._told_of and now - self._told < _RARELY:
             return
-        self._told = now
+        self._told, self._told_of = now, state
         of = getattr(self._schedule, "steps", None)
         said = f"step {self.number}" + (f" of {of}" if of is not None and self.number < of else "")
         if self._action.records:
             said += f", recording cycle {len(self.cycles) + 1}"
-        if self.cycles:
-            last = self.cycles[-1]
-            times = last.ops[~last.ops["op"].isin(last.ranges)].groupby("op")["self_cpu_time"].sum().nlargest(2)
-            shares = [f"{op} {100 * seconds / last.wall_time:.0f} %" for op, seconds in times.items()]
-            said += f", most time in {', '.join(shares)}" if shares else ""
-        self._progress.update(now - self._started, None, said)
+        self._progress.update(now - self._started, None, said + self._most)
+
+
+def _most_time_in(cycle: Profile) -> str:
+    """The two ops that took most of a cycle, as the end of a sentence."""
+    times = cycle.ops[~cycle.ops["op"].isin(cycle.ranges)].groupby("op")["self_cpu_time"].sum().nlargest(2)
+    shares = [f"{op} {100 * seconds / cycle.wall_time:.0f} %" for op, seconds in times.items()]
+    return f", most time in {', '.join(shares)}" if shares else ""
 
 
 # ---- what `loops.mark_loop` puts into the body's loop -----------------------------------------------------------

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Self
+from typing import Protocol, Self
 
 __all__ = [
     "LEAVE",
@@ -30,6 +30,7 @@ __all__ = [
     "CodeBook",
     "LineRecord",
     "Stream",
+    "Watch",
     "entered",
     "entered_code",
 ]
@@ -86,6 +87,18 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+class Watch(Protocol):
+    """One function that is watched beside the lines, on all their threads, whatever their limit: each of its frames
+    is told as it begins and as it ends."""
+
+    @property
+    def code(self) -> CodeType | None: ...
+
+    def enter(self, frame: FrameType) -> None: ...
+
+    def leave(self, frame: FrameType) -> None: ...
 
 
 @dataclass(frozen=True)

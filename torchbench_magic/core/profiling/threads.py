@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CpuReading", "kernel_threads", "python_threads", "read_cpu", "scheduled_time", "unseen_cpu_seconds"]
+__all__ = ["CpuReading", "kernel_threads", "python_threads", "read_cpu", "unseen_cpu_seconds"]
 
 # A thread whose Python frames include one of these runs the kernel, not the user's code.
 _KERNEL_PACKAGES = frozenset(
@@ -29,16 +29,6 @@ _KERNEL_PACKAGES = frozenset(
 def python_threads() -> dict[int, str]:
     """Native id -> name of the threads that run Python now."""
     return {t.native_id: t.name for t in threading.enumerate() if t.native_id is not None}
-
-
-def scheduled_time() -> tuple[float, float]:
-    """Seconds that this thread ran, and that it was ready but waited for a processor; zeros where none counts."""
-    try:
-        with open("/proc/thread-self/schedstat") as file:
-            ran, waited = file.read().split()[:2]
-    except (OSError, ValueError):
-        return 0.0, 0.0
-    return int(ran) / 1e9, int(waited) / 1e9
 
 
 def kernel_threads() -> frozenset[int]:

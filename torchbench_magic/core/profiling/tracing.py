@@ -27,6 +27,7 @@ from .streams import (
     CodeBook,
     LineRecord,
     Stream,
+    Watch,
     entered,
 )
 
@@ -59,15 +60,17 @@ class SettraceSource:
         self._streams: list[Stream] = []
         self._live = True
         self._callers: Callers | None = None
+        self._watch: Watch | None = None
         self._before: Any = None
         self._before_threads: Any = None
         self._main: Tracer | None = None
         self._starter: Tracer = self._thread_starts
 
-    def start(self, callers: Callers | None = None) -> None:
+    def start(self, callers: Callers | None = None, watch: Watch | None = None) -> None:
         """Record from now on. Frames above ``callers`` (default: above the frame that calls this) that run already
-        are written down first, with the line they are at."""
+        are written down first, with the line they are at. ``watch`` is told of the frames of its code."""
         self._callers = callers or Callers.of_this_call()
+        self._watch = watch
         self._before = sys.gettrace()
         self._before_threads = threading.gettrace()
         self._main = self._tracer(leave_when_stopped=False)
@@ -89,7 +92,7 @@ class SettraceSource:
         self._live = False
         for frame in self._running:
             frame.f_trace, frame.f_trace_lines = None, True
-        self._running, self._callers = [], None
+        self._running, self._callers, self._watch = [], None, None
         for stream in self._streams:
             stream.pack()
         full = min(self._full, default=0)
@@ -128,6 +131,7 @@ class SettraceSource:
         scope: dict[str, bool] = {}
         count_outside = self._outside_calls.__next__
         numbers, number = self._book.numbers, self._book.number
+        watched = self._watch.code if self._watch is not None else None
         is_full = is_closed = False
 
         def has_room() -> bool:
@@ -179,8 +183,17 @@ class SettraceSource:
                 write(SUSPEND if frame.f_code.co_code[frame.f_lasti] == _YIELD else LEAVE)
             return on_resumable
 
+        def on_watched(frame: FrameType, event: str, arg: Any) -> Any:
+            if event == "return" and self._watch is not None:
+                self._watch.leave(frame)
+            return on_watched
+
         def on_call(frame: FrameType, event: str, arg: Any) -> Any:
             code = frame.f_code
+            if code is watched and self._watch is not None:
+                frame.f_trace_lines = False
+                self._watch.enter(frame)
+                return on_watched
             file = code.co_filename
             wanted = scope.get(file)
             if wanted is None:
@@ -215,7 +228,7 @@ class SettraceSource:
 
             return guarded
 
-        guards = {on_line: until_stopped(on_line), on_resumable: until_stopped(on_resumable)}
+        guards = {inner: until_stopped(inner) for inner in (on_line, on_resumable, on_watched)}
         return until_stopped(on_call)
 
 

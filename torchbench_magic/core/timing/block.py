@@ -21,6 +21,7 @@ from torchbench_magic.results.subject import NEAR_LOOP
 
 from .clocks import Clocks
 from .names import BoundNames, bound_names
+from .watch import globals_read
 
 __all__ = ["Block", "Timeable", "compile_block", "names_used"]
 
@@ -62,6 +63,8 @@ class Block:
         empty: the same loop without the body, resets of names included: what a call costs besides the body.
         is_async: the body awaits.
         names: names that the body reads from the namespace, with those of functions and lambdas inside it.
+        inputs: those of them whose value of the namespace an iteration may read: the body does not always bind them
+            first.
         kept: values that names of the namespace have at the start of every iteration.
         source: the text that was compiled.
     """
@@ -72,6 +75,7 @@ class Block:
     names: frozenset[str]
     kept: Mapping[str, Any]
     source: str
+    inputs: frozenset[str] = frozenset()
     near_loop: ClassVar[float] = NEAR_LOOP["python"]
 
     def start(self, replica: int, calls: int, clocks: Clocks, sync: _Synchronize) -> Any:
@@ -130,7 +134,8 @@ def compile_block(
     copies = tuple(_function(code.replace(), namespace) for _ in range(replicas))
     empty = _function(_function_code(compile(bare, body.file, "exec", flags, dont_inherit=True)), namespace)
     kept = {n: namespace[n] for n in names.reset | names.shared if n in namespace}
-    return Block(copies, empty, is_async, used, kept, body.source)
+    inputs = frozenset(globals_read(module) - (names.bound - names.reset))
+    return Block(copies, empty, is_async, used, kept, body.source, inputs)
 
 
 def _parse(body: Body, flags: int, transform_ast: _Transform | None) -> ast.Module:

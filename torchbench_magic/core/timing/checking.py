@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchbench_magic.errors import BodyError, CheckFailed
@@ -14,26 +14,29 @@ from .watch import TensorVersions
 __all__ = ["agree", "check"]
 
 
-def check(task: Task, names: Mapping[str, Any], versions: TensorVersions) -> None:
+def check(
+    task: Task, names: Mapping[str, Any], versions: TensorVersions, put_back: Callable[[], object] = lambda: None
+) -> None:
     """Run each alternative once, on the same inputs and with the same random numbers, and compare what they return.
+
+    Args:
+        put_back: has the settings of the process as they were, random generators included; called before each.
 
     Raises:
         BodyError: an alternative has no value to compare.
         CheckFailed: one returns something else than the baseline does.
     """
-    import torch
-
     values, inputs = {}, Inputs(versions.tensors)
-    state = torch.get_rng_state()
     for name, body in task.bodies.items():
         (compiled,) = task.compiled([body])
         if compiled.last is None:
             raise BodyError(f"--check: `{name}` returns nothing: end it with the expression to compare")
         if compiled.is_coroutine:
             raise BodyError("--check cannot compare code that awaits")
-        torch.set_rng_state(state)
+        put_back()
         values[name] = _detached(compiled.run(dict(names)))
         inputs.restore()
+    put_back()
     agree(values, task.plan.baseline or next(iter(values)))
 
 

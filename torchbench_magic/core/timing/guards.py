@@ -8,17 +8,20 @@ from typing import Any
 
 from torchbench_magic.results.doubts import Doubt
 
-__all__ = ["Inputs", "MemoryGuard", "Sizes"]
+from .iterators import at_end, rewinder, second_copy
+
+__all__ = ["Inputs", "MemoryGuard", "Sizes", "Streams", "prints"]
 
 
 class Inputs:
     """Copies of the tensors that timed code reads; `restore` copies back those that were changed, in place.
 
-    The copy goes into the same buffer: another buffer can differ in speed by up to 11 %.
+    The copy goes into the same buffer: another buffer can differ in speed by up to 11 %. ``streams`` go with them.
     """
 
     def __init__(self, tensors: Iterable[tuple[str, Any]]) -> None:
         self._kept = [(t, t.detach().clone(), t._version) for _, t in tensors if not t.is_inference()]
+        self.streams: Streams | None = None
 
     def restore(self) -> None:
         import torch
@@ -28,6 +31,37 @@ class Inputs:
                 if tensor._version != version:
                     tensor.data.copy_(copy)  # through .data: the version counts the code's changes only
                     self._kept[i] = (tensor, copy, tensor._version)
+        if self.streams is not None:
+            self.streams.restore()
+
+
+class Streams:
+    """Iterators that can be copied and files that are only read: `restore` lets code find them as they were.
+
+    An iterator is not put back, it is replaced in ``namespace`` (the run's own names): the user's stays as it is.
+    """
+
+    def __init__(self, names: Iterable[str], namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+        read = {n: namespace[n] for n in names if n in namespace}
+        self._copies = {n: make for n, value in read.items() if (make := second_copy(value)) is not None}
+        files = {id(v): rewinder(v) for v in read.values() if at_end(v) is not None}
+        self._backs = {at: back for at, back in files.items() if back is not None}
+
+    @property
+    def files(self) -> frozenset[int]:
+        """Ids of the files."""
+        return frozenset(self._backs)
+
+    def __bool__(self) -> bool:
+        """Whether there is any: then a block is one call, since a second one would find them used up."""
+        return bool(self._copies or self._backs)
+
+    def restore(self) -> None:
+        for name, make in self._copies.items():
+            self._namespace[name] = make()
+        for back in self._backs.values():
+            back()
 
 
 class Sizes:
@@ -36,10 +70,19 @@ class Sizes:
     def __init__(self, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
         values = {n: namespace[n] for n in names if n in namespace}
         self._kept = {n: (v, len(v)) for n, v in values.items() if isinstance(v, (list, dict, set, bytearray))}
+        self._settled: dict[str, int] = {}
+
+    def settle(self) -> None:
+        """Note the lengths after the first calls: an entry that is made once makes no later call another."""
+        self._settled = {name: len(value) for name, (value, _) in self._kept.items()}
 
     def grown(self, calls: int) -> list[Doubt]:
-        """Say which of them another length now has than then."""
-        changes = {name: len(value) - before for name, (value, before) in self._kept.items() if len(value) != before}
+        """Say which of them another length now has than then, and than after the first calls."""
+        changes = {
+            name: len(value) - before
+            for name, (value, before) in self._kept.items()
+            if len(value) not in (before, self._settled.get(name, before))
+        }
         return [
             Doubt(
                 "grows",
@@ -50,6 +93,17 @@ class Sizes:
             )
             for name, by in changes.items()
         ]
+
+
+def prints(characters: int) -> list[Doubt]:
+    """Say that the timed code printed so much."""
+    if not characters:
+        return []
+    text = (
+        f"The code prints: {characters} characters of output were dropped after the first call, and the times are of"
+        " printing to nowhere."
+    )
+    return [Doubt("prints", text, "", {"characters": characters})]
 
 
 class MemoryGuard:

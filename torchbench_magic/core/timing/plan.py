@@ -52,6 +52,7 @@ class Plan:
         check: the alternatives must return close values.
         restore: tensors that the code reads are copied back before each block (each call with ``number=1``).
         seed: of the order of blocks; None draws one, and the result tells it.
+        gc: the garbage collector is on in timed code; setup can switch it on too (``gc.enable()``), as in timeit.
     """
 
     threads: tuple[int, ...] | None = None
@@ -73,6 +74,7 @@ class Plan:
     check: bool = False
     restore: bool = False
     seed: int | None = None
+    gc: bool = False
 
     def __post_init__(self) -> None:
         if self.threads is not None and (not self.threads or any(t < 1 for t in self.threads)):

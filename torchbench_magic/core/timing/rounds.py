@@ -15,7 +15,7 @@ import math
 import random
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from statistics import median
 
 import numpy as np
@@ -92,6 +92,14 @@ class Samples:
             columns["device"] = np.array(self.device) / 1e9
         return pd.DataFrame(columns)
 
+    def drop(self, measurements: set[int]) -> None:
+        """Forget the blocks of these measurements."""
+        kept = [i for i, measurement in enumerate(self.measurement) if measurement not in measurements]
+        for item in fields(self):
+            column = getattr(self, item.name)
+            if column:  # that of the device is empty where it is not measured
+                setattr(self, item.name, type(column)(column.typecode, [column[i] for i in kept]))
+
 
 @dataclass
 class Entry:
@@ -153,6 +161,8 @@ class Rounds:
         before: run before each block, outside its clocks; its time counts as spent.
         device_ns: nanoseconds the last block took between two events on the accelerator.
         waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
+        enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
+            and tells whether torch's threads had to be set for that.
     """
 
     def __init__(
@@ -166,7 +176,9 @@ class Rounds:
         before: Callable[[], None] | None = None,
         device_ns: Callable[[], float] | None = None,
         waited_ns: Callable[[], float] | None = None,
+        enter: Callable[[int], bool] = lambda measurement: False,
     ) -> None:
+        self.enter = enter
         self.before, self.device_ns, self.waited_ns = before, device_ns, waited_ns
         self.entries, self.plan, self.samples, self.rng, self.wall = entries, plan, samples, rng, wall
         self.base = entries[baseline] if baseline is not None else None
@@ -236,6 +248,7 @@ class Rounds:
     def switch(self) -> Steps[None]:
         """One untimed call of each live alternative, after the thread count changed."""
         for entry in self._live():
+            self.enter(entry.measurement)
             entry.untimed_calls += 1
             yield Call(entry.block, 0, 1)
 
@@ -260,10 +273,10 @@ class Rounds:
         for entry, blocks in order:
             figures = []
             for _ in range(blocks):
-                spent = self._prepare_block()
+                spent, has_new_team = self._prepare_block(entry)
                 replica = self.rng.randrange(len(entry.block.replicas))
                 faults = minor_faults()
-                primed = entry.calls >= PRIMED_CALLS and self.before is None
+                primed = (entry.calls >= PRIMED_CALLS or has_new_team) and self.before is None
                 wall, cpu = yield Call(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
                 entry.wall_ns += wall
@@ -290,13 +303,13 @@ class Rounds:
         self.count += 1
         self._pair(order, seen)
 
-    def _prepare_block(self) -> int:
-        """Run what was asked to run before each block; nanoseconds it took."""
-        if self.before is None:
-            return 0
+    def _prepare_block(self, entry: Entry) -> tuple[int, bool]:
+        """Run what is to run before each block; nanoseconds it took, and whether torch has a new team of threads."""
         start = self.wall()
-        self.before()
-        return self.wall() - start
+        has_new_team = self.enter(entry.measurement)
+        if self.before is not None:
+            self.before()
+        return self.wall() - start, has_new_team
 
     def _pair(self, order: list[tuple[Entry, int]], seen: dict[int, float]) -> None:
         base = seen.get(id(self.base)) if self.base is not None else None

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FunctionType
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from torchbench_magic.core.machine.caches import cache_flusher
 from torchbench_magic.core.machine.contention import Counters, contention_between
 from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.core.process_state import ProcessState
 from torchbench_magic.core.progress import Watching
-from torchbench_magic.core.settings import CountingSink, Unclosable, no_collector, output_to, set_threads
+from torchbench_magic.core.settings import CountingSink, Unclosable, collector, output_to
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.comparison import Comparison
 from torchbench_magic.results.doubts import Doubt
@@ -27,12 +28,15 @@ from .block import Timeable, compile_block
 from .checking import check
 from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
 from .drive import Call, Steps
-from .guards import Inputs, MemoryGuard, Sizes
+from .guards import Inputs, MemoryGuard, Sizes, prints
+from .isolation import Isolation
+from .once import Once, watched
 from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds, Samples
 from .sweep import Point
 from .task import Task
-from .warmup import warm_up
+from .unused import given_names, unused_inputs
+from .warmup import overheads, warm_up
 from .watch import TensorVersions, in_place, notebook_functions, shadowed_globals
 
 if TYPE_CHECKING:
@@ -46,6 +50,8 @@ TURN_NS = 20_000_000
 TURN_ROUNDS = 5
 PROGRESS_NS = 100_000_000
 COLLECT_NS = 1_000_000_000
+LOOK_NS = 50_000_000
+"""How often all settings of the process are read, which takes 0.2 ms: see `isolation`."""
 
 
 class Run:
@@ -60,9 +66,13 @@ class Run:
     def __init__(self, task: Task, point: Point | None = None, place: tuple[int, int] = (0, 1)) -> None:
         import torch
 
+        self.notebook = ProcessState()
+        self.isolation: Isolation | None = None
         self.task, self.point, self.place = task, point, place
         self.plan, self.clocks = task.plan, task.clocks
-        self.names: dict[str, Any] = {**task.implied, **task.namespace, **(point.make() if point is not None else {})}
+        made = point.make() if point is not None else {}
+        self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local, **made}
+        self._given = given_names(point, made)
         self.environment = read_environment()
         self.threads = self.plan.threads or (torch.get_num_threads(),)
         self.seed = self.plan.seed if self.plan.seed is not None else random.SystemRandom().getrandbits(32)
@@ -79,7 +89,9 @@ class Run:
         self.waits: TimedSynchronizer | None = None
         self.spent: dict[int, Counters] = {}
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
+        self._looked_ns, self._dropped_calls, self._collects = self.started_ns, 0, self.plan.gc
         self._memory = MemoryGuard()
+        self._once, self._tried_calls, self.repeats = Once(), 0, False
         self._inputs: Inputs | None = None
         self._flush: Callable[[], None] | None = None
 
@@ -87,16 +99,33 @@ class Run:
 
     def set_up(self) -> None:
         """Run the setup in this point's names."""
-        for part in self.task.compiled(self.task.setup):
-            if part.is_coroutine:
-                raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
-            part.run(self.names)
+        with self._setting_up():
+            for part in self.task.compiled(self.task.setup):
+                if part.is_coroutine:
+                    raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
+                part.run(self.names)
         self._compile()
 
     async def set_up_async(self) -> None:
-        for part in self.task.compiled(self.task.setup):
-            await part.run_async(self.names)
+        with self._setting_up():
+            for part in self.task.compiled(self.task.setup):
+                await part.run_async(self.names)
         self._compile()
+
+    @contextlib.contextmanager
+    def _setting_up(self) -> Iterator[None]:
+        """Take what the setup sets for all alternatives: torch's threads, unless the plan names some, and a garbage
+        collector that it switches on. As in timeit, the collector is off meanwhile."""
+        import torch
+
+        with collector(is_on=False):
+            yield
+            self._collects |= gc.isenabled()
+        self.threads = self.plan.threads or (torch.get_num_threads(),)
+
+    def leave(self) -> None:
+        """Have the notebook's own settings back; random generators go on from where they are."""
+        self.notebook.put_back(without=("generator", *self.notebook.left_to_imports))
 
     def take_blocks(self, blocks: Sequence[Timeable]) -> None:
         """Take what is to be timed, in the order of the bodies."""
@@ -119,10 +148,13 @@ class Run:
         used = {name for block in blocks for name in block.names}
         absent = object()
         self.take_blocks(blocks)
-        rebound = {n for n, v in names.items() if home.get(n, absent) is not v} - {"__builtins__", *task.implied}
+        given = {**home, **task.local}
+        rebound = {n for n, v in names.items() if given.get(n, absent) is not v} - {"__builtins__", *task.implied}
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
+        self.warnings += unused_inputs(self._given, task, blocks, functions)
         self._watch(used, functions)
+        self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
 
     def _watch(self, used: set[str], functions: Iterable[FunctionType]) -> None:
         """Note the state of what the code reads, and which device it may have to be waited for."""
@@ -145,48 +177,43 @@ class Run:
 
     def steps(self) -> Steps[None]:
         """The whole measurement, as steps for `drive`."""
+        self.isolation = isolation = Isolation(self.notebook, self.threads[0])
+        self._restore()
         if self.plan.check:
-            check(self.task, self.names, self._versions)
+            check(self.task, self.names, self._versions, isolation.put_back)
         self.started_ns = self.ended_ns = self.clocks.wall()
         with output_to(Unclosable(sys.stdout), Unclosable(sys.stderr)):
-            first = yield from self._first_calls()
+            first = yield from self._first_calls(isolation)
         try:
-            with output_to(self.sink, self.sink), no_collector():
+            with output_to(self.sink, self.sink), collector(is_on=self._collects):
+                isolation.collector_is(self._collects)
                 for group, threads in enumerate(self.threads):
-                    set_threads(threads)
-                    entries = yield from self._prepare(group, threads, first)
-                    self._open_rounds(entries)
+                    entries = yield from self._prepare(group, threads, first, isolation)
+                    self.rounds.append(self._rounds_of(entries))
+                isolation.rewind(range(len(self.subjects)))
                 yield from self._turns()
         finally:
-            if self._inputs is not None:
-                self._inputs.restore()
+            isolation.put_back()
+            self._restore()
         self.ended_ns = self.clocks.wall()
         self._finish()
 
-    def _first_calls(self) -> Steps[list[float]]:
+    def _first_calls(self, isolation: Isolation) -> Steps[list[float]]:
         """The first call of each alternative, compiling and loading included; its output is shown as a cell's is."""
-        import torch
-
-        set_threads(self.threads[0])
         first = []
         for name, block in zip(self.task.bodies, self.blocks, strict=True):
+            isolation.put_back()
+            self._once.before_first(name)
             wall, _ = yield Call(block, 0, 1)
+            self._once.after_first(name, float(wall))
+            isolation.note_first_call(name)
             first.append(float(wall))
             self._restore()
-            if torch.get_num_threads() != self.threads[0]:
-                self.warnings.append(
-                    Doubt(
-                        "changes-threads",
-                        f"`{name}` sets torch to {torch.get_num_threads()} threads: its rows are named by the"
-                        f" {self.threads[0]} it starts with.",
-                        "Use -t to choose thread counts.",
-                        {"name": name, "threads": torch.get_num_threads()},
-                    )
-                )
-                set_threads(self.threads[0])
+        self._sizes.settle()
+        self.repeats = True  # from here on a call finds the objects as others left them
         return first
 
-    def _prepare(self, group: int, threads: int, first: list[float]) -> Steps[list[Entry]]:
+    def _prepare(self, group: int, threads: int, first: list[float], isolation: Isolation) -> Steps[list[Entry]]:
         """Warm every alternative up at this thread count and size its blocks."""
         plan = self.plan
         limit = plan.max_run_time if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
@@ -194,15 +221,23 @@ class Run:
         entries = []
         for index, (name, block) in enumerate(zip(self.task.bodies, self.blocks, strict=True)):
             self._tell(f"warming up {name}".rstrip())
+            key = len(self.subjects)
+            isolation.begin(key, index, name, threads)
             before = self._before_block if self._inputs is not None or self._flush is not None else None
-            fixed, loop = self._overheads(block)
+            fixed, loop = overheads(block, self.clocks, self.synchronize)
+            self._once.warming(name)
             warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
-            calls = 1 if plan.cold else plan.number or max(1, round(target / warm.call_ns))
-            entries.append(Entry(len(self.subjects), block, warm.call_ns, calls, fixed, loop))
+            if not group:
+                self._tried_calls += yield from self._once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
+            isolation.note_warm_up(key)
+            single = plan.cold or (self._inputs is not None and self._inputs.streams)
+            calls = 1 if single else plan.number or max(1, round(target / warm.call_ns))
+            entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop))
             self.subjects.append(self._subject(name, block, group, threads, first[index], warm.calls, loop[0]))
         return entries
 
-    def _open_rounds(self, entries: list[Entry]) -> None:
+    def _rounds_of(self, entries: list[Entry]) -> Rounds:
+        assert self.isolation is not None
         baseline = None if len(entries) == 1 else self._baseline_index()
         before = self._before_block if self._inputs is not None or self._flush is not None else None
         device_ns = None if self.events is None else self._device_ns
@@ -216,10 +251,11 @@ class Run:
             before=before,
             device_ns=device_ns,
             waited_ns=None if self.waits is None else self._waited_ns,
+            enter=self.isolation.enter,
         )
-        self.rounds.append(rounds)
         for entry in entries:
             self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)
+        return rounds
 
     def _baseline_index(self) -> int:
         return list(self.task.bodies).index(self.plan.baseline) if self.plan.baseline is not None else 0
@@ -240,17 +276,6 @@ class Run:
     def _device_ns(self) -> float:
         assert self.events is not None
         return self.events.elapsed_ns
-
-    def _overheads(self, block: Timeable) -> tuple[tuple[float, float], tuple[float, float]]:
-        """(wall, cpu) nanoseconds of an empty block, and of one empty iteration: the smallest of several."""
-        n = 1000
-        fixed = [block.start_empty(0, self.clocks, self.synchronize) for _ in range(20)]
-        loops = [block.start_empty(n, self.clocks, self.synchronize) for _ in range(8)]
-        base = (float(min(w for w, _ in fixed)), float(min(c for _, c in fixed)))
-        return base, (
-            max(0.0, (min(w for w, _ in loops) - base[0]) / n),
-            max(0.0, (min(c for _, c in loops) - base[1]) / n),
-        )
 
     def _subject(
         self, name: str, block: Timeable, group: int, threads: int, first: float, warm: int, loop: float
@@ -282,7 +307,6 @@ class Run:
             for i in active:
                 rounds, alone = self.rounds[i], len(active) == 1
                 if len(self.rounds) > 1:
-                    set_threads(self.threads[i])
                     yield from rounds.switch()
                 before = self.clocks.counters()
                 until = max(TURN_NS, TURN_ROUNDS * sum(e.block_ns for e in rounds.entries))
@@ -293,8 +317,12 @@ class Run:
                     self.spent[i] = self.spent[i] + turn if i in self.spent else turn
 
     def _between(self, i: int) -> None:
-        """Between two rounds: tell the progress, mind the memory, collect young garbage (the collector is off)."""
+        """Between two rounds: look at the settings, tell the progress, mind the memory, collect young garbage."""
         now = self.rounds[i].ended_ns
+        if self.rounds[i].done or now - self._looked_ns >= LOOK_NS:
+            self._looked_ns = now
+            if self.isolation is not None and self.isolation.look():
+                self._begin_again(i)
         if now - self._told_ns >= PROGRESS_NS:
             alternatives = f"{len(self.task.bodies)} alternatives, " if len(self.task.bodies) > 1 else ""
             threads = f"{self.threads[i]} thread{'s' if self.threads[i] > 1 else ''}"
@@ -306,9 +334,19 @@ class Run:
                 self.warnings.append(doubt)
                 for rounds in self.rounds:
                     rounds.done = True
-        if now - self._collected_ns >= COLLECT_NS:
+        if now - self._collected_ns >= COLLECT_NS and not self._collects:
             gc.collect(0)
             self._collected_ns = self.clocks.wall()
+
+    def _begin_again(self, i: int) -> None:
+        """Drop the samples of this thread count: some of them were taken with other settings than is said of them."""
+        former = self.rounds[i]
+        former.done = True
+        self._dropped_calls += sum(e.calls_made + e.untimed_calls for e in former.entries)
+        self.samples.drop({e.measurement for e in former.entries})
+        self.rounds[i] = self._rounds_of(
+            [Entry(e.measurement, e.block, e.call_ns, e.calls, e.fixed_ns, e.loop_ns) for e in former.entries]
+        )
 
     def _tell(self, what: str) -> None:
         """Tell the progress in seconds of sampling, all points; its output is not the timed code's."""
@@ -325,21 +363,14 @@ class Run:
     # ---- after the last sample ------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        calls = len(self.blocks) + sum(s.warmup_calls for s in self.subjects)
-        calls += sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
+        calls = len(self.blocks) + self._tried_calls + sum(s.warmup_calls for s in self.subjects)
+        calls += self._dropped_calls + sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
         if not self.plan.restore:
             self.warnings += in_place(self._versions.changed(), calls)
         self.warnings += self._sizes.grown(calls)
-        if self.sink.characters:
-            self.warnings.append(
-                Doubt(
-                    "prints",
-                    f"The code prints: {self.sink.characters} characters of output were dropped after the first call,"
-                    " and the times are of printing to nowhere.",
-                    "",
-                    {"characters": self.sink.characters},
-                )
-            )
+        if self.isolation is not None:
+            self.warnings += self.isolation.doubts(list(self.task.bodies))
+        self.warnings += prints(self.sink.characters)
 
     def interrupted(self) -> Comparison | None:
         """What was measured until now, marked partial; None when nothing was sampled."""
@@ -365,17 +396,17 @@ class Run:
         )
 
     def _finished_subjects(self) -> list[Subject]:
-        subjects = list(self.subjects)
+        subjects, names = list(self.subjects), list(self.task.bodies)
         for i, rounds in enumerate(self.rounds):
             spent = contention_between(self.spent[i]) if i in self.spent else None
             span = (rounds.ended_ns - (rounds.started_ns or rounds.ended_ns)) / 1e9
             for e in rounds.entries:
                 faults = e.faults / e.calls_made if e.calls_made else float("nan")
                 waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
-                changed = replace(
-                    subjects[e.measurement], span=span, page_faults=faults, waited=waited, contention=spent
-                )
-                subjects[e.measurement] = changed
+                state = self.isolation.state_of(e.measurement) if self.isolation is not None else ()
+                facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
+                facts |= {"state": state, "used_up": self._once.found(names[e.measurement % len(names)], e.times)}
+                subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects
 
 

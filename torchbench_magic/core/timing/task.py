@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import FunctionType
 from typing import Any
@@ -28,7 +28,8 @@ class Task:
     Attributes:
         bodies: name -> code of the alternatives.
         setup: code that runs once a point, before.
-        namespace: the caller's names; never written to.
+        namespace: the caller's names, of which its functions are known; never written to.
+        local: names of the function that calls, which stand before those; never written to.
         implied: names that are there besides.
         plan: thread counts, run times, labels.
         flags, transform_ast: how the caller's shell compiles its cells.
@@ -44,6 +45,7 @@ class Task:
     transform_ast: Callable[[Any], Any] | None = None
     progress: Progress = NO_PROGRESS
     clocks: Clocks = Clocks()  # noqa: RUF009  (frozen)
+    local: Mapping[str, Any] = field(default_factory=dict)
 
     def compiled(self, parts: Sequence[Body]) -> list[CompiledBody]:
         return [compile_body(part, flags=self.flags, transform_ast=self.transform_ast) for part in parts]
@@ -62,7 +64,7 @@ class Task:
         before = self._names(self.setup)
         found = {}
         for name, body in self.bodies.items():
-            called = notebook_functions(before | self._names([body]), self.namespace, self.namespace)
+            called = notebook_functions(before | self._names([body]), {**self.namespace, **self.local}, self.namespace)
             found[name] = tuple(sorted((function.__qualname__, _source_id(function)) for function in called))
         return found
 

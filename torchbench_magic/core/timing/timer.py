@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from torchbench_magic.core.machine.commit import read_commit
@@ -28,6 +29,12 @@ from .run import Run, Task
 from .sweep import Point
 
 __all__ = ["Collected", "Keep", "Skip", "check_names", "compare", "compare_bodies", "compare_bodies_async"]
+
+_NOT_THE_FIRST = (
+    "The first call worked; a later call in the timing loop failed. The loop repeats the code on the objects as the"
+    " calls before it left them: make what they use up in the code itself."
+)
+"""Under the traceback of an exception such as the IndexError of ``numbers.pop()``, which is the user's otherwise."""
 
 Transform = Callable[[Any], Any]
 Keep = Callable[[Comparison], None]
@@ -50,6 +57,7 @@ def compare_bodies(
     transform_ast: Transform | None = None,
     progress: Progress = NO_PROGRESS,
     clocks: Clocks = Clocks(),  # noqa: B008  (frozen)
+    local: Mapping[str, Any] = MappingProxyType({}),
 ) -> Comparison:
     """Time each body against the others, at each point.
 
@@ -68,6 +76,7 @@ def compare_bodies(
         flags, transform_ast: how the caller's shell compiles its cells.
         progress: told between rounds what is under way.
         clocks: wall and CPU clock in integer nanoseconds.
+        local: names of the function that calls, which stand before those of ``namespace``; not written to either.
 
     Returns:
         The comparison, one measurement per point, thread count and body.
@@ -80,7 +89,7 @@ def compare_bodies(
         Exception: whatever setup or a body raises, untouched.
     """
     check_names(bodies, plan)
-    task = Task(bodies, setup, namespace, implied or {}, plan, flags, transform_ast, progress, clocks)
+    task = Task(bodies, setup, namespace, implied or {}, plan, flags, transform_ast, progress, clocks, local)
     collected = Collected(task, points, counting, keep, skip, failed)
     with preserved_state():
         for run in collected.runs():
@@ -106,10 +115,11 @@ async def compare_bodies_async(
     transform_ast: Transform | None = None,
     progress: Progress = NO_PROGRESS,
     clocks: Clocks = Clocks(),  # noqa: B008  (frozen)
+    local: Mapping[str, Any] = MappingProxyType({}),
 ) -> Comparison:
     """As `compare_bodies`, for code that awaits at its own level, inside a running event loop."""
     check_names(bodies, plan)
-    task = Task(bodies, setup, namespace, implied or {}, plan, flags, transform_ast, progress, clocks)
+    task = Task(bodies, setup, namespace, implied or {}, plan, flags, transform_ast, progress, clocks, local)
     collected = Collected(task, points, counting, keep, skip, failed)
     with preserved_state():
         for run in collected.runs():
@@ -143,7 +153,9 @@ class Collected:
         for index, point in enumerate(points):
             found = self._skip(self._task, point) if self._skip is not None else None
             if found is None:
-                yield self._make(self._task, point, (index, len(points)))
+                run = self._make(self._task, point, (index, len(points)))
+                yield run
+                run.leave()
             else:
                 self._parts.append(found)
 
@@ -155,6 +167,8 @@ class Collected:
         except KeyboardInterrupt:
             raise Interrupted(self._until_now(run, "interrupted")) from None
         except Exception as error:
+            if run.repeats:
+                error.add_note(_NOT_THE_FIRST)
             why = f"the code raised {type(error).__name__}"
             if self._failed is not None and (partial := self._until_now(run, why)) is not None:
                 self._failed(partial)
@@ -208,6 +222,7 @@ def compare(
     sub_label: str | None = None,
     env: str | None = None,
     seed: int | None = None,
+    gc: bool = False,
     progress: Progress = NO_PROGRESS,
 ) -> Comparison:
     """Compare statements from a script: ``compare({"mul_sum": "f(x, x)", "bmm": "g(x, x)"}, globals=globals())``.
@@ -221,6 +236,7 @@ def compare(
         baseline: the name that the others are compared to; None is the first.
         label, sub_label, env: as in ``torch.utils.benchmark.Timer``.
         seed: of the order of blocks.
+        gc: leave the garbage collector on in timed code.
         progress: told what is under way.
 
     Raises:
@@ -237,6 +253,7 @@ def compare(
         sub_label=sub_label,
         env=env,
         seed=seed,
+        gc=gc,
     )
     made = compare_bodies(
         {name: Body(text, f"<{name}>") for name, text in stmts.items()},
@@ -257,4 +274,3 @@ def check_names(bodies: Mapping[str, Body], plan: Plan) -> None:
         raise OptionError("--description names a lone statement; here the section names do: leave it out")
     if plan.baseline is not None and plan.baseline not in bodies:
         raise OptionError(f"--baseline: no alternative is called {plan.baseline!r}; there are: {', '.join(bodies)}")
-

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .block import Timeable
+from .clocks import Clocks
 from .drive import Call, Steps
 
-__all__ = ["Warm", "minor_faults", "warm_up"]
+__all__ = ["Warm", "minor_faults", "overheads", "warm_up"]
 
 MIN_CALLS, MIN_NS, CHUNK_NS = 3, 10_000_000, 3_000_000
 STILL_FALLING = 0.95
@@ -21,6 +22,20 @@ def minor_faults() -> int:
     except ImportError:  # Windows
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def overheads(
+    block: Timeable, clocks: Clocks, synchronize: Callable[[], object]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """(wall, cpu) nanoseconds of an empty block, and of one empty iteration: the smallest of several."""
+    n = 1000
+    fixed = [block.start_empty(0, clocks, synchronize) for _ in range(20)]
+    loops = [block.start_empty(n, clocks, synchronize) for _ in range(8)]
+    base = (float(min(w for w, _ in fixed)), float(min(c for _, c in fixed)))
+    return base, (
+        max(0.0, (min(w for w, _ in loops) - base[0]) / n),
+        max(0.0, (min(c for _, c in loops) - base[1]) / n),
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,173 @@
+"""Inputs that the first call uses up, work that it does once, headers that are nearly one, axes without use."""
+
+from __future__ import annotations
+
+from .case import Case
+
+
+def _faster(words: str, cell: int = 1) -> str:
+    """A verdict `faster` or `slower` is wrong, whatever words stand beside it."""
+    return f"""
+row = r.frame.iloc[-1]
+decided = row.verdict in ("faster", "slower", "same")
+outcome = "said" if not decided and {words!r} in " ".join(outputs[{cell}].split()) else "wrong"
+shows = f"{{row.verdict}} {{row.ratio:.3g}}"
+"""
+
+
+def _seconds(setup: str, statement: str, least_us: float) -> dict[str, tuple[tuple[str, ...], str]]:
+    """What timeit and torch say of one statement that takes ``least_us`` microseconds at least when it works."""
+    judge = f"outcome = 'right' if t > {least_us}e-6 else 'wrong'; shows = f'{{t * 1e6:.3g}} us'"
+    return {
+        "timeit": ((setup, f"t = %timeit -o -q -r 3 {statement}"), "t = t.average\n" + judge),
+        "torch": (
+            (
+                setup,
+                "from torch.utils.benchmark import Timer",
+                f"t = Timer({statement!r}, globals=globals()).blocked_autorange()",
+            ),
+            "t = t.median\n" + judge,
+        ),
+    }
+
+
+_GEN = "lst = list(range(1000)); gen = (i for i in lst)"
+_FILE = "f = open(torch.__file__)"
+_CACHED = (
+    "import functools\n@functools.lru_cache\ndef squares(n): return sum(i * i for i in range(n))\n"
+    "def plain(n): return sum(i * i for i in range(n))"
+)
+_MEMO = (
+    "cache = {}\ndef squares(n):\n    if n not in cache: cache[n] = sum(i * i for i in range(n))\n    return cache[n]\n"
+    "def plain(n): return sum(i * i for i in range(n))"
+)
+_LAZY = (
+    "class Model:\n    table = None\n    def __call__(self, x):\n        if self.table is None:\n"
+    "            self.table = torch.linspace(0, 1, 1_000_000).exp().cumsum(0)\n        return x + self.table[0]\n"
+    "model = Model(); x = torch.ones(3)"
+)
+_SORT = "import random; numbers = [random.random() for _ in range(5000)]"
+
+CASES = [
+    Case(
+        "a generator beside a list",
+        "inputs",
+        (_GEN, "%%timer -t 1 -o r\n# --- list\nsum(lst)\n# --- gen\nsum(gen)"),
+        _faster("gen was used up by the first call"),
+        peers=_seconds(_GEN, "sum(gen)", 2),
+    ),
+    Case(
+        "a generator in %timer",
+        "inputs",
+        (_GEN, "%timer -t 1 -o r sum(gen)"),
+        "outcome = 'said' if outputs[1].startswith('gen was used up by the first call') else 'wrong'\n"
+        "shows = outputs[1][:60]",
+        peers=_seconds(_GEN, "sum(gen)", 2),
+    ),
+    Case(
+        "the same cell run a second time",
+        "inputs",
+        (_GEN, "%timer -t 1 -q sum(gen)", "%timer -t 1 -o r sum(gen)"),
+        "outcome = 'said' if outputs[2].startswith('gen was used up before the first call') else 'wrong'\n"
+        "shows = outputs[2][:60]",
+    ),
+    Case(
+        "zip over an iterator, with --restore",
+        "inputs",
+        (
+            "lst = list(range(1000)); it = iter(lst)",
+            "%%timer -t 1 --restore -o r\n# --- list\nsum(lst)\n# --- iterator\nsum(it)",
+        ),
+        "row = r.frame.iloc[1]\noutcome = 'right' if 0.7 < row.ratio < 1.4 else 'wrong'\nshows = f'{row.ratio:.2f}'",
+    ),
+    Case(
+        "the batches of a DataLoader's iterator",
+        "inputs",
+        (
+            "loader = torch.utils.data.DataLoader(torch.randn(64, 4), batch_size=8); batches = iter(loader)",
+            "%%timer -t 1 -o r\n# --- loader\nfor b in loader: pass\n# --- batches\nfor b in batches: pass",
+        ),
+        _faster("batches was used up by the first call"),
+    ),
+    Case(
+        "a file that is read to its end",
+        "inputs",
+        (_FILE, "%timer -t 1 -o r f.read()"),
+        "outcome = 'said' if outputs[1].startswith('f was read to its end') else 'wrong'\nshows = outputs[1][:60]",
+        peers=_seconds(_FILE, "f.read()", 10),
+    ),
+    Case(
+        "lru_cache beside the plain function",
+        "inputs",
+        (_CACHED, "%%timer -t 1 -o r\n# --- plain\nplain(2000)\n# --- cached\nsquares(2000)"),
+        _faster("squares keeps its results"),
+        peers=_seconds(_CACHED, "squares(2000)", 20),
+    ),
+    Case(
+        "a dict as a cache",
+        "inputs",
+        (_MEMO, "%%timer -t 1 -o r\n# --- plain\nplain(2000)\n# --- memo\nsquares(2000)"),
+        _faster("kept the result in cache"),
+        peers=_seconds(_MEMO, "squares(2000)", 20),
+    ),
+    Case(
+        "a table that a model makes when first called",
+        "inputs",
+        (
+            _LAZY,
+            "%%timer -t 1 -o r\n# --- table\ntorch.linspace(0, 1, 1_000_000).exp().cumsum(0)\n# --- model\nmodel(x)",
+        ),
+        _faster("kept the result in model.table"),
+        peers=_seconds(_LAZY, "model(x)", 500),
+    ),
+    Case(
+        "a list that is sorted in place",
+        "inputs",
+        (_SORT, "%%timer -t 1 -o r\n# --- sorted\nsorted(numbers[::-1])\n# --- sort\nnumbers.sort()"),
+        _faster("kept the result in numbers"),
+        peers=_seconds(_SORT, "numbers.sort()", 150),
+    ),
+    Case(
+        "a loader that makes its iterator anew",
+        "inputs",
+        (
+            "lst = list(range(1000))\ndef pull():\n    it = iter(lst)\n    return sum(it)",
+            "%%timer -t 1 -o r\n# --- one\npull()\n# --- two\npull(); pull()",
+        ),
+        "row = r.frame.iloc[1]\noutcome = 'right' if row.verdict == 'slower' else 'wrong'\nshows = row.verdict",
+    ),
+    Case(
+        "results kept under a name",
+        "inputs",
+        (
+            "out = {}; x = torch.randn(100_000)",
+            "%%timer -t 1 -o r\n# --- one\nout['a'] = x.exp()\n# --- two\nout['b'] = x.exp().exp()",
+        ),
+        "row = r.frame.iloc[1]\noutcome = 'right' if row.verdict == 'slower' else 'wrong'\nshows = row.verdict",
+    ),
+    Case(
+        "a header short of a dash",
+        "inputs",
+        (
+            "x = torch.randn(10_000)",
+            "%%timer -t 1 -o r\n# --- one\nx.exp()\n# -- two\nx.exp()\n# --- three\nx.exp()",
+        ),
+        "outcome = 'said' if 'line 4: `# -- two` is nearly a header' in outputs[1] else 'wrong'\nshows = ''",
+    ),
+    Case(
+        "an axis that no code reads",
+        "inputs",
+        (
+            "size = 1000",
+            '%%timer -t 1 --sweep "n=[10, 1000]" -o r\n# --- setup\nx = torch.randn(size)\n# --- exp\nx.exp()',
+        ),
+        "outcome = 'said' if 'axis n is read by no code' in ' '.join(outputs[1].split()) else 'wrong'\nshows = ''",
+    ),
+    Case(
+        "a list that is popped until it is empty",
+        "inputs",
+        ("numbers = list(range(100))", "%timer -t 1 numbers.pop()"),
+        "said = 'IndexError' in outputs[1] and 'The first call worked; a later call' in outputs[1]\n"
+        "outcome = 'said' if said else 'wrong'\nshows = ''",
+    ),
+]

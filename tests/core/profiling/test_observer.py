@@ -1,0 +1,295 @@
+"""A profile changes nothing of what it observes: what is compiled, random numbers, hooks, modes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.modules import module as torch_modules  # noqa: E402
+
+from torchbench_magic import profile  # noqa: E402
+from torchbench_magic.core import notebook  # noqa: E402
+from torchbench_magic.core.profiling import older_blocks  # noqa: E402
+from torchbench_magic.core.profiling.torch_profiler import is_running  # noqa: E402
+from torchbench_magic.results.cell import CellText  # noqa: E402
+from torchbench_magic.results.profile import Profile  # noqa: E402
+from torchbench_magic.views.profile import document  # noqa: E402
+
+from .profiling_text import profiled  # noqa: E402
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.linear(self.norm(x))
+
+
+class Breaks(nn.Module):
+    """Its forward is compiled in two parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Block(), Block()
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(x)
+
+
+def whole(backend: str) -> Callable[[Any], Any]:
+    compiled: Callable[[Any], Any] = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend=backend)
+    return compiled
+
+
+def in_place(backend: str) -> Callable[[Any], Any]:
+    net = Block()
+    net.compile(backend=backend)
+    return net
+
+
+def function(backend: str) -> Callable[[Any], Any]:
+    net = Block()
+    return torch.compile(lambda x: net(x).sin(), backend=backend)
+
+
+def part(backend: str) -> Callable[[Any], Any]:
+    return nn.Sequential(nn.Linear(4, 4), torch.compile(Block(), backend=backend))
+
+
+def broken(backend: str) -> Callable[[Any], Any]:
+    compiled: Callable[[Any], Any] = torch.compile(Breaks(), backend=backend)
+    return compiled
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    tqdm = pytest.importorskip("tqdm")
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
+    torch._dynamo.reset()
+    yield
+    torch.compiler.set_stance("default")
+    torch._dynamo.reset()
+
+
+def frames() -> int:
+    from torch._dynamo.utils import get_compilation_metrics
+
+    return len(get_compilation_metrics())
+
+
+def compiled_by(run: Callable[[], object]) -> int:
+    before = frames()
+    run()
+    return frames() - before
+
+
+def seen(call: Callable[[Any], Any], **options: bool) -> Profile:
+    return profile("call(x)", globals={"call": call, "x": torch.ones(2, 4)}, **options)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("make", [whole, in_place, function, part, broken])
+def test_a_profile_compiles_exactly_as_many_frames_as_without(make: Callable[..., Any], backend: str) -> None:
+    plain = make(backend)
+    expected = compiled_by(lambda: plain(torch.ones(2, 4)))
+    torch._dynamo.reset()
+    call = make(backend)
+    assert compiled_by(lambda: seen(call)) == expected, "cold"
+    assert compiled_by(lambda: (seen(call), seen(call, memory=True), call(torch.ones(2, 4)))) == 0, "warm"
+    torch.compiler.set_stance("fail_on_recompile")
+    assert seen(call, shapes=True).warnings is not None
+
+
+def test_code_compiled_before_the_profile_is_not_compiled_in_it() -> None:
+    call = broken("aot_eager")
+    call(torch.ones(2, 4))
+    torch.compiler.set_stance("fail_on_recompile")
+    assert compiled_by(lambda: seen(call)) == 0
+
+
+def test_a_timed_cell_compiles_exactly_as_many_frames_as_the_call() -> None:
+    from torchbench_magic import compare
+
+    call = broken("eager")
+    call(torch.ones(2, 4))
+    names = {"call": call, "x": torch.ones(2, 4)}
+    timed = lambda: compare({"a": "call(x)", "b": "x + 1"}, globals=names, min_run_time=0.01, max_run_time=0.02)
+    assert compiled_by(timed) == 0
+
+
+def test_modules_in_compiled_code_have_no_rows_and_this_is_said() -> None:
+    call = broken("eager")
+    call(torch.ones(2, 4))
+    made = seen(call)
+    assert made.modules["name"].tolist() == ["call"]
+    assert "compiled-modules" in [doubt.kind for doubt in made.warnings]
+    assert "compiled-modules" not in [doubt.kind for doubt in seen(Block()).warnings]
+
+
+def test_a_module_and_what_it_was_compiled_to_have_the_names_that_the_code_uses() -> None:
+    m = Block()
+    cm = torch.compile(m, backend="eager")
+    x = torch.ones(2, 4)
+    for text, expected in (("m(x)", ["m", "m.norm", "m.linear"]), ("cm(x)", ["cm"])):
+        names = {"cm": cm, "m": m, "x": x}
+        assert profile(text, globals=names).modules["name"].tolist() == expected
+    model = nn.Sequential(Block())
+    made = profile("head(x)", globals={"model": model, "head": model[0], "x": x})
+    assert made.modules["name"].tolist() == ["head", "head.norm", "head.linear"]
+
+
+def test_profile_called_in_a_notebook_names_the_cells_of_the_book_that_is_open() -> None:
+    cell = CellText.of("def f():\n    return 1\n", "<cell of a notebook>", 7)
+    names: dict[str, Any] = {}
+    exec(compile(cell.text, cell.file, "exec"), names)
+    book = lambda file: cell if file == cell.file else None
+    notebook.open_book(book)
+    try:
+        assert set(profile(names["f"]).lines["cell"].dropna()) == {7}
+    finally:
+        notebook.close_book(book)
+    assert notebook.cell_of(cell.file) is None
+
+
+def test_a_grouping_that_was_asked_for_is_shown_first() -> None:
+    made = profile("y = x @ x\n", globals={"x": torch.ones(8, 8)}, shapes=True)
+    assert document(made).tables[0].name == "lines"
+    assert document(made, group_by="shape").tables[0].name == document(made).tables[1].name
+
+
+# ---- random numbers ---------------------------------------------------------------------------------------------
+
+DRAWS = "drawn.append((torch.rand(2).tolist(), np.random.rand(), random.random()))\n"
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": True}, {"shapes": True}, {"flops": True}, {"host_memory": True}])
+def test_a_profile_of_any_kind_draws_no_random_numbers(options: dict[str, bool]) -> None:
+    names: dict[str, Any] = {"torch": torch, "np": np, "random": random, "drawn": []}
+
+    def seed() -> None:
+        torch.manual_seed(1), np.random.seed(1), random.seed(1)
+
+    def draw() -> Any:
+        exec(DRAWS, names)
+        return names["drawn"].pop()
+
+    seed()
+    expected = [draw() for _ in range(3)]
+    seed()
+    found = [draw()]
+    profiled(DRAWS, names, **options)
+    found += names["drawn"]
+    names["drawn"].clear()
+    found.append(draw())
+    assert found == expected
+
+
+# ---- hooks, copies, scripts -------------------------------------------------------------------------------------
+
+
+def test_no_hook_is_registered_meanwhile() -> None:
+    names: dict[str, Any] = {"modules": torch_modules, "net": Block(), "x": torch.ones(2, 4), "kept": (kept := [])}
+    made = profile("y = net(x)\nkept.append(bool(modules._has_any_global_hook()))", globals=names)
+    assert kept == [False]
+    assert len(made.modules) == 3
+
+
+def test_the_users_own_global_hooks_are_called_for_the_users_modules_only() -> None:
+    called: list[str] = []
+    handle = torch_modules.register_module_forward_hook(lambda module, args, out: called.append(type(module).__name__))
+    try:
+        profile("net(x)", globals={"net": nn.Identity(), "x": torch.ones(2)})
+    finally:
+        handle.remove()
+    assert called == ["Identity"]
+
+
+def test_modes_of_the_user_see_the_users_ops_only() -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Notes(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ops: list[str] = []
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.ops.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(2)
+    with Notes() as notes:
+        profile("x + 1", globals={"x": x})
+    assert notes.ops == ["aten.add.Tensor"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "found = pickle.loads(pickle.dumps(net))(x)",
+        "found = copy.deepcopy(net)(x)",
+        "new = nn.Linear(4, 4); new.load_state_dict(net.linear.state_dict()); found = new(x)",
+        "found = torch.func.functional_call(net, dict(net.named_parameters()), (x,))",
+        "found = torch.func.vmap(net)(x)",
+        "found = torch.func.grad(lambda x: net(x).sum())(x)",
+        "found = torch.jit.trace(net, x)(x)",
+    ],
+)
+def test_what_is_done_to_a_module_gives_the_same_within_a_profile(text: str) -> None:
+    names: dict[str, Any] = {"torch": torch, "nn": nn, "pickle": pickle, "copy": copy, "net": Block()}
+    names |= {"x": torch.rand(3, 4)}
+    plain = dict(names)
+    exec(text, plain)
+    outcome = profiled(f"{text}\n", names)
+    assert outcome.error is None
+    assert torch.equal(names["found"], plain["found"])
+    assert outcome.profile.modules["name"].notna().all()
+
+
+def test_a_thread_that_goes_on_after_the_run_is_not_followed_any_more() -> None:
+    go, done = threading.Event(), threading.Event()
+    net, x = Block(), torch.ones(2, 4)
+
+    def work() -> None:
+        net(x)
+        go.wait()
+        net(x)
+        done.set()
+
+    made = profile("threading.Thread(target=work).start()", globals={"threading": threading, "work": work})
+    before = len(made.modules)
+    go.set()
+    assert done.wait(20)
+    assert len(made.modules) == before
+
+
+def test_what_a_compiler_left_behind_is_not_asked_for_its_memory_and_nothing_warns() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        left = torch.ones(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        profile("x + 1", globals={"x": torch.ones(2)}, memory=True)
+    assert left.device.type == "cpu"
+
+
+def test_a_start_that_fails_leaves_no_profiler_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(older_blocks, "living_blocks", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        profile("x + 1", globals={"x": torch.ones(2)}, memory=True)
+    assert not is_running()

@@ -1,0 +1,53 @@
+"""The sentence on a line that waits for DataLoader workers: how long, and what keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.units import seconds_text
+
+from .workers import WorkerRecord, is_waiting
+
+__all__ = ["waits_for_workers"]
+
+_RANGE = "enumerate(DataLoader)#_MultiProcessing"  # torch's range round fetching a batch from workers
+_LEAST = 0.05  # of the wall time
+
+
+def waits_for_workers(ops: pd.DataFrame, workers: pd.DataFrame, record: WorkerRecord, wall_time: float) -> Doubt | None:
+    """None where no line waits for workers, or not for long."""
+    ranges = ops[ops["op"].str.startswith(_RANGE) & ops["line"].notna()]
+    if ranges.empty:
+        return None
+    waited = ranges.groupby(["file", "line"], sort=False)["cpu_time"].sum()
+    seconds = float(waited.max())
+    if seconds < _LEAST * wall_time:
+        return None
+    place: Any = waited.idxmax()
+    file, line = place
+    top = ranges[(ranges["file"] == file) & (ranges["line"] == line)].iloc[0]
+    label = _label(top["cell"], str(file), int(line))
+    said = f"{label} waits {seconds_text(seconds)} of {seconds_text(wall_time)} for DataLoader workers"
+    facts = {"waited": seconds}
+    work = workers[~workers["function"].map(is_waiting)] if len(workers) else workers
+    if len(work):
+        sums = work.groupby(["file", "line", "function"], dropna=False, sort=False)["seconds"].sum()
+        share = float(sums.max() / sums.sum()) if sums.sum() else 0.0
+        most: Any = sums.idxmax()
+        where, at, function = most
+        cell = work[(work["file"] == where) & (work["line"] == at)].iloc[0]["cell"]
+        there = _label(cell, str(where), int(at))
+        said += f"; they spend {100 * share:.0f} % of their time at {there}, in `{function}`."
+        return Doubt("workers", said, "Make that line cheaper, or raise `num_workers`.", facts | {"share": share})
+    if record.older:
+        cpu = sum(record.older.values())
+        said += f", which were started before this cell and used {seconds_text(cpu)} of processor time."
+        return Doubt("workers", said, "Make the iterator in the profiled cell to see where they spend it.", facts)
+    return Doubt("workers", f"{said}; where these spend it is not known.", facts=facts)
+
+
+def _label(cell: Any, file: str, line: int) -> str:
+    return f"In[{cell}]:{line}" if pd.notna(cell) else f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}"

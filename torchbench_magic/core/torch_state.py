@@ -1,0 +1,163 @@
+"""Settings of torch that code can change for the whole process, or for the thread that runs it.
+
+Private to torch, and assumed: `torch._C._InferenceMode` (what `torch.inference_mode` enters) and, where it is there,
+`torch._GLOBAL_DEVICE_CONTEXT`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .state_kind import Kind, on_off
+
+__all__ = ["of_torch"]
+
+
+def of_torch() -> list[Kind]:
+    """Every kind; inference mode stands before grad mode, which it changes too."""
+    import torch
+
+    switches = {
+        "torch.backends.cudnn.benchmark": (torch.backends.cudnn, "benchmark"),
+        "torch.backends.cudnn.deterministic": (torch.backends.cudnn, "deterministic"),
+        "torch.backends.cudnn.enabled": (torch.backends.cudnn, "enabled"),
+        "torch.backends.mkldnn.enabled": (torch.backends.mkldnn, "enabled"),
+    }
+    return [
+        Kind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, on_off("inference mode")),
+        Kind("grad mode", torch.is_grad_enabled, torch._C._set_grad_enabled, on_off("grad mode")),
+        Kind("default dtype", torch.get_default_dtype, torch.set_default_dtype, _dtype),
+        Kind("default device", _default_device, torch.set_default_device, _device),
+        Kind("threads", torch.get_num_threads, torch.set_num_threads, _threads),
+        Kind("autocast", _autocast, _put_autocast, _autocast_words),
+        Kind(
+            "deterministic algorithms",
+            torch.get_deterministic_debug_mode,
+            torch.set_deterministic_debug_mode,
+            lambda value, than: f"deterministic algorithms {('off', 'on (warn only)', 'on')[value]}",
+        ),
+        Kind("matmul precision", _precision, _put_precision, _precision_words),
+        Kind("anomaly detection", _anomaly, lambda value: torch.set_anomaly_enabled(*value), _anomaly_words),
+        *(_switch(name, *where) for name, where in switches.items()),
+    ]
+
+
+def _switch(name: str, home: Any, attribute: str) -> Kind:
+    return Kind(name, lambda: getattr(home, attribute), lambda value: setattr(home, attribute, value), on_off(name))
+
+
+class _InferenceMode:
+    """torch has no setter for it, only guards; the end of a guard brings back what was there when it began."""
+
+    def __init__(self) -> None:
+        self._guards: list[Any] = []
+
+    def put(self, mode: bool) -> None:
+        import torch
+
+        while self._guards and torch.is_inference_mode_enabled() != mode:
+            self._guards.pop().__exit__(None, None, None)
+        if torch.is_inference_mode_enabled() != mode:
+            guard = torch._C._InferenceMode(mode)  # what torch.inference_mode enters
+            guard.__enter__()
+            self._guards.append(guard)  # its end would switch back
+
+
+_inference_mode = _InferenceMode()
+
+
+def _default_device() -> Any:
+    """The device that `torch.set_default_device` was given, None where it was not: a set one slows every call, even
+    where it is the CPU. `torch.get_default_device` does not tell the two apart, so torch's own record is read."""
+    import torch
+
+    holder = getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None)
+    if holder is None:  # a torch that keeps it elsewhere
+        return torch.get_default_device()
+    context = getattr(holder, "device_context", None)
+    return None if context is None else context.device
+
+
+def _device(value: Any, than: Any) -> str:
+    return "no default device" if value is None else f"default device {value}"
+
+
+def _dtype(value: Any, than: Any) -> str:
+    return f"default dtype {str(value).removeprefix('torch.')}"
+
+
+def _threads(value: int, than: int) -> str:
+    return f"{value} torch thread{'' if value == 1 else 's'}"
+
+
+def _autocast() -> dict[str, Any]:
+    """Device type -> (on, dtype) of autocast, and whether it caches casts."""
+    import torch
+
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    types = ["cpu", *([kind.type] if kind is not None else [])]
+    of = {name: (torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in types}
+    return {**of, "cache": torch.is_autocast_cache_enabled()}
+
+
+def _put_autocast(value: dict[str, Any]) -> None:
+    import torch
+
+    for name, setting in value.items():
+        if name == "cache":
+            torch.set_autocast_cache_enabled(setting)
+        else:
+            torch.set_autocast_enabled(name, setting[0])
+            torch.set_autocast_dtype(name, setting[1])
+
+
+def _autocast_words(value: dict[str, Any], than: dict[str, Any]) -> str:
+    changed = [name for name in value if value[name] != than[name]]
+    if changed == ["cache"]:
+        return f"autocast cache {'on' if value['cache'] else 'off'}"
+    name = next(name for name in changed if name != "cache")
+    on, dtype = value[name]
+    return f"autocast {'on' if on else 'off'} ({name}, {str(dtype).removeprefix('torch.')})"
+
+
+def _precision() -> tuple[str | None, ...]:
+    """torch's one word for all float32 matrix products (None where its newer switches contradict each other, which it
+    raises for), and the newer switches: of everything, of mkldnn's and of CUDA's matrix products."""
+    import torch
+
+    try:
+        word: str | None = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        word = None
+    return word, *(home.fp32_precision for home in _precision_homes())
+
+
+def _precision_homes() -> tuple[Any, ...]:
+    import torch
+
+    backends: Any = torch.backends  # that of mkldnn is a module whose attributes are made at run time
+    return backends, backends.mkldnn.matmul, backends.cuda.matmul
+
+
+def _put_precision(value: tuple[str | None, ...]) -> None:
+    import torch
+
+    if value[0] is not None:
+        torch.set_float32_matmul_precision(value[0])
+    for home, word in zip(_precision_homes(), value[1:], strict=True):
+        if home.fp32_precision != word:
+            home.fp32_precision = word
+
+
+def _precision_words(value: tuple[str | None, ...], than: tuple[str | None, ...]) -> str:
+    return f"matmul precision {next((word for word in value if word not in (None, 'none')), 'as torch has it')}"
+
+
+def _anomaly() -> tuple[bool, bool]:
+    import torch
+
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+def _anomaly_words(value: tuple[bool, bool], than: tuple[bool, bool]) -> str:
+    return f"anomaly detection {'on' if value[0] else 'off'}"
