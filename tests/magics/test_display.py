@@ -216,3 +216,23 @@ def test_an_executed_notebook_has_a_line_of_text_and_no_widget(clock: FakeClock)
 def test_html_and_text_modes_have_a_line_of_text(clock: FakeClock) -> None:
     _, shell = opened(clock, live=False)
     assert set(shell.display_pub.published[0]["data"]) == {"text/plain"}
+
+
+def test_a_long_first_call_is_shown_without_being_told_again() -> None:
+    shell = FakeShell(kernel=True)
+    output = Output(shell, delay=0.01)
+    output.await_end(0.0, 1.0, "running the first call of a")
+    assert output._alarm is not None
+    output._alarm.join()
+    (shown,) = shell.display_pub.published
+    assert "running the first call of a" in str(shown)
+    output.clear()
+
+
+def test_a_short_first_call_is_not_shown() -> None:
+    shell = FakeShell(kernel=True)
+    output = Output(shell, delay=60.0)
+    output.await_end(0.0, 1.0, "running the first call of a")
+    output.update(0.0, 1.0, "warming up a")
+    assert output._alarm is None
+    assert not shell.display_pub.published

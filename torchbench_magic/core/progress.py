@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["NO_PROGRESS", "Progress", "Watching"]
+__all__ = ["NO_PROGRESS", "Awaiting", "Progress", "Watching"]
 
 
 class Progress(Protocol):
@@ -24,6 +24,15 @@ class Watching(Progress, Protocol):
 
     def watch(self, partial: Callable[[], Any]) -> None:
         """Told where a result could be had: ``partial()`` makes it (None: nothing yet), which costs milliseconds."""
+
+
+@runtime_checkable
+class Awaiting(Progress, Protocol):
+    """A progress that can tell while the one who told it is busy."""
+
+    def await_end(self, done: float, total: float | None, what: str) -> None:
+        """As ``update``, before a step that may take minutes and cannot tell anything itself: show it, if it lasts,
+        without being called again."""
 
 
 class _NoProgress:

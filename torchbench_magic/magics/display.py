@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -53,8 +55,28 @@ class Output:
         self._in_kernel = kernel is not None
         self._is_live = live and bool(getattr(kernel, "_allow_stdin", False))
         self._view: Any = None
+        self._alarm: threading.Timer | None = None
+
+    def await_end(self, done: float, total: float | None, what: str) -> None:
+        """Show the line when it is due, though nobody calls meanwhile: from a thread that sleeps until then. What it
+        sends belongs to the cell that began it."""
+        self.update(done, total, what)
+        context, left = contextvars.copy_context(), self._due - self._clock()
+        if self._in_kernel and not self._is_open and left > 0:
+            line = self._line(done, total, what)
+            self._alarm = threading.Timer(left, context.run, (self._publish, {"text/plain": line}))
+            self._alarm.daemon = True
+            self._alarm.start()
+
+    def _quiet(self) -> None:
+        """Nothing is shown from a thread any more when this returns."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm.join()
+            self._alarm = None
 
     def update(self, done: float, total: float | None, what: str) -> None:
+        self._quiet()
         if self._view is not None and self._view.stop_asked:
             self._view.tell(done, total, what)
             raise KeyboardInterrupt
@@ -62,8 +84,7 @@ class Output:
         if now < self._due:
             return
         self._due = now + 0.25  # a reader sees no more than four changes a second
-        spent = f"{done:.1f} s" if total is None else f"{done:.1f} of {total:.1f} s"
-        line = f"{_doing(what)} · {spent} · interrupt the kernel to stop and keep what is there"
+        line = self._line(done, total, what)
         if self._is_live:
             self._tell_live(done, total, what, line)
         elif self._in_kernel:
@@ -73,6 +94,11 @@ class Output:
             sys.stdout.write(f"\r\x1b[K{line[:99]}")
             sys.stdout.flush()
             self._is_open = True
+
+    @staticmethod
+    def _line(done: float, total: float | None, what: str) -> str:
+        spent = f"{done:.1f} s" if total is None else f"{done:.1f} of {total:.1f} s"
+        return f"{_doing(what)} · {spent} · interrupt the kernel to stop and keep what is there"
 
     def _tell_live(self, done: float, total: float | None, what: str, line: str) -> None:
         if self._view is None:
@@ -96,6 +122,7 @@ class Output:
 
     def show(self, bundle: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
         """Show ``bundle`` where the progress stood."""
+        self._quiet()
         self._end_line()
         if self._view is not None and _VIEW in bundle:
             self.clear()  # JupyterLab would draw the new view in the place of the old one, and hide both as that closes
@@ -104,6 +131,7 @@ class Output:
 
     def clear(self) -> None:
         """Take the progress away and leave nothing."""
+        self._quiet()
         if self._in_kernel and self._is_open:
             self._publish({"text/plain": ""})
         self._end_line()

@@ -44,7 +44,10 @@ class Blocks:
     def by_round(self) -> tuple[Integers, Floats, Integers]:
         """(rounds, log of the seconds a call took in each, first place in each), by rising round.
 
-        Where a round holds several blocks, the median of their logs; a block without a positive time does not count.
+        Where a round holds several blocks, the log of their mean: together they last as long as the one block of a
+        slower alternative beside them, and hold their share of what disturbs, as that one does. The median of short
+        blocks holds none of it, which made slow alternatives look up to 70 % slower yet on a busy machine. A block
+        without a positive time does not count.
         """
         times = self.calls
         counts = times > 0
@@ -53,7 +56,8 @@ class Blocks:
         rounds, logs, places = rounds[order], logs[order], places[order]
         starts = np.flatnonzero(np.diff(rounds, prepend=rounds[:1] - 1))
         if len(starts) < len(rounds):
-            logs = np.array([np.median(part) for part in np.split(logs, starts[1:])])
+            sizes = np.diff(starts, append=len(rounds))
+            logs = np.log(np.add.reduceat(np.exp(logs), starts) / sizes)
         return rounds[starts], logs, places[starts]
 
 

@@ -25,7 +25,9 @@ from .frames import columns, detail, judgement, seen
 from .html_file import HtmlFile
 from .inference import (
     Interval,
-    log_ratio_interval,
+    Look,
+    family_alpha,
+    median_interval,
     rounds_to_decide,
     verdict,
     without_order_effect,
@@ -73,6 +75,8 @@ class Comparison(HtmlFile):
         unpaired: row -> how it compares with one of another time, where results stand side by side (see `together`).
         counts: (description, sub_label, num_threads) -> ``CallgrindStats`` of what was counted, num_threads the count
             it was counted at; a description alone will do where it is unique.
+        family: comparisons that share the error rate of faster and slower: alternatives beside the baseline x thread
+            counts x points, as asked; those that are not (yet) in here count too. 0: those in here.
         code: the text of a ``%%timer`` cell that times the same, where the reader did not write it (`benchmark_op`).
         history: row -> range of the medians of stored runs of the same thing, where a store knows them.
     """
@@ -93,6 +97,7 @@ class Comparison(HtmlFile):
     history: Mapping[int, Range] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     code: str = ""
+    family: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "warnings", list(self.warnings))
@@ -161,7 +166,7 @@ class Comparison(HtmlFile):
     @cached_property
     def _intervals(self) -> dict[int, tuple[Interval, int]]:
         """Row -> (interval of its log ratio to the baseline, rounds that both took part in)."""
-        found: dict[int, tuple[Interval, int]] = {}
+        found: dict[int, tuple[Floats, Look]] = {}
         for rows in self._groups.values():
             base = self._baseline_of(rows)
             if base is None:
@@ -173,8 +178,9 @@ class Comparison(HtmlFile):
                 rounds, logs, places = self._blocks[i].by_round()
                 _, mine, other = np.intersect1d(rounds, base_rounds, assume_unique=True, return_indices=True)
                 paired = without_order_effect(logs[mine] - base_logs[other], places[mine] < base_places[other])
-                found[i] = log_ratio_interval(paired, len(rows) - 1, self.subjects[i].look), len(paired)
-        return found
+                found[i] = paired, self.subjects[i].look
+        alpha = family_alpha(list(found.values()), self.family)
+        return {i: (median_interval(values, alpha, look), len(values)) for i, (values, look) in found.items()}
 
     @cached_property
     def frame(self) -> pd.DataFrame:

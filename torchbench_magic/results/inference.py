@@ -14,6 +14,7 @@ Sources:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -26,6 +27,7 @@ __all__ = [
     "Interval",
     "Look",
     "Verdict",
+    "family_alpha",
     "log_ratio_interval",
     "median_interval",
     "mixture_rank",
@@ -127,6 +129,30 @@ def median_interval(values: Floats, alpha: float = ALPHA, look: Look = "once") -
 def log_ratio_interval(log_ratios: Floats, comparisons: int, look: Look, alpha: float = ALPHA) -> Interval:
     """Interval of a median log ratio where ``comparisons`` of them share one error rate (Bonferroni)."""
     return median_interval(log_ratios, alpha / max(1, comparisons), look)
+
+
+def family_alpha(family: Sequence[tuple[Floats, Look]], comparisons: int, alpha: float = ALPHA) -> float:
+    """The error rate of each interval, so that a whole family of comparisons errs with at most ``alpha``.
+
+    Holm's step-down procedure ("A simple sequentially rejective multiple test procedure", Scand. J. Statist. 1979):
+    with r ratios of m known to differ from 1, the others are tested at alpha / (m - r), until no more are found. It
+    asks nothing of how the comparisons depend on each other. At the level where it ends, the intervals that exclude 1
+    are those that it found, so an interval and its verdict cannot contradict each other. A run that may stop at any
+    time is tested by its martingale, an e-value at each stopping time, so Holm's procedure stays valid (Vovk and Wang,
+    "E-values: calibration, combination and applications", Ann. Statist. 2021). A lone pair is tested at ``alpha``.
+
+    Args:
+        family: (log ratios, how they were looked at) of each comparison that was made.
+        comparisons: how many were asked for in all; those not made yet count as not found.
+    """
+    m, found = max(comparisons, len(family), 1), 0
+    while True:
+        level = alpha / max(1, m - found)
+        intervals = [median_interval(values, level, look) for values, look in family]
+        now = sum(interval.low > 0 or interval.high < 0 for interval in intervals)
+        if now <= found:
+            return level
+        found = now
 
 
 def without_order_effect(log_ratios: Floats, before: npt.NDArray[np.bool_]) -> Floats:

@@ -47,6 +47,7 @@ def join(parts: Sequence[Comparison]) -> Comparison:
         elapsed=sum(part.elapsed for part in parts),
         partial=any(part.partial for part in parts),
         counts=Counts.joined(part.counts for part in parts),
+        family=max(part.family for part in parts),
         unpaired={},
         history={},
     )

