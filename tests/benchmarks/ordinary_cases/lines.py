@@ -33,6 +33,23 @@ class Trainer:
             self.model(x).sum().backward()
             time.sleep(0.002)
 """
+_FORKS = """
+import torch
+
+
+@torch.jit.script
+def work(x):
+    for _ in range(3):
+        x = (x @ x).tanh()
+    return x
+
+
+@torch.jit.script
+def both(x):
+    forked = torch.jit.fork(work, x)
+    y = x.sin()
+    return torch.jit.wait(forked) + y
+"""
 _BESIDE = """
 def beside(made, op):
     rows = made.ops[made.ops["op"] == op]
@@ -146,14 +163,30 @@ shows = [line.strip() for line in said.splitlines() if "y = x" in line]
         ),
         """
 row = p.lines[p.lines["line"] == 2].iloc[0]
-sentence = outputs[3].splitlines()[0]
+sentence = " ".join(outputs[3].partition("\\n\\n")[0].split())
 parts = {"torch": row.self_cpu_time / p.wall_time, "python": row.python_time / p.wall_time}
 split = "in torch and" in sentence if max(parts.values()) < 0.88 else "nearly all" in sentence
-opened = "--lines-of trainlib" in sentence and "net" in sentence
+opened = all(word in sentence for word in ("--lines-of trainlib", "inside it backward", "trainer.model"))
 outcome = "right" if split and opened else "wrong"
 shows = sentence
 """,
         files={"site-packages/trainlib.py": _LIBRARY},
+    ),
+    Case(
+        "a scripted function forks work",
+        "lines",
+        (
+            "import forks; x = torch.rand(300, 300) / 300; _ = [forks.both(x) for _ in range(3)]",
+            "%%tprofile -o p\ny = forks.both(x)\nz = x.cos()",
+        ),
+        """
+mm = p.ops[p.ops["op"] == "aten::mm"]
+lines = {None if n != n or n is None else int(n) for n in mm["line"].astype(object).where(mm["line"].notna(), None)}
+told = "stand on no line" in " ".join(outputs[1].split())
+outcome = "right" if lines == {2} and not told else "said" if told and lines <= {2, None} else "wrong"
+shows = f"forked mm on {sorted(map(str, lines))}, {int(mm['calls'].sum())} calls"
+""",
+        files={"forks.py": _FORKS},
     ),
     Case(
         "gradients accumulate without zero_grad",

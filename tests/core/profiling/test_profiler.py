@@ -626,20 +626,34 @@ def test_what_cannot_be_profiled_is_refused(target: Any) -> None:
 # ---- work that torch's own threads do ---------------------------------------------------------------------------
 
 
+def sines(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(200):
+        x = x.sin()
+    return x
+
+
+def forked_sines(x: torch.Tensor) -> torch.Tensor:
+    forked = torch.jit.fork(sines, x)
+    return torch.jit.wait(forked)
+
+
 def test_scripted_forks_are_said_to_stand_on_no_line() -> None:
-    text = """futures = [torch.jit.fork(scripted, x) for _ in range(2)]
-found = [torch.jit.wait(future) for future in futures]
-"""
-    work = "def work(x):\n    for i in range(200):\n        x = x.sin()\n    return x\n"
-    scripted = torch.jit.CompilationUnit(work).work
-    outcome = run(text, {"torch": torch, "scripted": scripted, "x": torch.ones(10_000)})
+    names = {"torch": torch, "scripted": torch.jit.script(forked_sines), "x": torch.ones(10_000)}
+    outcome = run("y = scripted(x)\n", names)
     ops = outcome.profile.ops
-    forked = ops[(ops["op"] == "aten::sin") & ops["line"].isna()]
-    said = [doubt for doubt in outcome.profile.warnings if doubt.kind == "forked-work"]
-    assert bool(said) == bool(len(forked)), "said where there is some, and only there"
-    assert int(ops[ops["op"] == "aten::sin"]["calls"].sum()) == 400
-    if said:
-        assert said[0].facts["ops"] >= forked["calls"].sum()
+    forked = ops[ops["op"] == "aten::sin"]
+    (said,) = [doubt for doubt in outcome.profile.warnings if doubt.kind == "forked-work"]
+    assert int(forked["calls"].sum()) == 200
+    assert forked["line"].isna().all()
+    assert said.facts["ops"] >= 200
+
+
+def test_a_fork_that_python_starts_runs_at_once_on_its_line() -> None:
+    names = {"torch": torch, "scripted": torch.jit.script(sines), "x": torch.ones(10_000)}
+    outcome = run("future = torch.jit.fork(scripted, x)\ny = torch.jit.wait(future)\n", names)
+    ops = outcome.profile.ops
+    assert set(ops[ops["op"] == "aten::sin"]["line"]) == {1}
+    assert "forked-work" not in kinds(outcome)
 
 
 def test_a_gradient_that_is_added_to_another_one_is_caused_by_its_forward_line() -> None:
