@@ -1,4 +1,4 @@
-# make demo | test | lint | test-slow | test-matrix | bench | lab | clean
+# make demo | test | lint | test-slow | test-newest | test-matrix | bench | lab | clean
 # Every path here is relative, so that the directory may have a space in its name.
 
 PYTHON ?= python3
@@ -12,7 +12,7 @@ unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH
 # Two at a time, each its half of the list until one helps the other: no test here asserts a time.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 
-.PHONY: demo test test-slow test-matrix lint bench lab constraints debian clean
+.PHONY: demo test test-slow test-newest test-matrix lint bench lab constraints debian clean
 
 demo: .venv/for-demo ## run the quickstart in a real kernel, print its tables, write the html
 	$(PY) -m torchbench_magic demo
@@ -22,8 +22,15 @@ test: debian lint ## lint and every test that is not slow
 
 test-slow: debian .venv/for-tests ## the tests that take a minute or more (none selected is no failure: exit 5)
 	$(PY) -m pytest -m slow || [ $$? -eq 5 ]
+	$(MAKE) --no-print-directory test-newest
 
-test-matrix: ## the kernel, line and timing tests on each supported Python at hand; 5 GB each where torch has no CPU build
+# With the newest torch: what depends most on torch's own names, in some minutes; the environment (6 GB) is kept.
+NEWEST := tests/core/timing tests/magics $(addprefix tests/core/profiling/test_,profiler.py attribution.py tree.py torch_table.py steps.py)
+
+test-newest: ## the timing and magics tests and part of the profiling ones, with the newest torch of the registry
+	@VERSIONS=newest TESTS="$(NEWEST)" BESIDE="$(SIDE_BY_SIDE)" sh tests/matrix.sh
+
+test-matrix: ## the kernel, line and timing tests on each supported Python at hand and with the newest torch; 5 GB each where torch has no CPU build
 	@sh tests/matrix.sh
 
 lint: .venv/for-tests
@@ -58,4 +65,4 @@ debian: ## Debian's packages that the tests need
 	@touch $@ .venv/for-demo
 
 clean:
-	rm -rf .venv .venv-3.* build dist examples/output tests/browser/shots .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-3.* .venv-newest build dist examples/output tests/browser/shots .mypy_cache .pytest_cache .ruff_cache

@@ -161,3 +161,9 @@ def test_a_range_or_a_word_has_no_decimals_to_align() -> None:
 def test_ascii_takes_the_place_of_every_sign_of_ours() -> None:
     text = f"≥ µs × … · – ± “x” {MINUS}1{NARROW}000 ∞ ½"
     assert units.to_ascii(text) == '\\u2265 us x .. . - +/- "x" -1 000 inf 1/2'
+
+
+def test_per_cents_of_ten_times_and_more_are_one_word() -> None:
+    assert units.percent(9.9) == "990"
+    assert units.percent(270.32) == ">999"
+    assert units.decimals_of(">999") == 0

@@ -41,7 +41,7 @@ NOT_MEASURED = "–"
 _MINUS = "\u2212"
 _THIN = "\u202f"
 _INFINITE = "∞"
-_NUMBER = re.compile(f"{ZERO}|[+{_MINUS}]?<?[0-9{_THIN}]+(?:[.](?P<decimals>[0-9]+))?")
+_NUMBER = re.compile(f"{ZERO}|[+{_MINUS}]?[<>]?[0-9{_THIN}]+(?:[.](?P<decimals>[0-9]+))?")
 
 _ASCII = {
     "µ": "u",
@@ -154,7 +154,10 @@ def count(value: float | None) -> str:
 
 
 def percent(share: float | None, *, digits: int = 2) -> str:
-    """A share of one as per cent without the sign: 0.016 -> ``1.6``; below 0.05 % ``<0.1``."""
+    """A share of one as per cent without the sign: 0.016 -> ``1.6``; below 0.05 % ``<0.1``; from ten times on ``>999``,
+    since more digits of a figure that is off by so much say nothing."""
+    if share is not None and share >= 9.995:
+        return ">999"
     return number(None if share is None else share * 100, Scale("%", 1.0, 1), digits=digits)
 
 

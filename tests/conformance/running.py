@@ -16,11 +16,12 @@ SCRIPTS = Path(__file__).parent / "scripts"
 _ROOT = Path(__file__).parents[2]
 
 _LAUNCHER = """\
-import json, runpy, sys, time
+import json, runpy, shlex, sys, time
 import torch.utils.cpp_extension as extension
 from torch.utils.benchmark.utils.timer import Timer
 import torchbench_magic.benchmark.cpp as cpp
 
+extension.TORCH_LIB_PATH = shlex.quote(extension.TORCH_LIB_PATH)  # torch does not: its path may hold a space
 asked, compiling = [], []
 
 def noting(method, default):

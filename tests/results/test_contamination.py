@@ -48,7 +48,8 @@ def test_a_quiet_run_raises_no_doubt() -> None:
 def test_pressure_says_what_still_stands() -> None:
     (doubt, *_) = doubts_of(comparison([steady(1e-5), steady(2e-5)], load={"pressure": 0.62}))
     assert str(doubt).startswith(
-        "Busy machine: CPU pressure 62 %. The comparison holds; single times do not. Ratio by CPU clock: b 2.000"
+        "Busy machine: CPU pressure 62 %. Absolute times are unreliable. The ratios are still valid."
+        " Ratio by CPU clock: b 2.000"
     )
 
 
@@ -61,25 +62,50 @@ def test_another_baseline_brings_its_own_doubts_and_keeps_the_others() -> None:
     assert made.rebase("b").warnings == []  # none were found before, none are added
 
 
-def test_a_neighbour_beside_several_threads_spoils_the_ratios_too() -> None:
-    load = {"ext": 0.9, "wanted": 2.0, "pressure": 0.9}
-    (doubt,) = doubts_of(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load))
+def test_a_neighbour_beside_several_threads_spoils_the_times_and_takes_no_verdict_away_by_itself() -> None:
+    load = {"ext": 0.9, "wanted": 2.0, "pressure": 0.9, "waiting": 0.9}
+    made = comparison([steady(1e-5), steady(2e-5)], threads=2, load=load)
+    (doubt,) = doubts_of(made)
     assert doubt.kind == "co-load"
     assert "Other processes took up to 0.9 of 2 cores while 2 threads were measured" in str(doubt)
+    assert "The ratios are still valid." in str(doubt)
+    assert made.frame["verdict"][1] == "slower"
+    same = comparison([steady(1e-5, spread=0.1), steady(1e-5, spread=0.1)[::-1]], threads=2, load=load)
+    assert same.frame["verdict"][1] == "undecided"
+    assert "valid" not in " ".join(map(str, doubts_of(same)))
     assert "co-load" not in kinds(comparison([steady(1e-5), steady(2e-5)], threads=1, load=load))
 
 
-def test_ratios_that_a_neighbour_spoiled_are_not_said_to_stand() -> None:
-    load = {"ext": 0.9, "wanted": 2.0, "pressure": 0.9}
+def test_an_interval_that_is_not_known_does_not_need_a_tenth_of_a_second_more() -> None:
+    made = comparison([steady(1e-5, 3), steady(2e-5, 3)])
+    assert math.isinf(made.frame["ratio_high"][1])
+    assert math.isnan(made.undecided_seconds[1])
+
+
+def test_no_figure_exceeds_what_the_machine_has() -> None:
+    load = {"ext": 23.5, "wanted": 2.0, "waiting": 0.9, "throttled": 4.0}  # of a store of before
+    text = " ".join(map(str, doubts_of(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load))))
+    assert "up to 2.0 of 2 cores" in text
+    assert "for 100 % of the time" in text
+
+
+def test_a_neighbour_on_cores_that_nobody_wanted_is_no_doubt() -> None:
+    load = {"ext": 5.0, "wanted": 2.0, "waiting": 0.0}  # two threads on a machine of 64 cores
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load)) == []
+
+
+def test_ratios_that_a_neighbour_spoiled_are_not_said_to_be_valid() -> None:
+    load = {"ext": 0.9, "wanted": 2.0, "pressure": 0.9, "waiting": 0.9}
     noisy = [steady(1e-5, spread=0.4), steady(2e-5, spread=0.4)]
-    text = " ".join(map(str, doubts_of(comparison(noisy, threads=2, load=load))))
-    assert "Do not read the single times" in text
-    assert "stand." not in text
-    made = comparison(noisy, threads=2, load=load)
+    made = comparison(noisy, cpu=0.5, threads=2, load=load)
+    text = " ".join(map(str, doubts_of(made)))
+    assert "Absolute times of a, b are unreliable" in text
+    assert "No verdict on b" in text
+    assert "valid" not in text
     one = tuple(replace(subject, num_threads=1, group=1) for subject in comparison(noisy, load=load).subjects)
     samples = pd.concat([made.samples, made.samples.assign(measurement=made.samples["measurement"] + 2)])
     both = Comparison(made.subjects + one, samples.reset_index(drop=True), made.environment)
-    assert "The ratios of the other points stand." in " ".join(map(str, doubts_of(both)))
+    assert "The other ratios are still valid." in " ".join(map(str, doubts_of(both)))
 
 
 def test_code_that_keeps_to_one_thread_has_no_other_to_wait_for() -> None:
@@ -92,10 +118,15 @@ def test_pressure_that_comes_from_own_oversubscription_is_not_called_a_busy_mach
 
 
 def test_a_preempted_run_tells_wall_over_processor_time_and_switches() -> None:
-    load = {"ext": 1.0, "involuntary": 812.0}
+    load = {"ext": 1.0, "involuntary": 812.0, "waiting": 0.5}
     (doubt, *_) = doubts_of(comparison([steady(1e-5), steady(2e-5)], cpu=0.5, load=load))
     assert "wall time is 2.00 times processor time, 812 involuntary switches a second" in str(doubt)
     assert doubt.facts["wall_over_cpu"] == pytest.approx(2)
+
+
+def test_code_that_sleeps_beside_a_busy_process_is_not_called_preempted() -> None:
+    load = {"ext": 1.0, "waiting": 0.01, "pressure": 0.8}
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.001, load=load)) == []
 
 
 def test_code_that_sleeps_on_a_quiet_machine_is_not_called_preempted() -> None:
@@ -132,6 +163,14 @@ def test_two_speeds_are_noticed_and_one_with_a_tail_is_not() -> None:
     assert is_bimodal(generator.normal(10, 1, 500)) is None
     assert is_bimodal(two[:20]) is None
     assert "bimodal" in kinds(comparison([list(generator.permutation(two) * 1e-6)]))
+
+
+def test_speeds_and_spreads_far_apart_are_told_by_factors_and_not_by_per_cents() -> None:
+    far = [*steady(1e-5, 50), *steady(271e-5, 50)]
+    text = " ".join(map(str, doubts_of(comparison([far, far]))))
+    assert "Two speeds, 271 times apart: the samples of a (and 1 more) jump" in text
+    assert "IQR up to 2.03 times the median" in text
+    assert "Two speeds, 7.9 % apart" in str(doubts_of(comparison([[*steady(1e-5, 50), *steady(1.08e-5, 50)]]))[0])
 
 
 def test_more_threads_than_cores_are_labelled() -> None:

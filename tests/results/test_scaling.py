@@ -248,3 +248,23 @@ def test_the_table_has_a_row_for_each_thread_count_and_marks_the_one_to_use() ->
     frame = thread_frame(thread_curves(threads_of({1: 8.0, 2: 4.0, 4: 4.0})))
     assert list(frame["num_threads"]) == [1, 2, 4]
     assert list(frame["knee"]) == [False, True, False]
+
+
+def test_a_speed_up_that_cannot_be_is_not_given() -> None:
+    # The smallest count was held up: 131 times the speed at two threads, an efficiency of 6550 %.
+    points: list[Point] = [((), 1, (13.1, 1.0)), ((), 2, (0.1, 0.4))]
+    held_up, superlinear = thread_curves(comparison_of(points))
+    assert math.isnan(held_up.points[1].speed_up)
+    assert math.isnan(held_up.points[1].efficiency)
+    assert held_up.knee is None
+    assert held_up.refused == "the times at 2 threads do not fit that at 1"
+    assert superlinear.points[1].efficiency == pytest.approx(1.25, rel=0.01), "each core brings its own cache"
+    assert superlinear.knee == 2
+
+
+def test_processor_time_is_that_of_all_blocks_since_the_kernel_books_it_by_ticks() -> None:
+    made = comparison_of([((), 1, (1.0, 1.0)), ((), 2, (0.5, 0.5))])
+    ticks = made.samples["wall"].where(made.samples["round"] % 4 > 0, 5 * made.samples["wall"])
+    (curve, _) = thread_curves(replace(made, samples=made.samples.assign(cpu=ticks)))
+    assert curve.points[1].cpu_seconds == pytest.approx(1.0, rel=0.01)
+    assert curve.points[1].extra_cpu == pytest.approx(-0.5, rel=0.02)

@@ -11,13 +11,22 @@ import pytest
 
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.comparison import Comparison
-from torchbench_magic.results.ranges import RUNS, Range, judged, range_of, range_of_windows
+from torchbench_magic.results.ranges import (
+    BLIND,
+    DRIFT,
+    RUNS,
+    Range,
+    Single,
+    judged,
+    range_of,
+    range_of_windows,
+)
 from torchbench_magic.results.subject import Subject
 from torchbench_magic.results.together import side_by_side, since_last
 
 from .samples import HERE, lone, made, pair
 
-SHORT = "one window of time on"
+SHORT = "one run on"
 
 
 def judgements(result: Comparison) -> list[tuple[object, ...]]:
@@ -37,6 +46,11 @@ def steady(result: Comparison, *ranges: tuple[float, float] | None) -> Compariso
     """The result, with a history of its rows."""
     known = {row: Range(*ends, RUNS, of_runs=True) for row, ends in enumerate(ranges) if ends is not None}
     return replace(result, history=known)
+
+
+def single(median: float, known: Range | None = None, **more: bool) -> Single:
+    """A time that is known within a per cent in its own run."""
+    return Single(median, 0.99 * median, 1.01 * median, known, **more)
 
 
 # ---- ranges -------------------------------------------------------------------------------------------------
@@ -75,7 +89,7 @@ def test_known_ranges_are_judged_at_their_worst_ends(
     this: tuple[float, float], base: tuple[float, float], verdict: str
 ) -> None:
     middle, base_middle = sum(this) / 2, sum(base) / 2
-    one = judged(middle, Range(*this, 6), 0, base_middle, Range(*base, 6), 0.01)
+    one = judged(single(middle, Range(*this, 6)), single(base_middle, Range(*base, 6)), 0, 0.01)
     assert one.verdict == verdict
     assert one.ratio == middle / base_middle
     assert (one.low, one.high) == (this[0] / base[1], this[1] / base[0])
@@ -83,15 +97,47 @@ def test_known_ranges_are_judged_at_their_worst_ends(
 
 
 def test_a_median_outside_its_own_history_widens_the_range() -> None:
-    one = judged(3.0, Range(1.0, 1.1, 4), 0, 1.0, Range(1.0, 1.1, 4), 0.01)
+    one = judged(single(3.0, Range(1.0, 1.1, 4)), single(1.0, Range(1.0, 1.1, 4)), 0, 0.01)
     assert (one.verdict, one.high) == ("undecided", 3.0)
 
 
 @pytest.mark.parametrize(("this", "base"), [(None, None), (Range(1, 1, 6), None), (None, Range(1, 1, 6))])
-def test_one_window_on_either_side_decides_nothing(this: Range | None, base: Range | None) -> None:
-    one = judged(100.0, this, 0, 1.0, base, 0.01)
-    assert (one.verdict, one.ratio, one.low, one.high) == ("undecided", 100.0, 0.0, math.inf)
+def test_one_run_on_either_side_does_not_decide_what_drift_can_do(this: Range | None, base: Range | None) -> None:
+    one = judged(single(1.3, this), single(1.0, base), 0, 0.01)
+    assert (one.verdict, one.ratio, one.low, one.high) == ("undecided", 1.3, 0.0, math.inf)
     assert one.reason.startswith(SHORT)
+    assert f"{DRIFT:g} times" in one.reason
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.2 * DRIFT, "slower"), (1 / (1.2 * DRIFT), "faster")])
+def test_a_change_far_beyond_what_drift_can_do_is_a_verdict(ratio: float, verdict: str) -> None:
+    one = judged(single(ratio), single(1.0), 0, 0.01)
+    assert one.verdict == verdict
+    assert f"more than the {DRIFT:g} times" in one.reason
+    assert one.low <= ratio / DRIFT < ratio < ratio * DRIFT <= one.high
+
+
+def test_a_range_that_is_known_to_be_wide_raises_the_bound() -> None:
+    wide = Range(1.0, 3.0, 5, of_runs=True)
+    assert judged(single(2 * DRIFT), single(1.0, wide), 0, 0.01).verdict == "undecided"
+    assert judged(single(9.5), single(1.0, wide), 0, 0.01).verdict == "slower"
+
+
+def test_a_run_whose_load_is_not_known_needs_more() -> None:
+    assert judged(single(1.2 * DRIFT, load_known=False), single(1.0), 0, 0.01).verdict == "undecided"
+    assert judged(single(1.2 * BLIND, load_known=False), single(1.0), 0, 0.01).verdict == "slower"
+
+
+def test_a_run_that_was_held_up_can_only_be_found_to_be_the_shorter_one() -> None:
+    assert judged(single(70.0, held_up=True), single(1.0), 0, 0.01).verdict == "undecided"
+    assert judged(single(1.0, held_up=True), single(70.0), 0, 0.01).verdict == "faster"
+    assert judged(single(70.0), single(1.0, held_up=True), 0, 0.01).verdict == "slower"
+    assert judged(single(1.0), single(70.0, held_up=True), 0, 0.01).verdict == "undecided"
+
+
+def test_few_samples_decide_nothing_however_far_apart() -> None:
+    few = replace(single(100.0), low=0.0, high=math.inf)
+    assert judged(few, single(1.0), 0, 0.01).verdict == "undecided"
 
 
 def test_windows_over_twenty_seconds_know_their_range() -> None:
@@ -128,9 +174,9 @@ def test_a_body_near_the_loops_own_cost_gets_no_verdict() -> None:
 
 
 def test_lone_statements_are_compared_with_the_first_and_stay_undecided() -> None:
-    both = side_by_side({"a": lone(1e-3), "b": lone(5e-3, "g(x)")})
+    both = side_by_side({"a": lone(1e-3), "b": lone(2e-3, "g(x)")})
     assert judgements(both) == [("a", None, "baseline", "unpaired"), ("b", None, "undecided", "unpaired")]
-    assert both.frame["ratio"][1] == pytest.approx(5)
+    assert both.frame["ratio"][1] == pytest.approx(2)
     (doubt,) = [d for d in both.warnings if d.kind == "unpaired"]
     assert SHORT in doubt.text
     assert "one %%timer cell" in doubt.action
@@ -273,7 +319,9 @@ def test_the_source_of_another_alternative_is_no_difference() -> None:
 
 def test_an_edited_function_is_a_difference_though_the_cell_is_the_same() -> None:
     found = side_by_side({"a": lone(1e-3, functions=(("f", "1"),)), "b": lone(1e-3, functions=(("f", "2"),))})
-    assert [d.text for d in found.warnings if d.kind == "differs"] == ["From a to b: source of f: 1 -> 2."]
+    assert [d.text for d in found.warnings if d.kind == "differs"] == [
+        "From a to b: source of f: edited (its text was not recorded)."
+    ]
 
 
 def test_rebasing_results_side_by_side_compares_anew() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from torchbench_magic.views.verdicts import Judged
 
 from .builders import comparison_of, times_of
 
-BUSY = Doubt("busy", "Busy machine: CPU pressure 62 %. The comparison holds; single times do not.")
+BUSY = Doubt("busy", "Busy machine: CPU pressure 62 %. Absolute times are unreliable. The ratios are still valid.")
 
 
 def column(table: Table, name: str) -> list[str]:
@@ -41,17 +42,19 @@ def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() ->
         *judged("mul_sum", *[("faster", ratio) for ratio in (0.599, 0.605, 0.147, 0.52)]),
     ]
     assert plain(verdicts.sentence(points, "bmm")) == (
-        "mul_sum is faster than bmm at all 4 points, 1.65 to 6.80 times; einsum: 2 slower, 1 same, 1 undecided"
+        "mul_sum is 1.65 to 6.80 times as fast as bmm at all 4 points; einsum: 2 slower, 1 same, 1 undecided"
     )
 
 
 @pytest.mark.parametrize(
     ("points", "sentence"),
     [
-        (judged("b", ("faster", 0.5)), "b is faster than a, 2.00 times"),
-        (judged("b", ("slower", 1.25)), "b is slower than a, 1.25 times"),
+        (judged("b", ("faster", 0.5)), "b is 2.00 times as fast as a (1.99 … 2.01)"),
+        (judged("b", ("slower", 1.25)), "b takes 1.25 times as long as a (1.245 … 1.255)"),
         (judged("b", ("same", 1.0), ("same", 1.0)), "b takes the same time as a at both points"),
         (judged("b", ("undecided", 1.02)), "b against a is undecided"),
+        ([Judged("b", 1.4, 1.02, 241.0, "slower")], "b takes 1.4 times as long as a (1.0 … 241)"),
+        ([Judged("b", 2.0, 0.0, math.inf, "undecided", "it waited")], "b against a is undecided: it waited"),
         (judged("b", ("faster", 0.5), ("slower", 1.5)), "b against a: 1 faster, 1 slower"),
         (judged("b", ("", 1.0)), "b against a is not judged"),
     ],
@@ -250,3 +253,13 @@ def test_a_histogram_counts_the_samples_round_their_median() -> None:
 
 def test_one_sample_has_no_histogram() -> None:
     assert histogram(np.array([1.0]), 1.0, (-0.1, 0.1)) == ()
+
+
+def test_a_lone_statements_figures_have_bounds() -> None:
+    made = comparison_of([(None, 2, (1e-3,))], [None])
+    slow = tuple(replace(subject, first_call=42.0) for subject in made.subjects)
+    ticks = made.samples["wall"].where(made.samples["round"] > 0, 900 * made.samples["wall"])
+    (table,) = view.document(replace(made, subjects=slow, samples=made.samples.assign(cpu=ticks))).tables
+    facts = " ".join(cell.text for row in table.rows() for cell in row.cells)
+    assert "over 1000 times the median" in facts
+    assert "2.0 cores busy" in facts, "never more than there are; of all blocks, not of the median one"

@@ -15,7 +15,7 @@ from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 from .builders import HOSTILE, comparison_of, judged_as, profile_of, two_shapes
 
 COMPARED = """\
-mul_sum is faster than bmm at both points, 1.64 to 1.65 times
+mul_sum is 1.64 to 1.65 times as fast as bmm at both points
 
 sub label  threads  alternative  median  IQR  ratio  95 % interval  verdict
                                      µs    %
@@ -34,11 +34,11 @@ threads       time  speed-up  efficiency  CPU time  extra CPU  others
                 µs         ×           %        µs          %   cores
 ---------------------------------------------------------------------
 bmm
-      1  use  4.62      1.00         100      4.57          ·       –
-      2       4.59      1.01          50      4.55         −1       –
+      1  use  4.62      1.00         100      4.61          ·       –
+      2       4.59      1.01          50      4.57         −1       –
 mul_sum
-      1  use  2.80      1.00         100      2.78          ·       –
-      2       2.81      1.00          50      2.78          ·       –"""
+      1  use  2.80      1.00         100      2.79          ·       –
+      2       2.81      1.00          50      2.81          1       –"""
 
 ANNOTATED = """\
     self time   torch  Python  backward  allocated     peak  calls  source
@@ -149,7 +149,7 @@ def test_code_between_backticks_is_code() -> None:
 
 def test_markdown_is_a_github_table_with_the_units_in_the_header() -> None:
     lines = compared().to_markdown().splitlines()
-    assert lines[0] == "`mul_sum` is faster than `bmm` at both points, 1.64 to 1.65 times"
+    assert lines[0] == "`mul_sum` is 1.64 to 1.65 times as fast as `bmm` at both points"
     assert [cell.strip() for cell in lines[2].split("|")[4:6]] == ["median (µs)", "IQR (%)"]
     assert [cell.strip() for cell in lines[5].split("|")[1:5]] == ["64 × 64", "1", "`mul_sum`", "2.80"]
     assert lines[-1].endswith("4 measurements in 11.6 s · seed 0")

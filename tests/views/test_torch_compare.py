@@ -68,7 +68,17 @@ def test_nothing_makes_it_raise(given: list[Measurement]) -> None:
         assert str(made).strip()
 
 
-def cells(compare: Compare) -> list[tuple[str, str]]:
+def test_a_long_table_of_repeats_has_torchs_rows() -> None:
+    """Two repeats of 24 points on a noisy machine."""
+    times = [(t * k, f"s{k}") for t in (1.0, 1.4) for k in range(1, 25)]
+    given = [measurement(t, label="L", sub_label=s, description="d") for t, s in times]
+    made = Compare(given)
+    assert len(cells(made)) == 24
+    assert "(run 2)" not in str(made)
+    assert [float(value) for _, value in cells(made)] == [float(value) for _, value in cells(TorchCompare(given))]
+
+
+def cells(compare: TorchCompare) -> list[tuple[str, str]]:
     """(row, cell) of each line with a number."""
     lines = (line.split("|") for line in str(compare).splitlines() if "|" in line)
     return [(line[0].strip(), line[1].strip()) for line in lines if line[0].strip()]
@@ -78,10 +88,19 @@ def test_replicates_that_are_alike_are_merged_as_torch_does() -> None:
     assert cells(Compare([measurement(1.0), measurement(1.2)])) == [("f(x)", "1.1")]
 
 
-def test_a_repeated_run_of_another_speed_is_a_row_of_its_own() -> None:
-    """torch 2.13 makes one row of 0.38 us and 17.8 us."""
+def split(given: list[Measurement]) -> Compare:
+    made = Compare(given)
+    made.split_runs()
+    return made
+
+
+def test_a_repeated_run_of_another_speed_is_merged_and_marked_or_split_when_asked() -> None:
+    """torch 2.13 makes one row of 0.38 us and 17.8 us in silence."""
     given = [measurement(0.38e-6), measurement(17.8e-6)]
-    assert cells(Compare(given)) == [("f(x)", "380.0"), ("f(x) (run 2)", "17800.0")]
+    assert cells(Compare(given)) == [("f(x) *", "9.1")]
+    assert "* f(x): 2 runs merged whose medians are unlike: 380 ns to 17.8 µs" in str(Compare(given))
+    assert "split_runs()" in str(Compare(given))
+    assert cells(split(given)) == [("f(x)", "380.0"), ("f(x) (run 2)", "17800.0")]
     named = [measurement(*m.times, description="") for m in given]  # torch's own needs a description
     assert len([line for line in str(TorchCompare(named)).splitlines() if "|" in line]) == 2  # the header and one row
 
@@ -89,13 +108,19 @@ def test_a_repeated_run_of_another_speed_is_a_row_of_its_own() -> None:
 def test_runs_that_share_names_but_not_code_do_not_hide_each_other() -> None:
     names = {"label": "L", "sub_label": "s", "description": "d"}
     given = [measurement(1.0, stmt="f(x)", **names), measurement(3.0, stmt="g(x)", **names)]
-    assert cells(Compare(given)) == [("s", "1.0"), ("s (run 2)", "3.0")]
+    assert cells(Compare(given)) == [("s *", "3.0")]
+    assert "* s (d): the last of 2 runs of unlike code; not shown: 1" in str(Compare(given))
+    assert "* s (d): the last of 2 runs" in Compare(given).to_markdown()
+    assert "the last of 2 runs" in Compare(given)._repr_mimebundle_()["text/html"]
+    assert cells(split(given)) == [("s", "1.0"), ("s (run 2)", "3.0")]
+    assert "*" not in str(split(given))
     assert "1.0" not in str(TorchCompare(given))  # the first is gone
 
 
 def test_the_frame_has_a_row_for_each_row_of_the_text_with_the_names_that_were_given() -> None:
     given = [measurement(1.0, 2.0, 3.0, 4.0), measurement(2.0), measurement(40.0), measurement(5.0, env="e", label="L")]
-    frame = Compare(given).frame
+    assert list(Compare(given).frame["median"]) == [2.5, 5.0]  # as torch merges them
+    frame = split(given).frame
     assert list(frame["median"]) == [2.0, 40.0, 5.0]
     assert list(frame["samples"]) == [5, 1, 1]
     assert list(frame["run"]) == [1, 2, 1]

@@ -26,8 +26,8 @@ What torch documents and is otherwise here, and why:
   UnboundLocalError. Names that *setup* binds go on from call to call, as in torch.
 - Lines inside a string of several lines stay as they were written; torch dedents and indents them with the code. The
   text that results show is torch's.
-- ``Compare`` gives measurements that share every name but differ by more than a quarter a row each, "(run 2)"; torch
-  makes one number of them.
+- ``Compare`` marks a row that stands for unlike runs with ``*`` and says so below; ``split_runs()`` gives each a row of
+  its own, "(run 2)". torch merges them, or shows the last, without a word.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,15 +25,15 @@ from .frames import columns, detail, judgement, seen
 from .html_file import HtmlFile
 from .inference import (
     Interval,
-    Look,
-    family_alpha,
-    median_interval,
+    holm_level,
+    log_ratio_interval,
     rounds_to_decide,
     verdict,
     without_order_effect,
 )
 from .ranges import Range, Unpaired, range_of_windows
 from .subject import Clock, Subject
+from .trust import Void, judged, row_void, unlike_blocks
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -78,6 +78,7 @@ class Comparison(HtmlFile):
         family: comparisons that share the error rate of faster and slower: alternatives beside the baseline x thread
             counts x points, as asked; those that are not (yet) in here count too. 0: those in here.
         code: the text of a ``%%timer`` cell that times the same, where the reader did not write it (`benchmark_op`).
+        sources: source_id -> text of the notebook's functions that ``Subject.functions`` names, where it is known.
         history: row -> range of the medians of stored runs of the same thing, where a store knows them.
     """
 
@@ -98,6 +99,7 @@ class Comparison(HtmlFile):
     counts: Counts = field(default_factory=Counts)
     code: str = ""
     family: int = 0
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "warnings", list(self.warnings))
@@ -166,21 +168,60 @@ class Comparison(HtmlFile):
     @cached_property
     def _intervals(self) -> dict[int, tuple[Interval, int]]:
         """Row -> (interval of its log ratio to the baseline, rounds that both took part in)."""
-        found: dict[int, tuple[Floats, Look]] = {}
+        return {i: (interval, rounds) for i, (interval, rounds, _) in self._judged.items()}
+
+    @cached_property
+    def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
+        """Row -> (interval of its log ratio, rounds, why it decides nothing where the rounds alone would decide)."""
+        pairs: dict[int, Callable[[float], tuple[Interval, int, Void | None]]] = {}
         for rows in self._groups.values():
             base = self._baseline_of(rows)
             if base is None:
                 continue
-            base_rounds, base_logs, base_places = self._blocks[base].by_round()
             for i in rows:
-                if i == base:
-                    continue
-                rounds, logs, places = self._blocks[i].by_round()
-                _, mine, other = np.intersect1d(rounds, base_rounds, assume_unique=True, return_indices=True)
-                paired = without_order_effect(logs[mine] - base_logs[other], places[mine] < base_places[other])
-                found[i] = paired, self.subjects[i].look
-        alpha = family_alpha(list(found.values()), self.family)
-        return {i: (median_interval(values, alpha, look), len(values)) for i, (values, look) in found.items()}
+                if i != base:
+                    cores = self.environment.usable_cores
+                    pairs[i] = partial(judged, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
+        excluded = lambda level: sum(one(level)[0].low > 0 or one(level)[0].high < 0 for one in pairs.values())
+        level = holm_level(excluded, max(self.family, len(pairs)))
+        return {i: one(level) for i, one in pairs.items()}
+
+    def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
+        """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
+        seconds of either side. Shapes (rounds,)."""
+        base_rounds, base_logs, base_places = self._blocks[base].by_round()
+        rounds, logs, places = self._blocks[row].by_round()
+        _, mine, other = np.intersect1d(rounds, base_rounds, assume_unique=True, return_indices=True)
+        paired = without_order_effect(logs[mine] - base_logs[other], places[mine] < base_places[other])
+        return paired, (np.exp(logs[mine]), np.exp(base_logs[other]))
+
+    def log_ratio(self, row: int, base: int, comparisons: int = 1) -> Interval:
+        """Log of the ratio of two rows of one group, with its interval; ``comparisons`` share the error rate."""
+        return log_ratio_interval(self._paired(row, base)[0], comparisons, self.subjects[row].look)
+
+    @cached_property
+    def stalled(self) -> Mapping[int, Void]:
+        """Rows whose typical block is one that waited for a core: their times and ratios are of waiting."""
+        cores = self.environment.usable_cores
+        found = (row_void(i, self._blocks[i], subject, cores) for i, subject in enumerate(self.subjects))
+        return {void.row: void for void in found if void is not None}
+
+    @cached_property
+    def voids(self) -> Mapping[int, Void]:
+        """Row -> why its ratio decides nothing, whatever its rounds say: its verdict is ``undecided``. See `trust`."""
+        found: dict[int, Void] = {}
+        cores = self.environment.usable_cores
+        for i, subject in enumerate(self.subjects):
+            base = self.base_row(i)
+            if base is None or base == i:
+                continue
+            void = self.stalled.get(i) or self.stalled.get(base)
+            if void is None and i not in self.unpaired:
+                void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, cores)
+                void = void or self._judged[i][2]
+            if void is not None:
+                found[i] = void
+        return found
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -188,12 +229,12 @@ class Comparison(HtmlFile):
         records = []
         for i, subject in enumerate(self.subjects):
             record = seen(subject, self._blocks[i], self.call_times(i))
-            counted = counted_rows.instructions(self.counts, self.subjects, i, self._base_row(i))
+            counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._judgement(i, subject, record["median"]) | counted)
         return pd.DataFrame(records, columns=columns(self.axes))
 
-    def _base_row(self, i: int) -> int | None:
-        """The row that a row is compared with; its own where it is the baseline."""
+    def base_row(self, i: int) -> int | None:
+        """The row that a row is compared with; its own where it is the baseline; None where there is none."""
         if i in self.unpaired:
             return self.unpaired[i].baseline
         return self._baseline_of(self._groups[self.subjects[i].group])
@@ -201,16 +242,19 @@ class Comparison(HtmlFile):
     @cached_property
     def count_pairs(self) -> tuple[Pair, ...]:
         """(baseline, other), keys of ``counts``: what `diff` compares, in the order of the rows."""
-        return counted_rows.pairs(self.counts, self.subjects, self._base_row)
+        return counted_rows.pairs(self.counts, self.subjects, self.base_row)
 
-    def _is_void(self, i: int) -> bool:
+    def _is_used_up(self, i: int) -> bool:
         """Whether the row, or the one it is compared with, is not of the code's work (`used_up`)."""
-        return any(self.subjects[row].used_up for row in (i, self._base_row(i)) if row is not None)
+        return any(self.subjects[row].used_up for row in (i, self.base_row(i)) if row is not None)
 
     def _judgement(self, i: int, subject: Subject, median: float) -> dict[str, Any]:
+        void = self.voids.get(i)
         if i in self.unpaired:
             other = self.unpaired[i]
-            word = "undecided" if self._is_void(i) and other.verdict not in (None, "baseline") else other.verdict
+            if void is not None and other.verdict is not None:
+                return judgement(other.ratio, 0.0, math.inf, "undecided", "unpaired")
+            word = "undecided" if self._is_used_up(i) and other.verdict not in (None, "baseline") else other.verdict
             return judgement(other.ratio, other.low, other.high, word, "unpaired")
         base = self._baseline_of(self._groups[subject.group])
         if base is None:
@@ -220,20 +264,22 @@ class Comparison(HtmlFile):
         interval, rounds = self._intervals[i]
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         near = median < subject.near_loop or float(np.median(self.call_times(base))) < subject.near_loop
-        word = None if near else verdict(interval, self.margin) if rounds and not self._is_void(i) else "undecided"
+        word = None if near else verdict(interval, self.margin) if rounds and not self._is_used_up(i) else "undecided"
+        if word is not None and void is not None and void.cause != "unsteady":  # whose interval says it already
+            return judgement(known.median, 0.0, math.inf, "undecided", "paired")
         return judgement(known.median, known.low, known.high, word, "paired")
 
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
-        """Row -> seconds more that would settle an undecided verdict; inf on the margin, nan when not known."""
+        """Row -> seconds more that would settle an undecided verdict; inf on the margin, nan when not known. Not
+        of rows of `voids`: more of the same decides nothing."""
         more: dict[int, float] = {}
         for i, (interval, rounds) in self._intervals.items():
-            if i in self.unpaired or not rounds or self._is_void(i):
-                continue
-            if verdict(interval, self.margin) == "undecided":
+            is_open = rounds and i not in self.unpaired and i not in self.voids and not self._is_used_up(i)
+            if is_open and verdict(interval, self.margin) == "undecided":
                 total = sum(float(self._blocks[j].time.sum()) for j in self._groups[self.subjects[i].group])
                 need = rounds_to_decide(interval, rounds, self.margin)
-                more[i] = max(0.0, need - rounds) * total / rounds
+                more[i] = (0.0 if need < rounds else need - rounds) * total / rounds  # NaN stays NaN
         return more
 
     @cached_property

@@ -35,6 +35,7 @@ __all__ = [
     "options_of",
     "source_id",
     "task_of",
+    "work_of",
 ]
 
 Identity = tuple[str, str | None, str | None, str | None, int, str]
@@ -94,22 +95,31 @@ def options_of(plan: object) -> dict[str, object]:
 
 
 def likeness(result: Comparison, row: int) -> str:
-    """Equal for measurements that are repetitions: of one identity, source, torch, machine and clock, all warm or cold.
+    """Equal for repetitions: of one identity, source, inputs, torch, machine and clock, all warm or all cold.
 
     Their medians form a history, from which it is known how well such a time repeats.
     """
     subject, environment = result.subjects[row], result.environment
+    return key_of((identity_of(subject), work_of(result, row), environment.torch, machine_of(environment)))
+
+
+def work_of(result: Comparison, row: int) -> tuple[object, ...]:
+    """What was run, on what: source, functions, clock, warm or cold, and the inputs where they were recorded."""
+    subject = result.subjects[row]
     work = source_id(subject.before, subject.stmt), subject.functions, result.clock, result.options.get("cold", False)
     collects = ("gc",) if result.options.get("gc") else ()  # nothing without, as in stores written before there was it
-    return key_of((identity_of(subject), work, environment.torch, machine_of(environment), *collects))
+    return (*work, *collects) if subject.inputs is None else (*work, subject.inputs, *collects)
 
 
 def differences(old: Comparison, old_row: int, new: Comparison, new_row: int) -> list[str]:
-    """In words, ``what: before -> now``: source, options, versions, machine, variables. Load is not compared."""
+    """In words, ``what: before -> now``: source, inputs, options, versions, machine, variables; not the load.
+
+    Inputs are compared where both runs recorded them.
+    """
     before, now = old.subjects[old_row], new.subjects[new_row]
     found = [*_of_source("global setup", before.global_setup, now.global_setup)]
     found += [*_of_source("setup", before.setup, now.setup), *_of_source("source", before.stmt, now.stmt)]
-    found += _of_mappings("source of ", dict(before.functions), dict(now.functions))
+    found += [*_of_functions(old, before, new, now), *_of_inputs(before, now)]
     if old.options and new.options:  # options of a result that was made elsewhere are not known
         known = old.options.keys() & new.options.keys() - set(_NO_WORK)  # an older one lacks what came later
         asked = ({name: one.options[name] for name in known} for one in (old, new))
@@ -135,6 +145,30 @@ def _of_source(what: str, before: str, now: str) -> Iterator[str]:
     at = next((i for i, pair in enumerate(zip(old, new, strict=False)) if pair[0].rstrip() != pair[1].rstrip()), None)
     at = min(len(old), len(new)) if at is None else at
     yield _change(f"{what}, line {at + 1}", *("".join(text[at : at + 1]).strip() or None for text in (old, new)))
+
+
+def _of_functions(old: Comparison, before: Subject, new: Comparison, now: Subject) -> Iterator[str]:
+    """The first line that differs in each function that was edited; that one is new, or no longer called."""
+    then, here = dict(before.functions), dict(now.functions)
+    for name in sorted(then.keys() | here.keys()):
+        if then.get(name) == here.get(name):
+            continue
+        if name not in then or name not in here:
+            yield f"source: {name} is {'called now' if name in here else 'no longer called'}"
+            continue
+        texts = old.sources.get(then[name]), new.sources.get(here[name])
+        if texts[0] is None or texts[1] is None:
+            yield f"source of {name}: edited (its text was not recorded)"
+        else:
+            yield from _of_source(f"source of {name}", texts[0], texts[1])
+
+
+def _of_inputs(before: Subject, now: Subject) -> Iterator[str]:
+    """Each variable that both read and that held something else."""
+    then, here = dict(before.inputs or ()), dict(now.inputs or ())
+    for name in sorted(then.keys() & here.keys()):
+        if then[name] != here[name]:
+            yield f"`{name}` was {then[name]}, is {here[name]}"
 
 
 def _of_mappings(what: str, before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:

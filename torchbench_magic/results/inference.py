@@ -14,7 +14,7 @@ Sources:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -28,6 +28,7 @@ __all__ = [
     "Look",
     "Verdict",
     "family_alpha",
+    "holm_level",
     "log_ratio_interval",
     "median_interval",
     "mixture_rank",
@@ -145,11 +146,20 @@ def family_alpha(family: Sequence[tuple[Floats, Look]], comparisons: int, alpha:
         family: (log ratios, how they were looked at) of each comparison that was made.
         comparisons: how many were asked for in all; those not made yet count as not found.
     """
-    m, found = max(comparisons, len(family), 1), 0
+
+    def excluded(level: float) -> int:
+        intervals = (median_interval(values, level, look) for values, look in family)
+        return sum(interval.low > 0 or interval.high < 0 for interval in intervals)
+
+    return holm_level(excluded, max(comparisons, len(family)), alpha)
+
+
+def holm_level(excluded: Callable[[float], int], comparisons: int, alpha: float = ALPHA) -> float:
+    """The level at which Holm's procedure ends; ``excluded`` tells how many intervals of a level leave 1 out."""
+    found = 0
     while True:
-        level = alpha / max(1, m - found)
-        intervals = [median_interval(values, level, look) for values, look in family]
-        now = sum(interval.low > 0 or interval.high < 0 for interval in intervals)
+        level = alpha / max(1, comparisons - found)
+        now = excluded(level)
         if now <= found:
             return level
         found = now

@@ -50,6 +50,7 @@ def join(parts: Sequence[Comparison]) -> Comparison:
         family=max(part.family for part in parts),
         unpaired={},
         history={},
+        sources={key: text for part in parts for key, text in part.sources.items()},
     )
 
 

@@ -35,6 +35,8 @@ class _Task(Protocol):
     def setup_text(self) -> str: ...
     @property
     def functions(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
+    @property
+    def given(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
 
 
 class _Point(Protocol):
@@ -85,8 +87,9 @@ class Recording:
     def skip(self, task: _Task, point: _Point | None) -> Comparison | None:
         """The stored result of a point that is finished; None where it is to be measured.
 
-        The source of setup, body and the notebook's functions they call, the options, torch's version and the
-        machine must be those of now.
+        The source of setup, body and the notebook's functions they call, the shapes of what the notebook gives them,
+        the options, torch's version and the machine must be those of now. What a setup or a sweep makes follows from
+        these.
         """
         if not self._resume:
             return None
@@ -165,11 +168,20 @@ def _wanted(task: _Task, point: _Point | None, environment: Environment) -> Iter
                 stmt=body.source,
                 setup=task.setup_text,
                 functions=task.functions[name],
+                given=task.given[name],
             )
 
 
 def _same(wanted: Sequence[Subject], found: Sequence[Subject]) -> bool:
-    return list(map(_key, wanted)) == list(map(_key, found))
+    return list(map(_key, wanted)) == list(map(_key, found)) and all(map(_same_inputs, wanted, found))
+
+
+def _same_inputs(wanted: Subject, found: Subject) -> bool:
+    """Whether what the notebook gave then is what it gives now; not known of a run that did not record it."""
+    if found.inputs is None:
+        return False
+    now = dict(wanted.given)
+    return all(now.get(name) == text for name, text in found.given)
 
 
 def _key(s: Subject) -> tuple[object, ...]:

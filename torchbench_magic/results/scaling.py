@@ -36,6 +36,11 @@ MARGINAL_GAIN = 1.1
 MOST_OUTSIDE = 0.15
 """Cores that other processes may use while a thread count is measured; above, the curve says nothing about the code."""
 
+MOST_EFFICIENCY = 2.0
+"""Speed-up a thread above which it is not believed. More than 1 is possible: each core brings its own cache, and the
+batched dot product of the README, whose 2.5 MB just fit into two, gains 2.7 on two threads, so 1.35. A speed-up of 131
+on two threads is that of a smallest count which was held up."""
+
 THREADS = "num_threads"
 _IDENTITY = ("label", "env", "num_threads", "device")
 
@@ -202,7 +207,8 @@ class ThreadPoint:
     Attributes:
         threads: torch's intra-op threads.
         time: seconds of a call, the median; ``low`` and ``high`` are its 95 % interval in this run (NaN: not known).
-        speed_up: against the smallest count of the curve.
+        speed_up: against the smallest count of the curve; NaN, as efficiency and extra_cpu, where one of the two was
+            held up by other processes or the efficiency is above `MOST_EFFICIENCY`.
         efficiency: speed-up a thread, 1 where twice the threads halve the time.
         cpu_seconds: processor time of a call, all threads.
         extra_cpu: processor time beyond that of the smallest count, as a share of it.
@@ -257,25 +263,40 @@ def thread_curves(comparison: Comparison) -> list[ThreadCurve]:
         if len({point.at for point in curve.points}) < 2:
             continue
         first = curve.points[0]
-        cpu = [float(comparison.frame["cpu_clock_median"].iloc[point.row]) for point in curve.points]
+        cpu = [_cpu_seconds(comparison, point.row) for point in curve.points]
+        known = [_is_believed(comparison, first, point) for point in curve.points]
         points = tuple(
             ThreadPoint(
                 threads=int(point.at),
                 time=point.median,
                 low=point.low,
                 high=point.high,
-                speed_up=first.median / point.median,
-                efficiency=first.median / point.median * first.at / point.at,
+                speed_up=first.median / point.median if believed else math.nan,
+                efficiency=first.median / point.median * first.at / point.at if believed else math.nan,
                 cpu_seconds=spent,
-                extra_cpu=spent / cpu[0] - 1 if cpu[0] > 0 else math.nan,
+                extra_cpu=spent / cpu[0] - 1 if believed and cpu[0] > 0 else math.nan,
                 row=point.row,
                 outside=_outside(comparison, point.row),
             )
-            for point, spent in zip(curve.points, cpu, strict=True)
+            for point, spent, believed in zip(curve.points, cpu, known, strict=True)
         )
         knee, refused = _knee(points, cores)
         made.append(ThreadCurve(curve.description, curve.fixed, points, cores, knee, refused))
     return made
+
+
+def _is_believed(comparison: Comparison, first: CurvePoint, point: CurvePoint) -> bool:
+    """Whether a speed-up is that of the code, as far as the run can know."""
+    held_up = first.row in comparison.stalled or point.row in comparison.stalled
+    return not held_up and first.median / point.median <= MOST_EFFICIENCY * max(point.at / first.at, 1.0)
+
+
+def _cpu_seconds(comparison: Comparison, row: int) -> float:
+    """Processor time of a call, all threads. The mean over all blocks: the kernel books that of a thread which runs on
+    another core only at its tick, every few milliseconds, so most blocks of 200 us see one thread's alone."""
+    rows = comparison.samples[comparison.samples["measurement"] == row]
+    calls = int(rows["number"].sum())
+    return float(rows["cpu"].sum()) / calls if calls else math.nan
 
 
 def _outside(comparison: Comparison, row: int) -> float:
@@ -290,6 +311,9 @@ def _knee(points: Sequence[ThreadPoint], cores: int) -> tuple[int | None, str]:
     busy = max((point.outside for point in points if point.outside > MOST_OUTSIDE), default=None)
     if busy is not None:
         return None, f"others used up to {busy:.2g} cores meanwhile"
+    unlike = [str(point.threads) for point in points if math.isnan(point.speed_up)]
+    if unlike:
+        return None, f"the times at {', '.join(unlike)} threads do not fit that at {points[0].threads}"
     best = None
     for point in points:
         if point.threads <= cores and (best is None or best.time / point.time > MARGINAL_GAIN):

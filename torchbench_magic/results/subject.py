@@ -32,6 +32,9 @@ class Subject:
         stmt, setup, global_setup: the code.
         language: of the code; ``global_setup`` is C++'s alone.
         functions: (name, source_id) of each function of the notebook that the code may call.
+        inputs: (name, what it held) of each variable that setup, body and those functions read, after the setup, in
+            words: shapes, dtypes, devices, lengths, plain numbers; None where it was not recorded.
+        given: the same of what the notebook gave, before the setup; not what the setup, a sweep or a fuzzer made.
         first_call: the very first call, compiling and loading included; never a sample.
         warmup_calls: calls until the time and the page faults of a call had settled.
         loop_overhead: what the loop costs a call; it is taken out of the samples.
@@ -58,6 +61,8 @@ class Subject:
     global_setup: str = ""
     language: Language = "python"
     functions: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[tuple[str, str], ...] | None = None
+    given: tuple[tuple[str, str], ...] = ()
     first_call: float = math.nan
     warmup_calls: int = 0
     loop_overhead: float = 0.0

@@ -8,24 +8,24 @@ own, marked by the axis ``result``.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal
 
-import numpy as np
-
 from torchbench_magic.errors import InputError
 
-from .cell import first_code_line
 from .comparison import Comparison
-from .contamination import doubts_of
+from .contamination import doubts_of, is_held_up, is_load_known
 from .doubts import Doubt
 from .environment import Environment
-from .identity import differences, given_label
+from .identity import differences
+from .inference import ALPHA, median_interval
 from .joining import distinct, join, take
-from .ranges import RUNS, SPAN, Range, Unpaired, judged
+from .ranges import Range, Single, Unpaired, judged
+from .side_doubts import alone, apart, listed, name_of, reasons, thing_of
+from .source_changes import source_diffs
 from .subject import Subject
+from .yardstick import Home, through_yardstick
 
 __all__ = ["AXIS", "By", "rebased", "side_by_side", "since_last"]
 
@@ -33,8 +33,9 @@ By = Literal["description", "env"]
 
 AXIS = "result"
 """Axis that names the result a row is from."""
-_MOST_NAMED = 3
-_OURS = frozenset(("differs", "no-counterpart", "unpaired"))  # kinds of doubts that are found anew
+_RELABEL = "Code without a `--label` is known by its text: with one, an edited alternative is found again."
+_SHOWS_ALL = "Without `--by env` every run is a row."
+_OURS = frozenset(("differs", "no-counterpart", "unpaired", "unpaired-verdict"))  # kinds of doubts that are found anew
 
 
 def side_by_side(
@@ -46,8 +47,8 @@ def side_by_side(
     where they were measured side by side, else unpaired. ``baseline`` is the description that the others are compared
     to, or the name of a result: then each of its rows is, with the row of the same description. Without it, runs that
     repeat an earlier result's rows are compared with those, and whatever else with the first row of its point.
-    With ``by`` "env", each row is compared with the one of its description and point in the ``baseline`` env (the
-    first one).
+    With ``by`` "env", environments are compared, not runs: of each thing in each env the latest run is shown, beside
+    that of the ``baseline`` env (the first one). What a store knows of the earlier runs is the range of the latest.
 
     Args:
         results: name -> result, at least one.
@@ -57,15 +58,38 @@ def side_by_side(
     Raises:
         InputError: results of different clocks, a baseline that none of them has, or one env where two are asked for.
     """
+    return _compared(results, baseline, by)
+
+
+def _compared(
+    results: Mapping[str, Comparison], baseline: str | None, by: By, *, yardsticks: bool = True
+) -> Comparison:
+    if by != "env" or not results:
+        return _side_by_side(results, _homes(results), baseline, by, yardsticks=yardsticks)
+    latest = _latest_of_env(results)
+    homes = [(results[name], row) for name, rows in latest.items() for row in rows]
+    shown = {name: take(results[name], rows) for name, rows in latest.items()}
+    made = _side_by_side(shown, homes, baseline, by, yardsticks=False)  # an env may change every alternative
+    earlier = sum(len(result.subjects) for result in results.values()) - len(homes)
+    if not earlier:
+        return made
+    said = f"Of each environment the latest run is compared; {earlier} earlier row{'s are' if earlier > 1 else ' is'}"
+    return replace(made, warnings=[*made.warnings, Doubt("earlier-runs", f"{said} not shown.", _SHOWS_ALL)])
+
+
+def _side_by_side(
+    results: Mapping[str, Comparison], homes: Sequence[Home], baseline: str | None, by: By, *, yardsticks: bool = True
+) -> Comparison:
+    """`side_by_side`, with the ``homes`` of the rows: the whole result that each was measured in, its row there."""
     if not results:
         raise InputError("nothing to compare: name at least one result")
     whole, names = _laid_out(results)
     if by == "env" and len({subject.env for subject in whole.subjects}) < 2:
         raise InputError(f"--by env compares environments; here is only {whole.subjects[0].env or 'one, unnamed'}")
-    rows = _Rows(whole, names, baseline, by)
+    rows = _Rows(whole, names, homes, baseline, by, yardsticks)
     unpaired = rows.by_env() if by == "env" else rows.by_description()
     made = replace(whole, unpaired=unpaired, baseline=rows.paired_baseline(results) if by == "description" else None)
-    doubts = [*_undecided(made), *_apart(made, results), *_alone(made), *_warnings(results), *doubts_of(made)]
+    doubts = [*reasons(made), *apart(made, names, homes), *alone(made), *_warnings(results), *doubts_of(made)]
     object.__setattr__(made, "warnings", distinct(doubts))  # rather than `replace`: its frame is made already
     return made
 
@@ -82,8 +106,9 @@ def rebased(made: Comparison, name: str) -> Comparison:
     results = {result: replace(take(made, found), warnings=[]) for result, found in rows.items()}
     described = {*rows, *(subject.description for subject in made.subjects)}
     is_env = name not in described and any(subject.env == name for subject in made.subjects)
-    again = side_by_side(results, baseline=name, by="env" if is_env else "description")
-    found_anew = {"no-counterpart", "unpaired", *(doubt.kind for doubt in doubts_of(made))}
+    # what each was measured in is not known any more, so nothing can be said to be unchanged
+    again = _compared(results, name, "env" if is_env else "description", yardsticks=False)
+    found_anew = {"no-counterpart", "unpaired", "unpaired-verdict", *(doubt.kind for doubt in doubts_of(made))}
     said = [doubt for doubt in made.warnings if doubt.kind not in found_anew]  # of the results when they were whole
     return replace(again, warnings=[*again.warnings, *said])
 
@@ -101,27 +126,44 @@ def since_last(current: Comparison, last: Mapping[int, tuple[Comparison, int]]) 
     if not last:
         raise InputError("no stored run has the identity of this result: store one with --save, then measure again")
     rows = sorted(last)
-    then = [replace(take(found, [row]), unpaired={}) for found, row in (last[at] for at in rows)]
+    then = [take(found, [row]) for found, row in (last[at] for at in rows)]
     names = "last stored run", "this run"
+    homes = [*(last[at] for at in rows), *((current, at) for at in rows)]
     stored = join([replace(one, baseline=None, margin=current.margin) for one in then])
     stored = replace(stored, history={at: known for at, one in enumerate(then) for known in one.history.values()})
-    made = side_by_side(dict(zip(names, (stored, take(current, rows)), strict=True)), baseline=names[0])
-    changes: dict[tuple[str, ...], list[str]] = {}
+    results = dict(zip(names, (stored, take(current, rows)), strict=True))
+    made = _side_by_side(results, homes, names[0], "description")
+    alike: dict[tuple[str, ...], list[int]] = {}
     for at in rows:
-        changed = tuple(differences(*last[at], current, at))
-        changes.setdefault(changed, []).append(_name(current.subjects[at]))
-    doubts = [_changes(changed, _listed(found, len(changes) > 1)) for changed, found in changes.items()]
-    missing = [_name(s) for row, s in enumerate(current.subjects) if row not in last]
+        alike.setdefault(tuple(differences(*last[at], current, at)), []).append(at)
+    doubts = [
+        _changes(changed, listed([name_of(current.subjects[at]) for at in found], len(alike) > 1), last, current, found)
+        for changed, found in alike.items()
+    ]
+    missing = [name_of(s) for row, s in enumerate(current.subjects) if row not in last]
     if missing:
-        doubts.append(Doubt("not-stored-before", f"No stored run of {_listed(missing)}: left out here."))
+        doubts.append(Doubt("not-stored-before", f"No stored run of {listed(missing)}: left out here.", _RELABEL))
     return replace(made, warnings=[*doubts, *(d for d in made.warnings if d.kind != "differs")])
 
 
-def _changes(changed: Sequence[str], names: str) -> Doubt:
+def _changes(
+    changed: Sequence[str],
+    names: str,
+    last: Mapping[int, Home],
+    current: Comparison,
+    rows: Sequence[int],
+) -> Doubt:
+    """What is not as it was for ``rows`` of ``current``, which changed alike."""
     about = f" of {names}" if names else ""
+    recorded = all(result.subjects[at].inputs is not None for row in rows for result, at in (last[row], (current, row)))
     if not changed:
-        return Doubt("unchanged", f"Since the last stored run{about}: source, options and environment are the same.")
-    return Doubt("changed", f"Since the last stored run{about}: {'; '.join(changed)}.", "", {"changes": changed})
+        alike = "source, inputs, options" if recorded else "source, options"
+        unknown = "" if recorded else "; the shapes of its inputs were not recorded"
+        text = f"Since the last stored run{about}: {alike} and environment are the same{unknown}."
+        return Doubt("unchanged", text, "", {"name": names})
+    text = f"Since the last stored run{about}: {'; '.join(changed)}."
+    diffs = {name: diff for row in rows for name, diff in source_diffs(*last[row], current, row).items()}
+    return Doubt("changed", text, "", {"changes": changed, "diffs": diffs})
 
 
 # ---- the rows of all results as one table -------------------------------------------------------------------
@@ -147,6 +189,11 @@ def _laid_out(results: Mapping[str, Comparison]) -> tuple[Comparison, list[str]]
     environment = _common([part.environment for part in parts])
     whole = replace(whole, environment=environment, options=options, seed=None, elapsed=math.nan, saved="")
     return replace(whole, unpaired={}, history=history, warnings=[]), names
+
+
+def _homes(results: Mapping[str, Comparison]) -> list[Home]:
+    """For each row of all, the result that it is of and its row there."""
+    return [(result, row) for result in results.values() for row in range(len(result.subjects))]
 
 
 def _with_axis(result: Comparison, name: str) -> tuple[Subject, ...]:
@@ -179,13 +226,38 @@ def _common(environments: Sequence[Environment]) -> Environment:
     return replace(environments[0], **made)
 
 
+def _latest_of_env(results: Mapping[str, Comparison]) -> dict[str, list[int]]:
+    """Result -> its rows that are the latest of their thing, point and env; in the order given where it is not known
+    when each was stored."""
+    order = list(results)
+    if all(result.saved for result in results.values()):
+        order.sort(key=lambda name: results[name].saved)
+    latest: dict[tuple[object, ...], tuple[str, int]] = {}
+    for name in order:
+        for row, subject in enumerate(results[name].subjects):
+            latest[subject.env, _point(subject), thing_of(subject)] = name, row
+    kept = set(latest.values())
+    rows = {name: [row for row in range(len(one.subjects)) if (name, row) in kept] for name, one in results.items()}
+    first = next(subject.env for result in results.values() for subject in result.subjects)
+    found = [name for name in rows if rows[name]]
+    found.sort(key=lambda name: all(results[name].subjects[row].env != first for row in rows[name]))
+    return {name: rows[name] for name in found}  # the env that came first is the baseline
+
+
 class _Rows:
     """Who is compared with whom."""
 
-    def __init__(self, whole: Comparison, names: Sequence[str], baseline: str | None, by: By) -> None:
-        self._whole, self._results, self._baseline = whole, names, baseline
-        times = map(whole.call_times, range(len(whole.subjects)))
-        self._medians = [float(np.median(of_row)) if len(of_row) else math.nan for of_row in times]
+    def __init__(
+        self,
+        whole: Comparison,
+        names: Sequence[str],
+        homes: Sequence[Home],
+        baseline: str | None,
+        by: By,
+        yardsticks: bool,
+    ) -> None:
+        self._whole, self._results, self._homes, self._baseline = whole, names, homes, baseline
+        self._yardsticks = yardsticks
         self.descriptions = dict.fromkeys(s.description for s in whole.subjects if s.description is not None)
         self._groups: dict[int, list[int]] = {}
         for row, subject in enumerate(whole.subjects):
@@ -205,7 +277,7 @@ class _Rows:
         found: dict[int, Unpaired] = {}
         for row, subject in enumerate(self._whole.subjects):
             there = [i for i in self._points[_point(subject)] if self._whole.subjects[i].env == self._env]
-            same = [i for i in there if _key(self._whole.subjects[i]) == _key(subject)]
+            same = [i for i in there if thing_of(self._whole.subjects[i]) == thing_of(subject)]
             found[row] = self._against(row, same[0] if same else None)
         return self._marked(found)
 
@@ -239,14 +311,14 @@ class _Rows:
         for i in self._at(row):
             if self._results[i] == result:
                 return None
-            if _key(self._whole.subjects[i]) == _key(mine):
+            if thing_of(self._whole.subjects[i]) == thing_of(mine):
                 return i
         return None
 
     def _in_result(self, row: int) -> int | None:
         """The row of the baseline result that is of the same thing, or that is alone at the point."""
         there = [i for i in self._at(row) if self._results[i] == self._baseline]
-        same = [i for i in there if _key(self._whole.subjects[i]) == _key(self._whole.subjects[row])]
+        same = [i for i in there if thing_of(self._whole.subjects[i]) == thing_of(self._whole.subjects[row])]
         return same[0] if same else there[0] if len(there) == 1 else None
 
     def _called(self, row: int) -> int | None:
@@ -255,10 +327,20 @@ class _Rows:
     def _against(self, row: int, base: int | None) -> Unpaired:
         if base is None or base == row:
             return Unpaired(base, 1.0, 1.0, 1.0, "baseline") if base == row else Unpaired(None)
-        known, base_known = self._whole.known_range(row), self._whole.known_range(base)
-        mine, other = self._medians[row], self._medians[base]
-        one = judged(mine, known, base, other, base_known, self._whole.margin)
-        return replace(one, verdict=None) if min(mine, other) < self._whole.subjects[row].near_loop else one
+        one = None
+        if self._yardsticks and self._results[row] != self._results[base]:
+            one = through_yardstick(self._homes[base], self._homes[row], base, self._whole.margin)
+        this, other = self._single(row), self._single(base)
+        one = one or judged(this, other, base, self._whole.margin)
+        near = min(this.median, other.median) < self._whole.subjects[row].near_loop
+        return replace(one, verdict=None) if near else one
+
+    def _single(self, row: int) -> Single:
+        """The time of a row by itself, and how far it can be trusted to come again."""
+        inner = median_interval(self._whole.call_times(row), ALPHA / 2)
+        loaded = is_load_known(*self._homes[row])
+        known, held_up = self._whole.known_range(row), is_held_up(*self._homes[row])
+        return Single(inner.median, max(inner.low, 0.0), inner.high, known, loaded, held_up)
 
     def _marked(self, found: dict[int, Unpaired]) -> dict[int, Unpaired]:
         """Mark the rows that others are compared with, but for those that are the baseline of their own run."""
@@ -284,73 +366,3 @@ class _Rows:
 
 def _point(subject: Subject) -> tuple[object, ...]:
     return subject.sub_label, _own_axes(subject), subject.num_threads
-
-
-def _key(subject: Subject) -> str:
-    """What the row is called, whatever the result: description, else label if given, else its code."""
-    return subject.description or given_label(subject.label) or subject.stmt.strip()
-
-
-# ---- what is doubtful about it ------------------------------------------------------------------------------
-
-
-def _undecided(made: Comparison) -> Iterator[Doubt]:
-    """Why rows of different occasions are undecided, and what would decide them."""
-    reasons = Counter(one.reason for one in made.unpaired.values() if one.verdict == "undecided")
-    for reason, rows in reasons.items():
-        which = "The unpaired row is" if rows == 1 else f"{rows} unpaired rows are"
-        action = "Compare them in one %%timer cell."
-        if reason.startswith("one window"):
-            windows = f"{SPAN:g} s of samples (`--min-run-time {SPAN:g}`)"
-            action += f" Else give each side {windows} or {RUNS} stored runs."
-        yield Doubt("unpaired", f"{which} undecided: {reason}.", action, {"reason": reason})
-
-
-def _apart(made: Comparison, results: Mapping[str, Comparison]) -> Iterator[Doubt]:
-    """What else differs between results whose rows are compared."""
-    starts, at = {}, 0
-    for name, result in results.items():
-        starts[name] = range(at, at + len(result.subjects))
-        at += len(result.subjects)
-    home = {row: (name, row - rows[0]) for name, rows in starts.items() for row in rows}
-    told: dict[tuple[str, str], dict[str, None]] = {}
-    for row, one in made.unpaired.items():
-        if one.baseline is None or one.baseline == row:
-            continue
-        (before, old), (now, new) = home[one.baseline], home[row]
-        same = _key(made.subjects[row]) == _key(made.subjects[one.baseline])
-        for change in differences(results[before], old, results[now], new):
-            if same or not change.startswith(("source", "setup")):
-                told.setdefault((before, now), {})[change] = None
-    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # results that differ by the same are said together
-    for (before, now), changes in told.items():
-        start = f"From {before} to " if before != now else "Within "
-        alike.setdefault((start, tuple(changes)), []).append(now)
-    for (start, found), names in alike.items():
-        text = f"{start}{_listed(names)}: {'; '.join(found)}."
-        yield Doubt("differs", text, "", {"changes": found, "name": f"{start}{' '.join(names)}"})
-
-
-def _alone(made: Comparison) -> Iterator[Doubt]:
-    """Rows that have nothing to be compared with."""
-    frame = made.frame
-    # A body near the loop's own cost has a ratio and no verdict.
-    alone = [_name(s) for s, ratio in zip(made.subjects, frame["ratio"], strict=True) if math.isnan(ratio)]
-    if alone and len(frame) > 1:
-        several = frame["env"].nunique(dropna=False) > 1
-        action = "`--by env` compares environments." if several else ""
-        yield Doubt("no-counterpart", f"Nothing at the same point and env to compare with: {_listed(alone)}.", action)
-
-
-def _name(subject: Subject) -> str:
-    name = subject.description or given_label(subject.label) or first_code_line(subject.stmt) or "statement"
-    threads = f", {subject.num_threads} threads" if subject.num_threads > 1 else ""
-    return f"`{name}`" + (f" ({subject.sub_label}{threads})" if subject.sub_label else threads)
-
-
-def _listed(names: Sequence[str], wanted: bool = True) -> str:
-    if not wanted:
-        return ""
-    different = list(dict.fromkeys(names))
-    more = len(different) - _MOST_NAMED
-    return ", ".join(different[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -15,7 +15,20 @@ from .. import units
 from ..errors import OptionError
 from ..results.comparison import Comparison
 from ..results.together import AXIS
-from . import bundle, counts, counts_inline, curves, markdown, pasteable, statement, swaps, text, threads, verdicts
+from . import (
+    bundle,
+    changes,
+    counts,
+    counts_inline,
+    curves,
+    markdown,
+    pasteable,
+    statement,
+    swaps,
+    text,
+    threads,
+    verdicts,
+)
 from .document import Document, Line, Run, clipped
 from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done, placed_name
 from .histogram import histogram, span_of, span_text
@@ -72,7 +85,15 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def _under(comparison: Comparison) -> list[Document]:
-    return [*counts_inline.inline(comparison), *pasteable.inline(comparison)]
+    return [*changes.inline(comparison), *counts_inline.inline(comparison), *pasteable.inline(comparison)]
+
+
+_WHY = {
+    "stalled": "other processes held its threads up",
+    "unlike-blocks": "other processes disturbed its warm-up",
+    "unsteady": "the ratio changed during the run",
+}
+"""Why more samples would not decide, in the words of the sentence; the doubts below have the rest."""
 
 
 # ---- the sentence -------------------------------------------------------------------------------------------
@@ -89,6 +110,7 @@ def _sentence(comparison: Comparison) -> Line:
             record.ratio_low,
             record.ratio_high,
             "" if pd.isna(record.verdict) else record.verdict,
+            _WHY[comparison.voids[at].cause] if at in comparison.voids else "",
         )
         for at, record in enumerate(_named(frame))
         if not math.isnan(record.ratio) and (pd.isna(record.verdict) or record.verdict != "baseline")
@@ -299,6 +321,8 @@ def _tone(verdict: Any) -> Any:
 
 
 def _more(comparison: Comparison, row: int) -> str:
+    if row in comparison.voids:
+        return "see below"
     seconds = comparison.undecided_seconds.get(row)
     if seconds is None or math.isnan(seconds):
         return ""
@@ -350,8 +374,8 @@ def _footer(comparison: Comparison, more: str) -> Iterable[Line]:
         )
         if "unpaired" in methods:
             definition += (
-                " Rows of different runs were measured at different times: their interval spans the ranges in which"
-                " both sides are known to repeat."
+                " Rows of different runs were measured at different times: their interval allows for what the machine"
+                " alone may have changed."
             )
         yield (Run(definition),)
     if more:

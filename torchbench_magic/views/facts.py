@@ -15,7 +15,9 @@ from .document import Line, Run, backticked
 __all__ = ["LONGEST_NAME", "SPOILING", "contaminated", "doubts", "measured", "name_of", "nothing_done", "placed_name"]
 
 LONGEST_NAME = 60
-SPOILING = frozenset({"busy", "clock", "co-load", "noisy", "oversubscribed", "steal", "throttled", "used-up"})
+SPOILING = frozenset(
+    {"busy", "clock", "co-load", "noisy", "oversubscribed", "stalled", "steal", "throttled", "used-up"}
+)
 """Doubts that are about the single times; their facts may name the ``rows``, ``threads`` or ``groups``."""
 
 

@@ -29,10 +29,17 @@ _BACKWARD_FRAME = "autograd::engine::evaluate_function: "
 
 
 def document(
-    profile: Profile, *, sort_by: str | None = None, row_limit: int | None = None, group_by: str | None = None
+    profile: Profile,
+    *,
+    sort_by: str | None = None,
+    row_limit: int | None = None,
+    group_by: str | None = None,
+    operations_first: bool | None = None,
 ) -> Document:
     """The profile, ready for any carrier: the lines, the operations by ``sort_by``, at most ``row_limit`` rows of
     them as ``group_by`` says, the modules, and a flame graph.
+
+    Operations come before the lines where a grouping of them is asked for, or as ``operations_first`` says.
 
     Raises:
         OptionError: ``sort_by`` is no column of ``.ops`` and no key of torch's profiler; an unknown ``group_by``.
@@ -42,7 +49,8 @@ def document(
     lines = lines_table(profile)
     tables: list[Table | None] = [lines]
     if profile.has_op_times or lines is None:
-        tables.insert(1 if group_by is None else 0, ops)  # what was asked for comes first
+        first = group_by is not None if operations_first is None else operations_first
+        tables.insert(0 if first else 1, ops)
     if profile.has_op_times:
         tables.append(modules_table(profile))
     tables.append(workers_table(profile))

@@ -90,13 +90,15 @@ def _facts(comparison: Comparison) -> Iterator[Row]:
             yield _fact(word, f"{units.range_text(low, high, scale)} {scale.unit}", note)
     cpu = float(record["cpu_clock_median"])
     if not math.isnan(cpu):
-        share = cpu / median if median else math.nan
+        share = 1 / float(detail["wall_over_cpu"]) if detail["wall_over_cpu"] > 0 else 0.0  # of all blocks, see scaling
+        share = min(share, float(comparison.environment.usable_cores or share))
         note = f"{units.number(share, digits=2)} cores busy" if share else "no processor time"
         both = f"{units.number(median, scale)} / {units.number(cpu, scale)} {scale.unit}"
         yield _fact("wall / CPU time", both, note)
     first, warm = float(detail["first_call"]), int(detail["warmup_calls"])
     if not math.isnan(first):
-        times_median = f"{units.number(first / median, digits=2)} times the median; " if median else ""
+        many = "over 1000" if first > 1000 * median else units.number(first / median, digits=2)
+        times_median = f"{many} times the median; " if median else ""
         settled = f"{times_median}settled after {units.count(warm)} call{'' if warm == 1 else 's'}"
         yield _fact("first call", units.seconds_text(first), settled)
     if detail["loop_overhead"] > 0:

@@ -18,17 +18,20 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Judged:
-    """One alternative at one point: its ratio to the baseline there, with the interval, and the verdict."""
+    """One alternative at one point: its ratio to the baseline there, with the interval, and the verdict; ``why`` it
+    is undecided where more samples would not decide it."""
 
     name: str
     ratio: float
     low: float
     high: float
     verdict: str
+    why: str = ""
 
 
 def sentence(judged: Sequence[Judged], baseline: str) -> Line:
-    """The answer first: ``mul_sum is faster than bmm at all 6 points, 1.65 to 6.8 times; einsum: 3 slower, 1 same``.
+    """The answer first: ``mul_sum is 1.65 to 6.8 times as fast as bmm at all 6 points; einsum: 3 slower, 1 same``; of
+    one point with its interval: ``mul_sum is 2.5 times as fast as bmm (2.4 … 2.6)``.
 
     ``judged`` holds every alternative but the baseline, at every point.
     """
@@ -66,8 +69,13 @@ def _clause(points: Sequence[Judged], baseline: str | None) -> list[Run]:
     common = _common(points)
     against = [code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
     if common in ("faster", "slower"):
-        than = [Run(" than "), *against] if against else []
-        return [Run(f" is {common}"), *than, Run(f"{_everywhere(points)}, {_times(points, common)}")]
+        verb, adverb = ("is", "fast") if common == "faster" else ("takes", "long")
+        than = [Run(" as "), *against] if against else []
+        return [
+            Run(f" {verb} {_times(points, common)} times as {adverb}"),
+            *than,
+            Run(_everywhere(points) + _ends(points, common)),
+        ]
     if common == "same":
         to = [Run(" as "), *against] if against else []
         return [Run(" takes the same time"), *to, Run(_everywhere(points))]
@@ -77,7 +85,9 @@ def _clause(points: Sequence[Judged], baseline: str | None) -> list[Run]:
         words = sorted(counts, key=lambda word: _ORDER.get(word, 5))
         return [*to, Run(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
     to = [Run(" against "), *against] if against else []
-    return [*to, Run(f" is {common or 'not judged'}{_everywhere(points)}")]
+    reasons = list(dict.fromkeys(point.why for point in points if point.why))
+    why = f": {', '.join(reasons)}" if reasons else ""
+    return [*to, Run(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
 
 
 def _everywhere(points: Sequence[Judged]) -> str:
@@ -89,14 +99,31 @@ def _everywhere(points: Sequence[Judged]) -> str:
 def _times(points: Sequence[Judged], verdict: str) -> str:
     factors = []
     for point in points:
-        low, high = point.low, point.high
-        if verdict == "faster":
-            ends = (_inverse(point.ratio), _inverse(high), _inverse(low))
-        else:
-            ends = (point.ratio, low, high)
-        factors.append((ends[0], units.ratio(*ends, digits=3)))
+        value, low, high = _factor(point, verdict)
+        factors.append((value, _written(value, low, high)))
     least, most = min(factors)[1], max(factors)[1]
-    return f"{least} times" if least == most else f"{least} to {most} times"
+    return least if least == most else f"{least} to {most}"
+
+
+def _ends(points: Sequence[Judged], verdict: str) -> str:
+    """The interval of a single point."""
+    _, low, high = _factor(points[0], verdict)
+    if not (len(points) == 1 and 0 < low < high < math.inf):
+        return ""
+    ends = [_written(end, low, high) for end in (low, high)]
+    return f" ({' … '.join(ends) if ends[0] != ends[1] else units.interval(low, high)})"
+
+
+def _written(value: float, low: float, high: float) -> str:
+    """Two digits at least: "1 times as long" says nothing, however wide the interval; three at most."""
+    return max(units.ratio(value, low, high, digits=3), units.number(value, digits=2), key=len)
+
+
+def _factor(point: Judged, verdict: str) -> tuple[float, float, float]:
+    """(value, low, high) of how many times as fast, or as long."""
+    if verdict == "faster":
+        return _inverse(point.ratio), _inverse(point.high), _inverse(point.low)
+    return point.ratio, point.low, point.high
 
 
 def _inverse(value: float) -> float:

@@ -201,6 +201,7 @@ class ProfileExplorer(Explorer):
         if sort_by is not None and sort_column(sort_by) in [name for _, name in self.metric.options]:
             self.metric.value = sort_column(sort_by)
         known = [each for each in GROUPINGS if each != "shape" or profile.options.shapes]
+        self._is_asked = group_by is not None
         chosen = group_by if group_by is not None else "op"
         self.group_by = ipywidgets.Dropdown(
             options=list(dict.fromkeys([chosen, *known])), value=chosen, description="group by"
@@ -229,7 +230,11 @@ class ProfileExplorer(Explorer):
     def _build(self) -> Document:
         limit = self.row_limit.value or -1
         return profile_view.document(
-            self.result, sort_by=self.metric.value, row_limit=limit, group_by=self.group_by.value
+            self.result,
+            sort_by=self.metric.value,
+            row_limit=limit,
+            group_by=self.group_by.value,
+            operations_first=self._is_asked,  # tables keep their places when another grouping is chosen
         )
 
 

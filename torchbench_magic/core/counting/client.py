@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _START_SECONDS = 25.0  # what starting takes, for the progress
+_PRELOADED_SECONDS = 25.0  # and what is imported besides torch
 _TICK = 0.1
 
 
@@ -55,6 +56,10 @@ class CodeFailed(CountError):
         super().__init__(f"{self.kind}: {first}" if first else self.kind)
 
 
+class _Needs(CountError):
+    """The code imports a module that takes long, and another server has it."""
+
+
 class NotStarted(CountError):
     """The process that counts is not there, and trying again at once would not help."""
 
@@ -62,11 +67,17 @@ class NotStarted(CountError):
 class Server:
     """A process under valgrind that forks once for each job. Start it with the first `count`.
 
+    Args:
+        preloaded: modules that it imports besides torch. Code that imports one which takes long, as an optimizer's
+            step does, is counted by a second server which has it: that one starts with the first such job.
+
     Raises (all methods):
         MissingTool: no valgrind, or no system that it runs on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, preloaded: Sequence[str] = ()) -> None:
+        self._preloaded = tuple(preloaded)
+        self._fuller: Server | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = ""
         self._control: socket.socket | None = None
@@ -99,9 +110,18 @@ class Server:
         self.begin()
         self._wait(progress)
 
+    def finish_starting(self, progress: Progress = NO_PROGRESS) -> None:
+        """Wait until those that are under way take jobs."""
+        if not self._is_ready and self.is_alive:
+            self.start(progress)
+        if self._fuller is not None:
+            self._fuller.finish_starting(progress)
+
     @property
     def is_starting(self) -> bool:
-        """Is it under way, and keeping a core busy?"""
+        """Is it under way, or the second one, and keeping a core busy?"""
+        if self._fuller is not None and self._fuller.is_starting:
+            return True
         if not self._is_ready and self.is_alive:
             self._look()
         return not self._is_ready and self.is_alive
@@ -115,7 +135,7 @@ class Server:
             self._jobs, jobs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
             with control, jobs, open(os.path.join(self._directory, "output"), "wb") as output:
                 self._process = subprocess.Popen(
-                    valgrind.command(program, self._directory),
+                    valgrind.command(program, self._directory, self._preloaded),
                     stdin=control.fileno(),
                     stdout=jobs.fileno(),
                     stderr=output,
@@ -139,7 +159,11 @@ class Server:
                 valgrind.check()
                 raise NotStarted(f"the process that counts did not start: {told}")
             passed = time.monotonic() - began
-            progress.update(passed, max(_START_SECONDS, passed), "starting valgrind, once in a kernel")
+            expected, what = _START_SECONDS, "starting valgrind, once in a kernel"
+            if self._preloaded:
+                expected += _PRELOADED_SECONDS
+                what = f"starting valgrind with {', '.join(self._preloaded)}, which the code uses, once in a kernel"
+            progress.update(passed, max(expected, passed), what)
             self._look()
 
     def _look(self) -> None:
@@ -160,9 +184,12 @@ class Server:
         return "; ".join(said)[-400:] or "it said nothing"
 
     def close(self) -> None:
-        """End it and remove its directory."""
+        """End it, with the second one, and remove its directory."""
         with self._lock:
             self._forget()
+            fuller, self._fuller = self._fuller, None
+        if fuller is not None:
+            fuller.close()
 
     def _forget(self) -> None:
         if self._owner == os.getpid():
@@ -198,6 +225,17 @@ class Server:
             CountError: the child died (with valgrind's reason), took longer than ``timeout`` seconds, or the server
                 was killed. The next call starts what is not there.
         """
+        try:
+            return self._count(job, storages, timeout, progress)
+        except _Needs as needs:
+            with self._lock:
+                if self._fuller is None:
+                    self._fuller = Server([*self._preloaded, str(needs)])
+            return self._fuller.count(job, storages=storages, timeout=timeout, progress=progress)
+
+    def _count(
+        self, job: Mapping[str, Any], storages: int | None, timeout: float | None, progress: Progress
+    ) -> tuple[outfile.Costs, outfile.Costs]:
         self.start(progress)
         connection, theirs = socket.socketpair()
         with connection:
@@ -216,6 +254,8 @@ class Server:
                 connection.sendall(data)
                 (size,) = struct.unpack("<Q", wire.read(8))
                 answer = pickle.loads(wire.read(size))
+                if "needs" in answer:
+                    raise _Needs(answer["needs"])
                 if not answer["ok"]:
                     raise CodeFailed(answer)
                 return self._costs(child)
@@ -312,7 +352,7 @@ def wait_while_starting(progress: Progress = NO_PROGRESS) -> None:
     """Wait for a server that is starting, as after Ctrl-C, so that it does not disturb what is measured next."""
     if _server.is_starting:
         with contextlib.suppress(MissingTool, NotStarted):
-            _server.start(progress)
+            _server.finish_starting(progress)
 
 
 def close_server() -> None:

@@ -19,6 +19,7 @@ from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell import Body
 
 from .client import Server
+from .modules import Loaded, words_of
 from .outfile import Costs
 from .shipping import pack
 
@@ -89,7 +90,7 @@ def count(
     """
     import torch
 
-    code, used = _compiled(job)
+    code, used, words = _compiled(job)
     sent = {
         **code,
         "number": job.number,
@@ -97,11 +98,12 @@ def count(
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "grad": torch.is_grad_enabled(),
         "settings": unusual_settings(),
-        "path": [entry for entry in sys.path if entry],
+        "path": [entry or os.getcwd() for entry in sys.path],
         "search": os.environ.get("PATH", ""),
         "directory": os.getcwd(),
     }
-    with pack(used, job.namespace if isinstance(job, Job) else {}) as parcel:
+    names, loaded = (job.namespace, None) if isinstance(job, Job) else ({}, Loaded())  # a snippet has no Python
+    with pack(used, names, words=words, loaded=loaded) as parcel:
         return [
             server.count(
                 {**sent, "names": parcel.data, "layout": layout},
@@ -113,23 +115,25 @@ def count(
         ]
 
 
-def _compiled(job: Job | LibraryJob) -> tuple[dict[str, Any], set[str]]:
-    """The code as it is sent, and the names it uses."""
+def _compiled(job: Job | LibraryJob) -> tuple[dict[str, Any], set[str], set[str]]:
+    """The code as it is sent, the names it uses, and the words that it may look up besides."""
     if isinstance(job, LibraryJob):
-        return {"form": "library", "library": job.library}, set()
+        return {"form": "library", "library": job.library}, set(), set()
     block = compile_block(job.body, job.namespace, flags=job.flags, transform_ast=job.transform_ast, replicas=1)
     if block.is_async:
         raise BodyError("code that awaits cannot be counted: await outside of it")
     used = set(block.names) | set(block.kept)
     if job.form == "function":
         loop, empty = block.replicas[0].__code__, block.empty.__code__
-        return {"form": job.form, "code": _sent(loop), "empty": _sent(empty), "kept": sorted(block.kept)}, used
+        sent = {"form": job.form, "code": _sent(loop), "empty": _sent(empty), "kept": sorted(block.kept)}
+        return sent, used, set(words_of(loop))
     stmt, nothing = _module(job, job.number), _module(job, job.number, "pass")
     setup: ast.Module = compile(job.setup, "<setup>", "exec", job.flags | ast.PyCF_ONLY_AST, dont_inherit=True)
-    used |= set(names_used(compile(setup, "<setup>", "exec", job.flags, dont_inherit=True)))
+    before = compile(setup, "<setup>", "exec", job.flags, dont_inherit=True)
+    used |= set(names_used(before))
     warm = _module(job, min(_WARM, job.number), before=setup.body)
     texts = {"code": _sent(stmt), "empty": _sent(nothing), "warm": _sent(warm)}
-    return {"form": job.form, **texts, "kept": []}, used
+    return {"form": job.form, **texts, "kept": []}, used, {*words_of(before), *words_of(stmt)}
 
 
 def _sent(code: CodeType) -> bytes:

@@ -8,6 +8,9 @@ counts of the same code are the same number; with a loop that read jobs, later c
 from its connection, counts, answers and kills itself. When control is closed, the notebook is gone: the server
 removes the directory and ends, and its children end with it.
 
+What takes long to import and is used by little code (`ON_DEMAND`) is not imported here, nor by a child, which would
+take a minute for each job. A child that needs it says so, and the notebook counts with a second server that has it.
+
 Addresses decide how many instructions an allocation or a look-up takes. So that two servers have the same ones, all
 that is told to a server while it starts is the same text in every notebook of one environment: no name of a
 directory, no number of a descriptor, and of the module path only what torch needs. What a job brings differs from
@@ -19,6 +22,7 @@ from __future__ import annotations
 import builtins
 import ctypes
 import gc
+import importlib
 import itertools
 import json
 import marshal
@@ -32,7 +36,10 @@ import sys
 from types import FunctionType
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["ON_DEMAND", "main"]
+
+ON_DEMAND = frozenset({"torch._dynamo"})
+"""Optimizers import it with their first step or `zero_grad`: see `torch._compile._disable_dynamo`."""
 
 _WARM_CALLS = 10
 _WARM_PASSES = 3
@@ -62,6 +69,10 @@ def main() -> None:
     from torchbench_magic.core.counting import shipping  # noqa: F401  (the jobs are unpacked with it)
 
     sys.pycache_prefix = None
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
+    _demand.absent = ON_DEMAND - set(sys.argv[2:])
+    sys.meta_path.insert(0, _demand)
 
     if not requests.is_running():
         raise SystemExit("not under valgrind")
@@ -101,6 +112,31 @@ def main() -> None:
         _end()
 
 
+class _Needed(BaseException):
+    """A module that this server has not, and is not to import."""
+
+
+class _Demand:
+    """Stands before the finders, and notes which module on demand the code imports.
+
+    Attributes:
+        absent: modules on demand that this server has not.
+        asked: the one that the code has asked for, also where it catches every exception.
+    """
+
+    def __init__(self) -> None:
+        self.absent: frozenset[str] = frozenset()
+        self.asked = ""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name in self.absent:
+            self.asked = name
+            raise _Needed(name)
+
+
+_demand = _Demand()
+
+
 def _connection(jobs: socket.socket) -> socket.socket:
     """That of this child's job. The notebook hears the number of the process; one that it gave up is passed over."""
     while True:
@@ -129,13 +165,13 @@ def _rehearse() -> None:
     """Run what every job runs, so that children inherit valgrind's translations of it."""
     import torch
 
-    from torchbench_magic.core.counting import shipping
+    from torchbench_magic.core.counting import modules, shipping
 
     a = torch.ones(2, 4)
     torch.add(a, a * a, out=torch.empty(2, 4))
     layer = torch.nn.Linear(4, 4)
     code = marshal.dumps(_like_the_timed_loop.__code__, 2)
-    with shipping.pack(["a", "layer"], {"a": a, "layer": layer}) as parcel:
+    with shipping.pack(["a", "layer"], {"a": a, "layer": layer}, loaded=modules.Loaded()) as parcel:
         job = {
             "path": [],
             "search": os.environ["PATH"],
@@ -189,6 +225,8 @@ def _answer(connection: socket.socket) -> None:
             frames.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
             traceback = traceback.tb_next
         answer = {"ok": False, "stage": stage, "type": type(error).__name__, "message": _said(error), "frames": frames}
+    if _demand.asked:
+        answer = {"ok": False, "needs": _demand.asked}
     if os.getpid() != mine:  # a fork that Python did not hear of: the notebook reads the files of the other process
         _end()
     data = pickle.dumps(answer, protocol=5)
@@ -228,7 +266,7 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     torch.set_default_dtype(getattr(torch, job["dtype"]))
     implied = {"__name__": "__main__", "__builtins__": builtins}
     heap.level()
-    namespace = shipping.unpack(job["names"], storages, implied)
+    namespace = shipping.unpack(job["names"], storages, implied, is_guarded=True)
     if job["settings"]:  # put after the variables are there, which would be made by them
         from torchbench_magic.core.process_state import put_settings
 

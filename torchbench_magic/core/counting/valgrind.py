@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchbench_magic.errors import MissingTool
@@ -30,8 +31,12 @@ _NEEDED = ("torch", "numpy", "cloudpickle", "typing_extensions.py", "sympy", "mp
 own directories are there already: it is the same Python."""
 
 
-def command(program: str, directory: str) -> list[str]:
-    """What is started; after valgrind's own options the same words in every notebook of one environment."""
+def command(program: str, directory: str, preloaded: Sequence[str] = ()) -> list[str]:
+    """What is started; after valgrind's own options the same words in every notebook of one environment.
+
+    Args:
+        preloaded: modules that it imports besides torch.
+    """
     return [
         program,
         "--tool=callgrind",
@@ -42,7 +47,7 @@ def command(program: str, directory: str) -> list[str]:
         "--vgdb=no",  # not seen by callgrind_control, which torch's own collector uses
         f"--callgrind-out-file={directory}/cost.%p",
         f"--log-file={directory}/log.%p",
-        *(sys.executable, "-P", "-c", _BOOT, str(Path(__file__).parents[2])),
+        *(sys.executable, "-P", "-c", _BOOT, str(Path(__file__).parents[2]), *preloaded),
     ]
 
 

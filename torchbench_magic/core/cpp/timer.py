@@ -78,6 +78,14 @@ class _SnippetTask(Task):
     def functions(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
         return dict.fromkeys(self.bodies, ())
 
+    @cached_property
+    def given(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        return dict.fromkeys(self.bodies, ())
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        return {}
+
 
 class _SnippetRun(Run):
     """A run over loops that are open."""
@@ -117,9 +125,9 @@ class _SnippetRun(Run):
     def job(self, name: str, threads: int, counting: Counting) -> LibraryJob:
         return LibraryJob(str(self._snippets[name].library), counting.number, threads)
 
-    def _subject(self, name: str, *of: Any) -> Subject:
+    def _subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
         snippet = self._snippets[name]
-        return replace(super()._subject(name, *of), global_setup=snippet.global_setup, language="c++")
+        return replace(super()._subject(name, source, known), global_setup=snippet.global_setup, language="c++")
 
 
 def compare_snippets(

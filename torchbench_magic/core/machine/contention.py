@@ -2,6 +2,10 @@
 
 Everything is read unprivileged from /proc and /sys in about 0.1 ms, and nothing is sampled while blocks run. On
 systems without /proc only the involuntary switches are known.
+
+What other processes took is what was busy less what this process and its children used. Both are counted in ticks of
+10 ms (/proc/stat, /proc/PID/stat), so of a short time it is not known (`blurred`), and no figure exceeds what the
+machine has.
 """
 
 from __future__ import annotations
@@ -10,17 +14,23 @@ import glob
 import math
 import os
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from torchbench_magic.results.contention import Contention
 
-__all__ = ["Counters", "contention_between"]
+__all__ = ["Counters", "blurred", "contention_between"]
+
+TICK = 0.01
+"""Seconds of a tick, in which /proc counts (USER_HZ is 100 on every Linux there is)."""
+MOST_BLUR = 0.15
+"""Cores that the load of others must be known to: from so many on it is said to be in the way."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Running totals at one moment, seconds (switches: a count). Differences of two, and their sums, mean something."""
+    """Running totals at one moment, seconds (switches: a count). Differences of two, and their sums, mean something;
+    ``windows`` is how many differences were added up."""
 
     wall: float
     own_cpu: float
@@ -31,17 +41,20 @@ class Counters:
     ran: float
     waited: float
     throttled: float
+    windows: int = 0
 
     @classmethod
     def read(cls) -> Counters:
         """Read them now."""
         own, switches = _usage()
+        own += _living_children()
         busy, steal = _stat()
         ran, waited = _schedstat()
         return cls(time.perf_counter(), own, switches, _pressure(), steal, busy, ran, waited, _throttled())
 
     def __sub__(self, other: Counters) -> Counters:
-        return Counters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+        spent = Counters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+        return replace(spent, windows=max(1, self.windows + other.windows))
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -50,17 +63,41 @@ class Counters:
 def contention_between(spent: Counters) -> Contention:
     """The contention during the time that a difference (or a sum of differences) of counters covers."""
     wall = max(spent.wall, 1e-9)
+    cores, known = float(len(_cores()) or math.inf), not blurred(spent)
     return Contention(
         wall=spent.wall,
-        pressure=spent.pressure / wall,
-        steal=spent.steal / wall,
-        ext=max(0.0, (spent.busy - spent.own_cpu) / wall),
-        wanted=(spent.ran + spent.waited) / wall,
-        waiting=spent.waited / wall,
+        pressure=_within(spent.pressure / wall, 1.0),
+        steal=_within(spent.steal / wall, cores) if known else math.nan,
+        ext=_within((spent.busy - spent.own_cpu) / wall, cores) if known else math.nan,
+        wanted=_within((spent.ran + spent.waited) / wall, math.inf),
+        waiting=_within(spent.waited / wall, math.inf),
         involuntary=spent.switches / wall,
-        throttled=spent.throttled / wall,
+        throttled=_within(spent.throttled / wall, 1.0),
         clock=_clock_share(),
     )
+
+
+def blurred(spent: Counters) -> bool:
+    """Whether the time is too short for what is counted in ticks.
+
+    A difference of two readings that are cut to whole ticks is wrong by up to a tick either way. The errors of several
+    windows are independent, so those of n add up as sqrt(n); two ticks leave room for what is booked a kernel's tick
+    too late. It must not make `MOST_BLUR` cores.
+    """
+    return 2 * TICK * math.sqrt(max(1, spent.windows)) > MOST_BLUR * spent.wall
+
+
+def _within(value: float, most: float) -> float:
+    """Between 0 and what there is; NaN stays NaN, which ``max`` and ``min`` do not promise."""
+    return value if math.isnan(value) else min(max(value, 0.0), most)
+
+
+def _cores() -> frozenset[int]:
+    """Numbers of the processors that this process may run on; empty where the system does not tell."""
+    try:
+        return frozenset(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return frozenset()
 
 
 def _usage() -> tuple[float, float]:
@@ -74,14 +111,57 @@ def _usage() -> tuple[float, float]:
 
 
 def _stat() -> tuple[float, float]:
-    """(busy, stolen) CPU seconds of the whole machine since boot. /proc/stat counts in ticks of 10 ms."""
+    """(busy, stolen) CPU seconds since boot of the processors that this process may use: what happens on others of a
+    large machine is in nobody's way. /proc/stat counts in ticks of 10 ms."""
+    cores, busy, stolen = _cores(), 0, 0
     try:
         with open("/proc/stat") as file:
-            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+            for line in file:
+                if not line.startswith("cpu"):
+                    break
+                name, *ticks = line.split()
+                if name != "cpu" and int(name[3:]) in cores:
+                    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, ticks[:8])
+                    busy, stolen = busy + user + nice + system + irq + softirq, stolen + steal
     except (OSError, ValueError):
         return math.nan, math.nan
     tick = os.sysconf("SC_CLK_TCK")
-    return (user + nice + system + irq + softirq) / tick, steal / tick
+    return busy / tick, stolen / tick
+
+
+def _living_children() -> float:
+    """CPU seconds of the processes below this one that live now, with what they reaped; 0 where there are none.
+
+    `_usage` knows a child only from the moment it is reaped, with all that it used in its life: until then its work
+    looked like another process's, and then that of minutes was taken out of a window of a second.
+    """
+    tick, total = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100, 0
+    seen: set[str] = set()
+    waiting = _children("self")
+    while waiting:
+        pid = waiting.pop()
+        if pid in seen:
+            continue
+        seen.add(pid)
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                figures = file.read().rpartition(")")[2].split()  # the name may hold spaces and brackets
+            total += sum(map(int, figures[11:15]))  # utime stime cutime cstime, see proc(5)
+        except (OSError, ValueError):
+            continue  # ended in between
+        waiting += _children(pid)
+    return total / tick
+
+
+def _children(pid: str) -> list[str]:
+    """Process ids of the children of every thread; none where the kernel does not list them."""
+    found: list[str] = []
+    for path in glob.glob(f"/proc/{pid}/task/*/children"):
+        try:
+            found += Path(path).read_text().split()
+        except OSError:
+            continue
+    return found
 
 
 def _pressure() -> float:

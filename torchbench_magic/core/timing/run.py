@@ -6,7 +6,7 @@ import contextlib
 import gc
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FunctionType
@@ -28,12 +28,14 @@ from .checking import check
 from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
 from .drive import Call, Steps
 from .guards import Inputs, MemoryGuard, Sizes, prints
+from .inputs_read import InputsRead
 from .isolation import Isolation
 from .once import Once, watched
 from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds
 from .run_progress import RunProgress
 from .samples import Samples
+from .subjects import subject_of
 from .sweep import Point
 from .task import Task
 from .unused import given_names, unused_inputs
@@ -90,6 +92,7 @@ class Run:
         self.events: DeviceEvents | None = None
         self.waits: TimedSynchronizer | None = None
         self.spent: dict[int, Counters] = {}
+        self._read = InputsRead(task, set(made))
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
         self._looked_ns, self._dropped_calls, self._collects = self.started_ns, 0, self.plan.gc
         self._memory = MemoryGuard()
@@ -155,6 +158,7 @@ class Run:
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
         self.warnings += unused_inputs(self._given, task, blocks, functions)
+        self._read.note(names)
         self._watch(used, functions)
         self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
 
@@ -238,14 +242,16 @@ class Run:
             calls = 1 if single else plan.number or max(1, round(target / warm.call_ns))
             spent = float(self.clocks.wall() - began)
             entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop, spent_ns=spent))
-            self.subjects.append(self._subject(name, block, group, threads, first[index], warm.calls, loop[0]))
+            known = {"group": group, "num_threads": threads, "device": self.device, "warmup_calls": warm.calls}
+            known |= {"first_call": first[index] / 1e9, "loop_overhead": loop[0] / 1e9}
+            self.subjects.append(self._subject(name, block.source, known))
         return entries
 
     def _rounds_of(self, entries: list[Entry]) -> Rounds:
         assert self.isolation is not None
         baseline = None if len(entries) == 1 else self._baseline_index()
         before = self._before_block if self._inputs is not None or self._flush is not None else None
-        device_ns = None if self.events is None else self._device_ns
+        waits, events = self.waits, self.events
         rounds = Rounds(
             entries,
             baseline,
@@ -254,8 +260,8 @@ class Run:
             self.rng,
             self.clocks.wall,
             before=before,
-            device_ns=device_ns,
-            waited_ns=None if self.waits is None else self._waited_ns,
+            device_ns=None if events is None else lambda: events.elapsed_ns,
+            waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             family=self._family,
             enter=self.isolation.enter,
         )
@@ -280,34 +286,8 @@ class Run:
         if self._inputs is not None:
             self._inputs.restore()
 
-    def _waited_ns(self) -> float:
-        assert self.waits is not None
-        return self.waits.waited_ns
-
-    def _device_ns(self) -> float:
-        assert self.events is not None
-        return self.events.elapsed_ns
-
-    def _subject(
-        self, name: str, block: Timeable, group: int, threads: int, first: float, warm: int, loop: float
-    ) -> Subject:
-        plan, point = self.plan, self.point
-        return Subject(
-            label=plan.label,
-            sub_label=point.sub_label if point is not None and point.sub_label is not None else plan.sub_label,
-            description=name if len(self.task.bodies) > 1 else plan.description,
-            env=plan.env,
-            num_threads=threads,
-            device=self.device,
-            axes=point.axes if point is not None else (),
-            group=group,
-            stmt=block.source,
-            setup=self.task.setup_text,
-            functions=self.task.functions[name],
-            first_call=first / 1e9,
-            warmup_calls=warm,
-            loop_overhead=loop / 1e9,
-        )
+    def _subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
+        return subject_of(self.task, self.point, name, source, known)
 
     # ---- the samples --------------------------------------------------------------------------------------
 
@@ -362,6 +342,7 @@ class Run:
     # ---- after the last sample ------------------------------------------------------------------------------
 
     def _finish(self) -> None:
+        self._read.drop_changed(self.names)
         calls = len(self.blocks) + self._tried_calls + sum(s.warmup_calls for s in self.subjects)
         calls += self._dropped_calls + sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
         if not self.plan.restore:
@@ -393,6 +374,7 @@ class Run:
             partial=is_partial,
             options=options_of(self.plan),
             family=self._family,
+            sources=self.task.sources,
         )
 
     def _finished_subjects(self) -> list[Subject]:
@@ -405,7 +387,9 @@ class Run:
                 waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
                 state = self.isolation.state_of(e.measurement) if self.isolation is not None else ()
                 facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
-                facts |= {"state": state, "used_up": self._once.found(names[e.measurement % len(names)], e.times)}
+                name = names[e.measurement % len(names)]  # a thread count's are in their order; C++ reads no names
+                facts |= {"state": state, "used_up": self._once.found(name, e.times)}
+                facts |= self._read.of(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects
 

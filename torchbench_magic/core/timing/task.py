@@ -15,10 +15,15 @@ from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.results.cell import Body, source_id_of
 
 from .clocks import Clocks
+from .input_shapes import globals_bound, inputs_of
 from .plan import Plan
 from .watch import globals_read, notebook_functions
 
-__all__ = ["Task"]
+__all__ = ["Inputs", "Task", "without"]
+
+Inputs = tuple[tuple[str, str], ...]
+"""(name, what it held) of variables; see `input_shapes`."""
+_LONGEST_SOURCE = 20_000  # characters
 
 
 @dataclass(frozen=True)
@@ -56,17 +61,46 @@ class Task:
         return "\n".join(part.source.strip("\n") for part in self.setup) or "pass"
 
     @cached_property
+    def _called(self) -> Mapping[str, Sequence[FunctionType]]:
+        before, there = self._names(self.setup), {**self.implied, **self.namespace, **self.local}
+        return {
+            name: notebook_functions(before | self._names([body]), there, self.namespace)
+            for name, body in self.bodies.items()
+        }
+
+    @cached_property
     def functions(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
         """Alternative -> (name, source_id) of each function of the notebook that it, or the setup, may call.
 
         A cell that is measured again after a function it calls was edited is another run, whatever its own text.
         """
+        return {
+            name: tuple(sorted((function.__qualname__, _source_id(function)) for function in called))
+            for name, called in self._called.items()
+        }
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        """source_id -> text of each of `functions`, where there is one that is not too long."""
+        called = {id(function): function for of_one in self._called.values() for function in of_one}
+        texts = ((_source_id(function), _text(function)) for function in called.values())
+        return {key: text for key, text in texts if text is not None and len(text) <= _LONGEST_SOURCE}
+
+    def inputs(self, names: Mapping[str, Any]) -> Mapping[str, Inputs]:
+        """Alternative -> (name, what it holds in ``names``) of each variable that it, the setup or a function reads."""
         before = self._names(self.setup)
-        found = {}
-        for name, body in self.bodies.items():
-            called = notebook_functions(before | self._names([body]), {**self.namespace, **self.local}, self.namespace)
-            found[name] = tuple(sorted((function.__qualname__, _source_id(function)) for function in called))
-        return found
+        return {name: self._inputs(before | self._names([body]), names) for name, body in self.bodies.items()}
+
+    @cached_property
+    def given(self) -> Mapping[str, Inputs]:
+        """The same of the caller's names, before any setup; without those that the setup binds and does not read."""
+        codes = [code for part in self.compiled(self.setup) for code in (part.code, part.last) if code is not None]
+        made = {name for code in codes for name in globals_bound(code)}
+        read, there = self._names(self.setup), {**self.implied, **self.namespace, **self.local}
+        return {name: self._inputs(read | (self._names([body]) - made), there) for name, body in self.bodies.items()}
+
+    def _inputs(self, used: set[str], names: Mapping[str, Any]) -> Inputs:
+        return inputs_of(used, names, notebook_functions(used, names, self.namespace))
 
     def _names(self, parts: Sequence[Body]) -> set[str]:
         codes = [code for part in self.compiled(parts) for code in (part.code, part.last) if code is not None]
@@ -75,10 +109,22 @@ class Task:
 
 def _source_id(function: FunctionType) -> str:
     """Of the function's text; of its byte code where no text is to be had (``exec``)."""
+    text = _text(function)
+    if text is not None:
+        return source_id_of(text)
+    code = function.__code__
+    constants = [repr(value) for value in code.co_consts if isinstance(value, int | float | complex | str | bytes)]
+    compiled = code.co_code + repr((code.co_names, constants)).encode("utf-8", "surrogatepass")
+    return hashlib.sha1(compiled, usedforsecurity=False).hexdigest()[:12]
+
+
+def _text(function: FunctionType) -> str | None:
     try:
-        return source_id_of(inspect.getsource(function))
+        return inspect.getsource(function)
     except (OSError, TypeError):
-        code = function.__code__
-        constants = [repr(value) for value in code.co_consts if isinstance(value, int | float | complex | str | bytes)]
-        text = code.co_code + repr((code.co_names, constants)).encode("utf-8", "surrogatepass")
-        return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:12]
+        return None
+
+
+def without(names: set[str], read: Inputs) -> Inputs:
+    """The inputs but for some names."""
+    return tuple(one for one in read if one[0] not in names)

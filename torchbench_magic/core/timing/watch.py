@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from torchbench_magic.results.doubts import Doubt
 
-__all__ = ["TensorVersions", "globals_read", "in_place", "notebook_functions", "shadowed_globals"]
+__all__ = ["TensorVersions", "closed_over", "globals_read", "in_place", "notebook_functions", "shadowed_globals"]
 
 _MOST_ITEMS = 1000
 
@@ -31,11 +32,24 @@ def notebook_functions(
             if function.__globals__ is home and id(function) not in found:
                 found[id(function)] = function
                 todo += [home[n] for n in globals_read(function.__code__) if n in home]
-                todo += _enclosed(function).values()
+                todo += closed_over(function).values()
     return list(found.values())
 
 
+def closed_over(function: FunctionType) -> dict[str, Any]:
+    """Names of the enclosing functions that a function reads, with what they hold."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # not bound yet
+            found[name] = cell.cell_contents
+    return found
+
+
 def _functions_of(value: Any) -> Iterator[FunctionType]:
+    if isinstance(value, MethodType):
+        value = value.__func__
+    while isinstance(value, functools.partial):
+        value = value.func
     if isinstance(value, FunctionType):
         yield value
         return
@@ -43,15 +57,6 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
     for base in kind.__mro__:
         if base.__module__ == "__main__":
             yield from (f for f in vars(base).values() if isinstance(f, FunctionType))
-
-
-def _enclosed(function: FunctionType) -> dict[str, Any]:
-    """The variables of the function around it that a function reads, where they are bound."""
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # an empty cell
-            found[name] = cell.cell_contents
-    return found
 
 
 def globals_read(code: CodeType) -> set[str]:
@@ -101,7 +106,7 @@ class TensorVersions:
         for function in functions:
             home = function.__globals__
             read |= {n: home[n] for n in globals_read(function.__code__) if n in home and n not in read}
-            read |= {n: value for n, value in _enclosed(function).items() if n not in read}
+            read |= {n: value for n, value in closed_over(function).items() if n not in read}
         self.tensors = [pair for name, value in sorted(read.items()) for pair in _tensors(name, value)]
         self._before = [_version(tensor) for _, tensor in self.tensors]
 

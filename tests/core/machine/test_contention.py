@@ -1,0 +1,92 @@
+"""What others took while something was measured: nothing beyond the machine, and nothing where it cannot be known."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from torchbench_magic.core.machine import contention
+from torchbench_magic.core.machine.contention import Counters, blurred, contention_between
+
+LINUX = pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="counters of the kernel are Linux's")
+
+
+def spent(wall: float, busy: float, own: float = 0.0, windows: int = 1, **more: float) -> Counters:
+    zero = dict.fromkeys(("switches", "pressure", "steal", "ran", "waited", "throttled"), 0.0)
+    return Counters(wall=wall, own_cpu=own, busy=busy, windows=windows, **(zero | more))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention, "_cores", lambda: frozenset({0, 1}))
+
+
+def test_no_figure_exceeds_what_the_machine_has() -> None:
+    seen = contention_between(spent(1.0, 23.5, steal=9.0, pressure=1.2, throttled=3.0))
+    assert (seen.ext, seen.steal, seen.pressure, seen.throttled) == (2.0, 2.0, 1.0, 1.0)
+
+
+def test_of_a_time_of_few_ticks_the_load_of_others_is_not_known() -> None:
+    # Two ticks of 10 ms more were booked than there was time for: 23 cores in 1 ms, said of 2.
+    seen = contention_between(spent(0.001, 0.0235))
+    assert math.isnan(seen.ext)
+    assert math.isnan(seen.steal)
+    assert contention_between(spent(1.0, 0.9)).ext == pytest.approx(0.9)
+
+
+def test_many_short_windows_are_as_good_as_their_errors_add_up() -> None:
+    assert not blurred(spent(0.2, 0.0))
+    assert blurred(spent(0.1, 0.0))
+    one = spent(0.02, 0.01)
+    whole = one
+    for _ in range(8):
+        whole = whole + one
+    assert whole.windows == 9
+    assert blurred(whole)
+    assert not blurred(spent(1.0, 0.0, windows=50))
+
+
+def test_a_difference_of_two_readings_is_one_window() -> None:
+    assert (Counters.read() - Counters.read()).windows == 1
+
+
+def test_what_the_system_does_not_tell_stays_unknown() -> None:
+    seen = contention_between(spent(1.0, math.nan, steal=math.nan, ran=math.nan, waited=math.nan))
+    assert all(math.isnan(value) for value in (seen.ext, seen.steal, seen.wanted, seen.waiting))
+
+
+@LINUX
+def test_a_child_counts_as_own_while_it_lives_and_not_anew_when_it_is_reaped() -> None:
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ntime.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        before = Counters.read().own_cpu
+        assert child.stdout is not None
+        child.stdout.readline()
+        alive = Counters.read().own_cpu
+    finally:
+        child.kill()
+        child.wait()
+    reaped = Counters.read().own_cpu
+    assert alive - before >= 0.2
+    assert reaped - alive < 0.1, "all its life at once"
+
+
+@LINUX
+def test_a_grandchild_is_a_child_too() -> None:
+    code = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', sys.argv[1]])"
+    inner = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ntime.sleep(60)"
+    before = Counters.read().own_cpu
+    child = subprocess.Popen([sys.executable, "-c", code, inner], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert Counters.read().own_cpu - before >= 0.25
+    finally:
+        for pid in contention._children(str(child.pid)):
+            os.kill(int(pid), 9)
+        child.wait(timeout=30)

@@ -1,0 +1,152 @@
+"""What the code is given, in words: shapes, dtypes and devices of what it reads, never the data.
+
+``x.sum()`` of 4 x 8 and of 4000 x 8 have one source and are two measurements. The words are those that a reader is
+shown where two runs differ ("x was 4 × 8 float32, is 4000 × 8 float32"), and the same words mean the same input.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+from .watch import closed_over, globals_read
+
+__all__ = ["described", "globals_bound", "inputs_of"]
+
+_LONGEST = 100
+_MOST_ITEMS = 1000  # of a container that are looked at
+_DEEPEST = 2
+_ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
+_Code = (FunctionType, BuiltinFunctionType, ModuleType, type)  # identified by their source or their version
+
+
+def inputs_of(
+    names: Iterable[str], namespace: Mapping[str, Any], functions: Iterable[FunctionType] = ()
+) -> tuple[tuple[str, str], ...]:
+    """(name, what it holds) of each variable that some code reads, by name.
+
+    Args:
+        names: globals that the code reads.
+        namespace: where it finds them.
+        functions: the notebook's functions that it may call; the globals that these read count too, but for numbers
+            that they assign themselves: a counter is no input.
+    """
+    read = {name: namespace[name] for name in names if name in namespace}
+    assigned: set[str] = set()
+    for function in functions:
+        home = function.__globals__
+        assigned |= globals_bound(function.__code__)
+        read |= {n: home[n] for n in globals_read(function.__code__) if n in home and n not in read}
+        read |= {n: value for n, value in closed_over(function).items() if n not in read}
+    told = ((name, described(value)) for name, value in sorted(read.items()) if not name.startswith("__"))
+    return tuple(
+        (name, text) for name, text in told if text and not (name in assigned and isinstance(read[name], int | float))
+    )
+
+
+def globals_bound(code: CodeType) -> set[str]:
+    """Names of globals that code, or code defined in it, assigns."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_GLOBAL", "STORE_NAME")}
+    return names.union(*(globals_bound(part) for part in code.co_consts if isinstance(part, CodeType)))
+
+
+def described(value: object) -> str:
+    """An input in a few words; empty for code, which is known by its source. Never raises."""
+    try:
+        text = _described(value, 0)
+    except Exception:  # noqa: BLE001  (objects of the user's may refuse anything, parameters may have no shape yet)
+        return type(value).__name__
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 9]}… {_digest(text)}"
+
+
+def _described(value: Any, depth: int) -> str:
+    import torch
+
+    if isinstance(value, _Code):
+        return ""
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, torch.nn.Module):
+        return _module(value)
+    if value is None or isinstance(value, bool | int | float | complex):
+        return repr(value)
+    if isinstance(value, str | bytes | bytearray):
+        return f"{type(value).__name__} of {_counted(len(value), 'character' if isinstance(value, str) else 'byte')}"
+    if type(value).__module__.partition(".")[0] in _ARRAYS and hasattr(value, "shape"):
+        return f"{type(value).__name__} {_shape(value.shape)} {getattr(value, 'dtype', '')}".rstrip()
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        items = value.values() if isinstance(value, dict) else value
+        return _container(f"{type(value).__name__} of {len(value)}", items, depth)
+    return _container(type(value).__name__, vars(value).values() if hasattr(value, "__dict__") else (), depth)
+
+
+def _tensor(value: Any) -> str:
+    words = [f"{_shape(value.shape)} {_short(value.dtype)}"]
+    if value.device.type != "cpu":
+        words.append(str(value.device))
+    layout = _short(value.layout)
+    if layout != "strided":
+        words.append(layout)
+    elif not value.is_contiguous():
+        words.append(f"strides {_shape(value.stride())}")
+    if value.requires_grad:
+        words.append("requires grad")
+    return ", ".join(words)
+
+
+def _module(value: Any) -> str:
+    held = [(name, _tensor(t)) for name, t in (*value.named_parameters(), *value.named_buffers())]
+    size = sum(t.numel() for t in (*value.parameters(), *value.buffers()))
+    layers = [(name, type(part).__qualname__, part.training) for name, part in value.named_modules()]
+    mode = "training" if value.training else "eval"
+    what = f"{type(value).__name__} with {_counted(size, 'value')} in {_counted(len(held), 'tensor')}"
+    return f"{what}, {mode} mode ({_digest(repr((held, layers)))})"
+
+
+def _container(what: str, items: Iterable[Any], depth: int) -> str:
+    """Its name and, where it holds tensors or arrays, what these are."""
+    if depth >= _DEEPEST:
+        return what
+    some = list(_some(items))
+    texts = [_described(item, depth + 1) for item in some if _has_shape(item)]
+    texts = [text for text in texts if text]
+    if not texts:
+        return what
+    distinct = list(dict.fromkeys(texts))
+    more = f" and {len(distinct) - 2} more ({_digest(repr(texts))})" if len(distinct) > 2 else ""
+    order = f" ({_digest(repr(texts))})" if len(distinct) == 2 else ""
+    return f"{what}: {'; '.join(distinct[:2])}{more or order}"
+
+
+def _has_shape(item: object) -> bool:
+    import torch
+
+    if isinstance(item, torch.Tensor | torch.nn.Module | list | tuple | dict):
+        return True
+    return type(item).__module__.partition(".")[0] in _ARRAYS
+
+
+def _some(items: Iterable[Any]) -> Iterator[Any]:
+    for nth, item in enumerate(items):
+        if nth == _MOST_ITEMS:
+            return
+        yield item
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return " × ".join(map(str, sizes)) or "0-d"
+
+
+def _short(name: object) -> str:
+    return str(name).removeprefix("torch.")
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:6]

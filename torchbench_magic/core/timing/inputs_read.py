@@ -1,0 +1,39 @@
+"""What the alternatives of a run read: the inputs that tell it from a run on others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .task import Inputs, Task, without
+
+__all__ = ["InputsRead"]
+
+
+class InputsRead:
+    """The inputs of each alternative, as setup left them and as the caller gave them.
+
+    Args:
+        task: what is asked.
+        made: names that the sweep's point makes, which are its axes and no inputs.
+    """
+
+    def __init__(self, task: Task, made: set[str]) -> None:
+        self._task = task
+        self._read: Mapping[str, Inputs] = {}
+        self._given: Mapping[str, Inputs] = {name: without(made, read) for name, read in task.given.items()}
+
+    def note(self, names: Mapping[str, Any]) -> None:
+        """Note what the alternatives read in these names, after the setup."""
+        self._read = self._task.inputs(names)
+
+    def drop_changed(self, names: Mapping[str, Any]) -> None:
+        """A list that the code fills, or whatever else is not as it was, is no input of it."""
+        now = self._task.inputs(names) if self._read else {}
+        changed = {one[0] for name, read in self._read.items() for one in read if one not in now[name]}
+        self._read = {name: without(changed, read) for name, read in self._read.items()}
+        self._given = {name: without(changed, read) for name, read in self._given.items()}
+
+    def of(self, name: str) -> dict[str, Inputs]:
+        """The fields of an alternative's subject; empty where the names are not known, as in C++."""
+        return {"inputs": self._read.get(name, ()), "given": self._given[name]}

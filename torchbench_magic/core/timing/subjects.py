@@ -1,0 +1,35 @@
+"""What a measurement is of: the record of one alternative at one point and thread count, as it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchbench_magic.results.subject import Subject
+
+from .sweep import Point
+from .task import Task
+
+__all__ = ["subject_of"]
+
+
+def subject_of(task: Task, point: Point | None, name: str, source: str, known: Mapping[str, Any]) -> Subject:
+    """The subject of an alternative, named as the plan and the point have it.
+
+    Args:
+        name: of the alternative; a description only where there are two or more.
+        source: the text that was compiled.
+        known: what the run found out until now.
+    """
+    plan = task.plan
+    return Subject(
+        label=plan.label,
+        sub_label=point.sub_label if point is not None and point.sub_label is not None else plan.sub_label,
+        description=name if len(task.bodies) > 1 else plan.description,
+        env=plan.env,
+        axes=point.axes if point is not None else (),
+        stmt=source,
+        setup=task.setup_text,
+        functions=task.functions[name],
+        **known,
+    )
