@@ -211,6 +211,12 @@ def seconds_text(value: float, *, digits: int = 3) -> str:
     return _with_unit(value, SECONDS, digits)
 
 
+def part_text(part: float, whole: float) -> str:
+    """Two durations inside a sentence, in the unit of the whole: ``82.9 of 84.9 ms``."""
+    unit = smallest_scale([whole], SECONDS)
+    return f"{number(part, unit) if part else '0'} of {number(whole, unit) if whole else '0'} {unit.unit}"
+
+
 def bytes_text(value: float, *, digits: int = 3) -> str:
     """An amount of memory inside a sentence: ``1.14 GiB``."""
     return _with_unit(value, BYTES, digits)

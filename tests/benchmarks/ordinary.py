@@ -59,7 +59,9 @@ def outcome_of(cells: Sequence[str], judge: str, case: Case, *, extension: bool)
     """Run the cells in a kernel of their own; the judge's (outcome, what it shows)."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in case.files.items():
-            Path(folder, name).write_text(text, encoding="utf-8")
+            file = Path(folder, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
         notebook = nbformat.v4.new_notebook()
         client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}})
         with tempfile.TemporaryDirectory() as home, client.setup_kernel(env=environment_of(Path(home))):

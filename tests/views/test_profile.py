@@ -40,7 +40,7 @@ def names(table: Table, column: str = "op") -> list[str]:
 
 def test_the_sentence_names_the_line_that_costs_most_with_its_backward() -> None:
     assert plain(view.document(profile_of()).sentence) == (
-        "45 % of the time is In[2]:8, forward and backward (1.45 s of 3.22 s);"
+        "In[2]:8 takes 45 % of the time, forward and backward (1.45 of 3.22 s);"
         " peak 1.14 GiB; In[3]:3 allocates most, 954 MiB"
     )
 
@@ -78,7 +78,9 @@ def test_the_sentence_adds_a_backward_pass_once_to_the_line_that_runs_it() -> No
         },
     )
     profile = Profile(lines=lines, ops=ops, wall_time=1.0, num_threads=1, source_id="ab")
-    assert plain(view.document(profile).sentence) == "50 % of the time is In[2]:2 (500 ms of 1.00 s)"
+    assert plain(view.document(profile).sentence) == (
+        "In[2]:2 takes 50 % of the time, nearly all of it in torch (0.500 of 1.00 s)"
+    )
 
 
 def test_a_trace_that_does_not_say_its_threads_gets_none_in_the_footer() -> None:
@@ -89,7 +91,34 @@ def test_a_trace_that_does_not_say_its_threads_gets_none_in_the_footer() -> None
 def test_the_sentence_says_when_the_time_is_outside_torch() -> None:
     only_python = [row for row in LINES if row[1] == 9]
     sentence = plain(view.document(profile_of(lines=only_python, memory=False)).sentence)
-    assert sentence == "99 % of the time is In[2]:9, outside torch (724 ms of 732 ms)"
+    assert sentence == "In[2]:9 takes 99 % of the time, nearly all of it in NumPy or Python (724 of 732 ms)"
+
+
+def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> None:
+    """4.55 s of 4.58 s with 1.82 s of torch in it is not outside torch."""
+    lines = frame_of(
+        LINE_COLUMNS,
+        {
+            "cell": [115],
+            "line": [4],
+            "source": ["trainer.train()"],
+            "file": ["<cell>"],
+            "source_id": ["ab"],
+            "thread": [0],
+            "calls": [1],
+            "wall_time": [4.55],
+            "self_cpu_time": [1.82],
+            "cpu_time": [1.82],
+            "python_time": [2.73],
+            "backward_cpu_time": [0.0],
+        },
+    )
+    profile = Profile(lines=lines, ops=frame_of(OP_COLUMNS, {}), wall_time=4.58, num_threads=1, source_id="ab")
+    assert plain(view.document(profile).sentence) == (
+        "In[115]:4 takes 99 % of the time, 1.82 s in torch and 2.73 s in NumPy or Python (4.55 of 4.58 s)"
+    )
+    opened = dataclasses.replace(profile, libraries=(("ab", 4, "trainers.loop"),))
+    assert plain(view.document(opened).sentence).endswith("; more with --lines-of trainers.loop")
 
 
 def test_without_lines_the_sentence_and_the_table_are_of_operations() -> None:

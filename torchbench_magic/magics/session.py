@@ -14,6 +14,8 @@ from IPython.core.error import UsageError
 
 from torchbench_magic.core.body import CompiledBody, compile_body
 from torchbench_magic.core.notebook import close_book, open_book
+from torchbench_magic.core.profiling.file_texts import FileTexts
+from torchbench_magic.core.profiling.scope import Scope
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
 from torchbench_magic.results.cell import Body
 
@@ -38,6 +40,7 @@ class Session:
         self.shell = shell
         self.book = Book(shell)
         self.root = os.getcwd()  # files under it get lines; a later chdir changes nothing
+        self._files = FileTexts(Scope(self.root, lambda file: None))
         self._tracebacks = Tracebacks(shell, lambda file: self.book.text_of(file) is not None)
         self.settings = settings.declare(shell)
 
@@ -47,16 +50,24 @@ class Session:
         self._tracebacks.open()
         awaiting.install(self.shell)
         register_formatters(self.shell)
+        self._files.look()
+        for event in ("pre_run_cell", "post_run_cell"):  # a cell imports modules; between cells they are edited
+            self.shell.events.register(event, self._look_at_files)
 
     def close(self) -> None:
         if (counting := sys.modules.get("torchbench_magic.core.counting.client")) is not None:
             counting.close_server()
+        for event in ("pre_run_cell", "post_run_cell"):
+            self.shell.events.unregister(event, self._look_at_files)
         withdraw_formatters(self.shell)
         awaiting.withdraw(self.shell)
         self._tracebacks.close()
         close_book(self.book.text_of)
         self.book.close()
         settings.withdraw(self.shell)
+
+    def _look_at_files(self, *_: Any) -> None:
+        self._files.look()
 
     @property
     def compiling(self) -> dict[str, Any]:

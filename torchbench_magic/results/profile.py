@@ -53,6 +53,7 @@ class Source:
         text: the visible text, magic line included.
         cell: the last n of ``In[n]`` it ran as; None for a file.
         first_line: number of the first line of ``text``.
+        version: which text of the file it is, in words; empty for the one that the file has.
     """
 
     source_id: str
@@ -60,11 +61,13 @@ class Source:
     text: str
     cell: int | None = None
     first_line: int = 1
+    version: str = ""
 
     @property
     def label(self) -> str:
-        """``In[3]``, or the last part of the file name."""
-        return f"In[{self.cell}]" if self.cell is not None else self.file.rsplit("/", 1)[-1]
+        """``In[3]``, or the last part of the file name, with the version in brackets."""
+        name = f"In[{self.cell}]" if self.cell is not None else self.file.rsplit("/", 1)[-1]
+        return f"{name} ({self.version})" if self.version else name
 
     def line(self, number: int) -> str:
         """Text of line ``number``; empty where the text has no such line."""
@@ -157,6 +160,8 @@ class Profile(HtmlFile):
         repeats: with ``--twice``, (seconds with, seconds without) of each pair of runs.
         workers: where DataLoader workers that started during the run spent their time, sampled: columns of
             `WORKER_COLUMNS`; empty without any.
+        libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
+            whose lines were not recorded: ``--lines-of MODULE`` records them.
     """
 
     lines: pd.DataFrame
@@ -186,6 +191,7 @@ class Profile(HtmlFile):
     unprofiled_time: float | None = None
     profiler_cost: ProfilerCost | None = None
     repeats: tuple[tuple[float, float], ...] = ()
+    libraries: tuple[tuple[str, int, str], ...] = ()
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
 

@@ -295,3 +295,23 @@ def test_runtime_calls_are_no_ops() -> None:
     assert [result.ops.names[n] for n in result.ops.name] == ["aten::mm"]
     assert result.self_time.tolist() == [20]
     assert len(find_launches(result, every).call) == 1
+
+
+def test_a_gradient_that_is_accumulated_is_caused_by_the_line_whose_node_made_it() -> None:
+    engine = "autograd::engine::evaluate_function: "
+    node = {"seq": 5, "fwd": 1}
+    every = events(
+        {"name": "aten::addmm", "start": 10, "end": 20, "seq": 5},
+        {"name": "aten::mul", "start": 30, "end": 40, "seq": 6},
+        {"name": f"{engine}MulBackward0", "start": 55, "end": 60, "seq": 6, "fwd": 1},
+        {"name": f"{engine}AddmmBackward0", "start": 61, "end": 65, **node},
+        {"name": f"{engine}torch::autograd::AccumulateGrad", "start": 66, "end": 72},
+        {"name": "torch::autograd::AccumulateGrad", "start": 67, "end": 71},
+        {"name": "aten::add_", "start": 68, "end": 70},
+        {"name": "aten::zero_", "start": 80, "end": 82},
+        {"name": f"{engine}torch::autograd::AccumulateGrad", "start": 84, "end": 86},
+    )
+    result = joined(every, stream((1, entered(BODY)), (2, 1), (25, 2), (50, 3), (95, LEAVE)))
+    assert result.made_by.tolist() == [-1, -1, 1, 0, 0, 0, 0, -1, -1]
+    assert [result.tree.line[node] for node in result.caused_by[3:7].tolist()] == [1, 1, 1, 1]
+    assert time_of(result, 3) == 5 + 4 + 6 + 2 + 2, "it runs where backward was called all the same"

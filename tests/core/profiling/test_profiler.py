@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -447,8 +448,7 @@ def test_an_exception_gives_the_profile_until_then_and_a_traceback_of_the_users_
 )
 def test_an_interrupt_gives_the_profile_until_then(text: str) -> None:
     timer = threading.Timer(0.15, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
-    timer.start()
-    outcome = run(text)
+    outcome = run(f"timer.start()\n{text}", {"torch": torch, "time": time, "timer": timer})  # 0.15 s of the body itself
     timer.join()
     assert isinstance(outcome.error, KeyboardInterrupt)
     assert {frame.filename for frame in traceback.extract_tb(outcome.error.__traceback__)} == {CELL}
@@ -621,3 +621,66 @@ def test_ctrl_c_in_a_script_gives_the_partial_profile() -> None:
 def test_what_cannot_be_profiled_is_refused(target: Any) -> None:
     with pytest.raises(BodyError):
         profile(target)
+
+
+# ---- work that torch's own threads do ---------------------------------------------------------------------------
+
+
+def sines(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(200):
+        x = x.sin()
+    return x
+
+
+def forked_sines(x: torch.Tensor) -> torch.Tensor:
+    forked = torch.jit.fork(sines, x)
+    return torch.jit.wait(forked)
+
+
+def test_scripted_forks_are_said_to_stand_on_no_line() -> None:
+    names = {"torch": torch, "scripted": torch.jit.script(forked_sines), "x": torch.ones(10_000)}
+    outcome = run("y = scripted(x)\n", names)
+    ops = outcome.profile.ops
+    forked = ops[ops["op"] == "aten::sin"]
+    (said,) = [doubt for doubt in outcome.profile.warnings if doubt.kind == "forked-work"]
+    assert int(forked["calls"].sum()) == 200
+    assert forked["line"].isna().all()
+    assert said.facts["ops"] >= 200
+
+
+def test_a_fork_that_python_starts_runs_at_once_on_its_line() -> None:
+    names = {"torch": torch, "scripted": torch.jit.script(sines), "x": torch.ones(10_000)}
+    outcome = run("future = torch.jit.fork(scripted, x)\ny = torch.jit.wait(future)\n", names)
+    ops = outcome.profile.ops
+    assert set(ops[ops["op"] == "aten::sin"]["line"]) == {1}
+    assert "forked-work" not in kinds(outcome)
+
+
+def test_a_gradient_that_is_added_to_another_one_is_caused_by_its_forward_line() -> None:
+    text = """h = x @ w
+s = (h * v).sum()
+s.backward()
+"""
+    names = {"torch": torch, "x": torch.ones(4, 300), "v": torch.ones(300, requires_grad=True)}
+    names["w"] = torch.ones(300, 300, requires_grad=True)
+    run(text, names)  # there are gradients from now on
+    outcome = run(text, names)
+    ops = outcome.profile.ops
+    adding = ops[ops["op"] == "aten::add_"]
+    assert int(adding["calls"].sum()) == 2
+    nodes = ops[ops["op"].str.startswith("autograd::engine") & (ops["line"] == 3)]
+    caused = outcome.profile.lines["backward_cpu_time"].sum()
+    everything = ops[(ops["line"] == 3) & ~ops["op"].isin(["aten::ones_like"])]
+    assert caused == pytest.approx(
+        row(outcome, 3)["self_cpu_time"] - _outside_nodes(outcome, 3, set(nodes["op"])), abs=2e-9 * len(everything)
+    )
+
+
+def _outside_nodes(outcome: Outcome, line: int, nodes: set[str]) -> float:
+    """Torch seconds of a line that run in no backward node."""
+    frames = outcome.profile.frames
+    inside: list[bool] = []
+    for parent, name in zip(frames["parent"], frames["name"], strict=True):
+        inside.append(name in nodes or (parent >= 0 and inside[parent]))
+    here = (frames["line"] == line) & (frames["thread"] == 0)
+    return float(frames["self_cpu_time"][here & ~pd.Series(inside)].sum())

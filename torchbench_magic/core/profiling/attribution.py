@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .events import Events
+from .gradients import nodes_before_gradients
 from .nesting import Nesting, Slices, ancestors, lay_over, nest, repeats
 from .segments import LineTree, Segments, replay
 from .statements import Statements
@@ -91,6 +92,7 @@ def join(
     end: int,
     suspends: frozenset[int] = frozenset(),
     python_threads: frozenset[int] = frozenset(),
+    moved: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
 ) -> Joined:
     """Join the ops that started in [begin, end) with the lines of their threads.
 
@@ -99,6 +101,7 @@ def join(
         suspends: numbers of the codes with a top-level await.
         python_threads: native ids of threads that run Python; a thread that does not has the line of the thread
             that waits for it in ``backward``.
+        moved: number of a code -> line that it counts -> line of its text, where the two differ.
     """
     tree = LineTree()
     streams = {stream.native_id: stream for stream in record.streams}
@@ -111,7 +114,7 @@ def join(
     for number, native in enumerate(natives):
         if native in streams:
             blind = number == 0 and not record.complete
-            segments = replay(streams[native], number, record.codes, statements, tree, suspends, blind)
+            segments = replay(streams[native], number, record.codes, statements, tree, suspends, blind, moved)
         else:
             segments = _no_segments(native, number, tree)
         mine = np.flatnonzero(ops.native == native)
@@ -208,7 +211,8 @@ def _made_by(ops: Events, parent: Ints) -> Ints:
 
     A backward node belongs to the last-started op with its forward thread and sequence number: torch shows the
     first, but an op such as ``aten::linear`` and the ``aten::addmm`` inside it carry the same number, and of
-    ops that make no node the number is that of the next one. What runs inside a node inherits.
+    ops that make no node the number is that of the next one. What runs inside a node inherits. A gradient that is
+    accumulated belongs to the op whose node made it.
     """
     made_by = np.full(len(ops), -1, dtype=np.int64)
     forward = np.flatnonzero((ops.seq >= 0) & (ops.scope == _FORWARD) & (ops.fwd == 0))
@@ -223,6 +227,8 @@ def _made_by(ops: Events, parent: Ints) -> Ints:
     at = np.searchsorted(keys[order], wanted, side="right") - 1
     found = (at >= 0) & (keys[order[at]] == wanted)
     made_by[nodes[found]] = forward[order][at[found]]
+    gradients, makers = nodes_before_gradients(ops, parent)
+    made_by[gradients] = np.append(made_by, -1)[makers]
     made = made_by.copy()
     for op, around in ancestors(parent):
         inherits = (made_by[op] < 0) & (made[around] >= 0)

@@ -71,6 +71,7 @@ def find_doubts(
         _lines_cut(run, options),
         _clocks(run, offset),
         _threads_without_lines(run, joined),
+        _forked(run, joined),
         _compiled_modules(run, joined),
     ]
     if options.memory:
@@ -228,6 +229,31 @@ def _threads_without_lines(run: Run, joined: Joined) -> Doubt | None:
         f"{count} ops stand on no line: their threads ({names}) ran none of the code whose lines are recorded, or "
         "ran before the profiler, which Python 3.11 cannot trace. The cell's own lines hold.",
         facts={"ops": count},
+    )
+
+
+def _forked(run: Run, joined: Joined) -> Doubt | None:
+    """Ops of threads of torch's own that do no backward work: TorchScript forks, for one. Nobody records who forked."""
+    if run.record.source == "none":
+        return None
+    pool = [
+        thread
+        for thread in joined.threads
+        if thread.number and len(thread.ops) and not len(thread.segments.start)
+        if thread.segments.native_id not in run.python_threads
+        if (joined.node[thread.ops] == thread.segments.root).any()
+    ]
+    mine = np.concatenate([thread.ops for thread in pool]) if pool else np.zeros(0, dtype=np.int64)
+    if not len(mine):
+        return None
+    seconds = float(joined.self_time[mine].sum()) / 1e9
+    return Doubt(
+        "forked-work",
+        f"Forked work: {len(mine)} ops ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
+        "torch does not record which line launched them: they stand on no line. The other times hold; a line that "
+        "waits for them has the wait.",
+        "See `_tprofile.ops` where `line` is empty; call the functions without a fork to see their lines.",
+        {"ops": len(mine), "seconds": seconds},
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .attribution import Joined
+from .gradients import nodes_before_gradients
 from .nesting import ancestors
 from .places import MODULE
 from .things import Things
@@ -15,8 +16,6 @@ from .things import Things
 __all__ = ["modules_of_ops"]
 
 Ints = NDArray[np.int64]
-_ENGINE = "autograd::engine::evaluate_function: "
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 def modules_of_ops(joined: Joined, threads: Sequence[Things]) -> Ints:
@@ -51,28 +50,15 @@ def _modules_of_thread(op_module: Ints, joined: Joined, things: Things, forward:
 
 
 def _modules_of_gradients(op_module: Ints, joined: Joined) -> None:
-    """Give each gradient that is accumulated to the module whose backward node made it.
-
-    AccumulateGrad carries no sequence number. But autograd's queue gives it the highest priority, so it runs right
-    after the node that completed the gradient (``torch/csrc/autograd/engine.cpp``, CompareNodeTaskTime).
-    """
-    ops, parent = joined.ops, joined.parent
-    engine = ops.is_named(lambda name: name.startswith(_ENGINE))
-    gradient = ops.is_named((_ENGINE + _ACCUMULATE).__eq__)
-    caused = np.full(len(ops), -1, dtype=np.int64)
-    for thread in joined.threads:
-        before: dict[int, int] = {}  # op that the engine runs in -> module of its last node
-        beside = thread.ops[engine[thread.ops] | np.isin(parent[thread.ops], np.unique(parent[engine]))]
-        for op in beside.tolist():
-            around = int(parent[op])
-            if not engine[op]:
-                before.pop(around, None)  # another backward pass
-            elif gradient[op]:
-                op_module[op] = before.get(around, -1)
-            else:
-                before[around] = int(op_module[op])
-    if gradient.any():
-        for each, outer in ancestors(parent):  # the outermost comes last
-            of_gradient = gradient[outer]
-            caused[each[of_gradient]] = outer[of_gradient]
-        op_module[caused >= 0] = op_module[caused[caused >= 0]]
+    """Give each gradient that is accumulated to the module whose backward node made it."""
+    parent, caused = joined.parent, np.full(len(joined.ops), -1, dtype=np.int64)
+    gradients, makers = nodes_before_gradients(joined.ops, parent)
+    if not len(gradients):
+        return
+    op_module[gradients] = np.append(op_module, -1)[makers]
+    of_gradients = np.zeros(len(joined.ops), dtype=bool)
+    of_gradients[gradients] = True
+    for each, outer in ancestors(parent):  # the outermost comes last
+        of_gradient = of_gradients[outer]
+        caused[each[of_gradient]] = outer[of_gradient]
+    op_module[caused >= 0] = op_module[caused[caused >= 0]]

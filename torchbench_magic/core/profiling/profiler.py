@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 import linecache
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -23,9 +22,12 @@ from torchbench_magic.results.cycles import sum_of_cycles
 from torchbench_magic.results.profile import MAX_EVENTS, Profile, ProfileOptions
 from torchbench_magic.results.schedule import Schedule
 
+from .callees import libraries_called
 from .doubts import doubts_of_steps
+from .file_texts import FileTexts
 from .host_memory import HostMemory
 from .lines import choose_line_source
+from .naming import names_around, names_in
 from .report import Cells, report
 from .run import Run
 from .scope import Scope, resolve_lines_of
@@ -162,13 +164,6 @@ async def profile_body_async(
     return outcome
 
 
-def _names_in(code: CodeType) -> Iterator[str]:
-    yield from (*code.co_names, *code.co_freevars)
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _names_in(inner)
-
-
 def _codes(body: CompiledBody) -> tuple[CodeType, ...]:
     return (body.code,) if body.last is None else (body.code, body.last)
 
@@ -188,7 +183,7 @@ class _Asked:
     @property
     def used(self) -> frozenset[str]:
         """Variables that the body, and the functions within it, name."""
-        return frozenset(name for code in self.own for name in _names_in(code))
+        return frozenset(name for code in self.own for name in names_in(code))
 
     def run(self, root: str | os.PathLike[str] | None, progress: Progress) -> Run | SteppedRun:
         options = self.options
@@ -200,6 +195,7 @@ class _Asked:
         extra = resolve_lines_of(options.lines_of)
         always = {code.co_filename for code in self.own}
         scope = Scope(root if root is not None else Path.cwd(), self.cells, extra, always)
+        FileTexts(scope).look()  # before the run: a file may be saved in the middle of it
         if options.schedule is None:
             host = HostMemory() if options.host_memory else None
             source = choose_line_source(scope, options.max_events, host.clock if host is not None else time.time_ns)
@@ -230,9 +226,10 @@ class _Asked:
         )
 
     def report(self, run: Run, error: BaseException | None) -> Profile:
-        return report(
+        made = report(
             run, self.options, self.cells, self.own, suspends=self.suspends, error=error, numbering=self.numbering
         )
+        return replace(made, libraries=libraries_called(made, self.namespace))
 
     def outcome(self, run: Run | SteppedRun, value: Any, error: BaseException | None) -> Outcome:
         __tracebackhide__ = True
@@ -353,7 +350,7 @@ def profile(
     elif callable(target):
         code = getattr(inspect.unwrap(target), "__code__", None)
         run_body, own = target, (code,) if isinstance(code, CodeType) else ()
-        names = _names_of(target)
+        names = names_around(target)
     else:
         raise BodyError(f"a callable or Python text is needed, not {type(target).__name__}")
     planned = schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule)
@@ -386,15 +383,3 @@ def _anew(names: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, A
     names.clear()
     names.update(given or {})
     return names
-
-
-def _names_of(target: Callable[[], object]) -> dict[str, Any]:
-    """The variables that a function can name: its module's, and those of the functions around it."""
-    function = inspect.unwrap(target)
-    free = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    cells = zip(free, getattr(function, "__closure__", None) or (), strict=False)
-    around = {}
-    for name, cell in cells:
-        with contextlib.suppress(ValueError):  # it has no value yet
-            around[name] = cell.cell_contents
-    return dict(getattr(function, "__globals__", {})) | around

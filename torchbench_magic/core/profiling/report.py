@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import CodeType
 
 import numpy as np
 
 from torchbench_magic.core.machine.environment import read_environment
-from torchbench_magic.results.cell import CellText
 from torchbench_magic.results.columns import LINE_COLUMNS, frame_of
-from torchbench_magic.results.profile import Profile, ProfileOptions, Source
+from torchbench_magic.results.profile import Profile, ProfileOptions
 
 from .attribution import Joined, join, without_repeats
 from .budget import within_budget
+from .code_sources import Cells, sources_of
 from .collecting import collector_paused
 from .compiling import gather_compiling
 from .cost import Recorded, profiler_cost
@@ -30,7 +29,6 @@ from .host_memory import attribute_host_bytes
 from .kineto import Kineto
 from .memory import attribute_bytes, timeline
 from .run import Run
-from .statements import Statements, read_statements
 from .streams import LEAVE, SUSPEND, LineRecord, entered_code
 from .tables import line_rows, line_table, op_table
 from .tracks import trace_of
@@ -39,8 +37,6 @@ from .waiting_for_workers import waits_for_workers
 from .workers import worker_table
 
 __all__ = ["Cells", "report"]
-
-Cells = Callable[[str], CellText | None]
 
 
 @collector_paused()
@@ -75,17 +71,18 @@ def report(
     begin, end = _body_span(run, record, own)
     events = every.started_in(begin, end)
     ops = without_repeats(events.where(events.is_op & ~np.isin(events.native, list(run.ignored))))
-    files = {code.co_filename for code in (*record.codes, *own)}
-    sources = _sources(files, cells)
+    by_text = sources_of(record.codes, own, cells)
+    sources = by_text.of
     joined = join(
         ops,
-        record,
-        {file: _statements(file, sources[file]) for file in files},
+        replace(record, codes=by_text.codes),
+        by_text.statements,
         _natives(run, record, ops, numbering),
         begin=begin,
         end=end,
         suspends=frozenset(i for i, code in enumerate(record.codes) if suspends and code in own),
         python_threads=frozenset(run.python_threads),
+        moved=by_text.moved,
     )
     _number_as_shown(joined, cells)
     rows = line_rows(joined, sources)
@@ -124,7 +121,7 @@ def report(
         wall_time=wall_time,
         num_threads=run.num_threads,
         sources={s.source_id: s for s in sources.values()},
-        source_id=sources[own[0].co_filename].source_id if own else None,
+        source_id=sources[by_text.own[0].co_filename].source_id if own else None,
         memory=memory,
         trace=trace_of(joined, every, launches, sources, names),
         ranges=tuple(sorted({ops.names[i] for i in np.unique(ops.name[ops.is_range])})),
@@ -143,6 +140,7 @@ def report(
                 error=error,
                 recorded=recorded,
             ),
+            *by_text.doubts,
         ],
         environment=read_environment(),
         partial=error is not None,
@@ -214,34 +212,3 @@ def _as_shown(file: str, line: int, cells: Cells) -> tuple[int | None, int]:
     """(cell, line) as the user sees them."""
     cell = cells(file)
     return (None, line) if cell is None else (cell.number, cell.visible_line(line))
-
-
-def _sources(files: set[str], cells: Cells) -> dict[str, Source]:
-    """The text of each file; files with the same text are one source, the cell that ran last gives the label.
-
-    A cell and the same cell under a magic line have one source_id but other line numbers: then the older one gets
-    an id of its own.
-    """
-    found = []
-    for file in files:
-        cell = cells(file) or CellText.of("".join(linecache.getlines(file)) or f"# {file}: no source", file)
-        found.append(Source(cell.source_id, file, cell.text, cell.number))
-    by_file: dict[str, Source] = {}
-    merged: dict[str, Source] = {}
-    for source in sorted(found, key=lambda each: (-(each.cell or 0), each.file)):
-        same = merged.setdefault(source.source_id, source)
-        if _lines_above(same.text) != _lines_above(source.text):
-            own_id = f"{source.source_id}+{_lines_above(source.text)}"
-            same = merged.setdefault(own_id, replace(source, source_id=own_id))
-        by_file[source.file] = same
-    return by_file
-
-
-def _lines_above(text: str) -> int:
-    """Lines before the first that counts for the source_id: blank ones and a magic line."""
-    lines = text.splitlines()
-    return next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("%%")), 0)
-
-
-def _statements(file: str, source: Source) -> Statements:
-    return read_statements("".join(linecache.getlines(file)), source.text)

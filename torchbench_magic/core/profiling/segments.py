@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .statements import Statements
 from .streams import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
 
-__all__ = ["NO_LINE", "LineTree", "Segments", "replay"]
+__all__ = ["NO_LINE", "LineTree", "Segments", "is_compiled", "replay"]
 
 NO_LINE = -1
 _INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # 3.11 gives them their own frame
@@ -98,13 +98,14 @@ class _Code:
     is_compiled: bool = False  # made by torch.compile: it bears the function's name, and none of its lines
 
 
-def _is_compiled(code: CodeType) -> bool:
+def is_compiled(code: CodeType) -> bool:
+    """Whether torch.compile made the code: it bears the function's name, and none of its lines."""
     dynamo = sys.modules.get("torch._dynamo.convert_frame")
     return dynamo is not None and code in dynamo.output_codes
 
 
 def _read_code(code: CodeType, statements: Statements) -> _Code:
-    if _is_compiled(code):
+    if is_compiled(code):
         return _Code(0, False, False, statements, is_compiled=True)
     if code.co_name == "<module>":
         return _Code(0, False, True, statements)
@@ -126,6 +127,7 @@ def replay(
     tree: LineTree,
     suspends: frozenset[int] = frozenset(),
     ends_blind: bool = False,
+    moved: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
 ) -> Segments:
     """Follow the marks of one thread with a stack of frames.
 
@@ -134,7 +136,8 @@ def replay(
     each call. The lines of ``suspends`` (codes with a top-level await) stay active while their frame is
     suspended: what other tasks do in the meantime stands below the awaiting line. ``ends_blind``: nobody saw what
     came after the last mark, so it stands on no line. After a mark SOMEWHERE no lines were written any more: what
-    runs in a function stands on its ``def`` line, what runs in a module on the line that called it.
+    runs in a function stands on its ``def`` line, what runs in a module on the line that called it. ``moved``: of a
+    code, the lines of its text by those that it counts, where they differ.
     """
     notes = [_read_code(code, statements.get(code.co_filename, Statements())) for code in codes]
     events = np.array(stream.record, dtype=np.int64)
@@ -154,7 +157,8 @@ def replay(
     last, statement, ran = 0, 0, set[int]()  # last line, statement of it if long, lines of it that ran
     deepest, before, is_full = root, LEAVE, False
     stepped = False
-    for mark in events[:, 1].tolist():
+    marks = events[:, 1].tolist()
+    for mark in _moved(marks, moved) if moved else marks:
         known = steps.get((last, mark))
         if known is not None:
             here, last, before, stepped = known, mark, mark, True
@@ -240,6 +244,21 @@ def replay(
         depths,
         _growth(np.array(nodes, dtype=np.int64), np.array(counted, dtype=np.int64), calls),
     )
+
+
+def _moved(marks: list[int], moved: Mapping[int, Mapping[int, int]]) -> Iterator[int]:
+    """The marks with the lines of the text; ``moved`` as in `replay`."""
+    frames: list[Mapping[int, int]] = []
+    none: Mapping[int, int] = {}
+    for mark in marks:
+        if mark < SUSPEND:
+            frames.append(moved.get(entered_code(mark), none))
+        elif mark <= 0:
+            del frames[-1:]
+        elif frames and frames[-1]:
+            resumed = RESUMED if mark >= RESUMED else 0
+            mark = resumed + frames[-1].get(mark - resumed, mark - resumed)
+        yield mark
 
 
 def _depths(marks: NDArray[np.int64]) -> NDArray[np.int64]:
