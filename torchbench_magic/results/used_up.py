@@ -21,6 +21,7 @@ _SAID = {
     "file": "`{0}` was read to its end by the first call: later calls had nothing to read",
     "cache": "`{0}` keeps its results (`functools` cache): the calls only looked them up",
     "memo": "the first call did its work once and kept the result in `{0}`: later calls only used it",
+    "shared": "an alternative changes `{0}`, and another one was timed with that change",
     "start": "the first call of `{0}` took over 1 s and over 1000 times as long as later ones, and nothing was compiled"
     " or imported in it: the code may do its work only once",
 }
@@ -32,6 +33,7 @@ _DONE = {
     "file": "Open it in the body, or give `--restore`.",
     "cache": "Time what it wraps (`{0}.__wrapped__(...)`), or call `{0}.cache_clear()` in the body.",
     "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
+    "shared": "Give each alternative an object of its own (`copy.deepcopy` in the setup section), or set it in each.",
     "start": "Run the cell again: where the first call is fast then, only the process had to start up.",
 }
 

@@ -23,6 +23,7 @@ from .guards import Inputs, Streams
 from .iterators import at_end, is_used_up, rewinder
 from .plan import Plan
 from .reached import Reached, own_attributes, reached
+from .shared_state import SharedState
 
 __all__ = ["Once", "watched"]
 
@@ -79,6 +80,7 @@ class Once:
         self._files = {at: (end, rewinder(f)) for at, f in files.items() if (end := at_end(f)) is not None}
         self._after_first: dict[int, bool] = {}
         self._first = {name: _First(before=_kept(self._reads[name])) for name in names}
+        self._switches = SharedState(self._reads)
 
     def before_first(self, name: str) -> None:
         """Note the state that the first call of an alternative finds."""
@@ -88,6 +90,7 @@ class Once:
             one.misses = sum(misses for _, misses in _caches(self._reads[name]).values())
             one.is_explained = False
             self._work = _explaining()
+            self._switches.begin()
 
     def after_first(self, name: str, wall_ns: float) -> None:
         """Note the state that it leaves, and how long it took."""
@@ -96,6 +99,7 @@ class Once:
             one.wall_ns, one.after = wall_ns, _kept(self._reads[name])
             one.misses = sum(misses for _, misses in _caches(self._reads[name]).values()) - one.misses
             one.is_explained = _explaining() != self._work
+            self._switches.end(name)
             for at in self._iterators:
                 if at in self._reads[name]:
                     self._after_first[at] = bool(is_used_up(self._reads[name][at].value))
@@ -104,6 +108,7 @@ class Once:
         """The warm-up of an alternative begins."""
         if name in self._first:
             self._first[name].caches = _caches(self._reads[name])
+            self._switches.begin()
 
     def warmed(self, name: str, block: Timeable, calls: int, call_ns: float, fixed_ns: float) -> Steps[int]:
         """It has ended: see what changed in the first call only, and try a call from the state before it.
@@ -113,6 +118,7 @@ class Once:
         """
         if name not in self._first:
             return 0
+        self._switches.end(name)
         one = self._first[name]
         for at, (hits, misses) in _caches(self._reads[name]).items():
             was = one.caches.get(at, (hits, misses))
@@ -165,7 +171,8 @@ class Once:
         """(how, label) of each thing that leaves nothing to do for calls that take these times, in nanoseconds.
 
         ``how``: an iterator used up by the "first" call, "before" it or "later"; a "file" read to its end; a "cache" of
-        ``functools``; a "memo" that the first call filled; the "start": a first call that nothing explains.
+        ``functools``; a "memo" that the first call filled; a
+        "shared" switch as another alternative had set it; the "start": a first call that nothing explains.
         """
         if name not in self._first or not times:
             return ()
@@ -178,6 +185,7 @@ class Once:
                 said.append(("first" if self._after_first.get(at) else "later", item.label))
             elif item.direct:
                 said.append(("before", item.label))
+        said += [("shared", switch) for switch in self._switches.inherited(name)]
         said += one.kept_in
         said += [found for found in self._shared(name) if found not in said]
         for label, hits in one.looked_up.items():
