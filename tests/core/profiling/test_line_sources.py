@@ -266,3 +266,11 @@ def test_monitoring_sees_threads_that_ran_before() -> None:
     segments = next(segments for segments in threads if segments.native_id == native)
     node = segments.node[segments.at(np.array([moment]))[0]]
     assert tree.line[node] == 3
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12")
+def test_a_frame_that_begins_as_the_run_ends_raises_nothing_in_its_thread() -> None:
+    source: Any = choose_line_source(lambda file: True)
+    source.start()
+    source.stop()
+    source._watch_lines(compile("x = 1", "<late>", "exec"))

@@ -7,6 +7,7 @@ before the source are seen too; the frames they are in at that moment are writte
 from __future__ import annotations
 
 import bisect
+import contextlib
 import sys
 import threading
 import time
@@ -127,7 +128,8 @@ class MonitoringSource:
         known = self._book.numbers.get(id(code))
         if known is None:
             known = self._book.number(code)
-            _monitoring.set_local_events(self._tool, code, self._local)
+            with contextlib.suppress(ValueError):  # the run ended while another thread began this frame
+                _monitoring.set_local_events(self._tool, code, self._local)
         return known
 
     def _write_other_threads(self) -> None:
