@@ -22,6 +22,11 @@ from .torch_state import of_torch
 
 __all__ = ["Kind", "ProcessState", "all_kinds", "in_words", "put_settings", "unusual_settings"]
 
+_OWN = frozenset({"torch", "torchbench_magic", "numpy"}) | sys.stdlib_module_names
+"""Packages whose further modules set no environment variable and no warning filter that must stay ..."""
+_COMPILERS = ("torch._dynamo", "torch._inductor")
+"""... but these: they set variables for their caches."""
+
 
 class ProcessState:
     """The values of all kinds at one moment.
@@ -29,13 +34,13 @@ class ProcessState:
     Attributes:
         kinds: in the order in which they must be put back.
         values: one each.
-        modules: how many modules were loaded then.
+        modules: names of the modules that were loaded then.
     """
 
     def __init__(self, kinds: Sequence[Kind] | None = None) -> None:
         self.kinds = tuple(all_kinds()) if kinds is None else tuple(kinds)
         self.values = [kind.read() for kind in self.kinds]
-        self.modules = len(sys.modules)
+        self.modules = frozenset(sys.modules)
 
     def put_back(self, *, without: Collection[Role] = ()) -> None:
         """Make these values the present ones, where they are not, but for kinds of the roles ``without``."""
@@ -45,8 +50,9 @@ class ProcessState:
 
     @property
     def has_imported(self) -> bool:
-        """Modules were loaded since."""
-        return len(sys.modules) > self.modules
+        """Packages were loaded since; more of torch, or of this one, sets nothing of this kind."""
+        loaded = sys.modules.keys() - self.modules
+        return any(name.partition(".")[0] not in _OWN or name.startswith(_COMPILERS) for name in loaded)
 
     @property
     def left_to_imports(self) -> tuple[Role, ...]:

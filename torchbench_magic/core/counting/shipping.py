@@ -152,6 +152,8 @@ def _pickler(file: io.BytesIO, storages: _Storages, reached: Reached) -> Any:
                 seen = (tuple(obj.shape), obj.stride(), obj.storage_offset())
                 marks = (obj.requires_grad, kind is torch.nn.Parameter, obj.is_conj(), obj.is_neg())
                 return _rebuilt, (obj.untyped_storage(), obj.dtype, *seen, *marks)
+            if isinstance(obj, torch.jit.ScriptFunction | torch.jit.ScriptModule):
+                return _scripted(obj)
             travels = extensions.reduced(obj) or reduced(obj, reached)
             if travels is not None:
                 return travels
@@ -168,6 +170,13 @@ def _pickler(file: io.BytesIO, storages: _Storages, reached: Reached) -> Any:
     made = _Pickler(file, protocol=5)
     made.globals_ref.update({home: Globals(module) for home, module in loaded.homes.items()})
     return made
+
+
+def _scripted(obj: Any) -> tuple[Any, ...]:
+    """TorchScript travels as torch saves it; a function arrives as a module, which is called alike."""
+    file = io.BytesIO()
+    torch.jit.save(obj, file)
+    return torch.jit.load, (io.BytesIO(file.getvalue()),)
 
 
 def _rebuilt(

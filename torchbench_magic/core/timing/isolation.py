@@ -48,7 +48,7 @@ class Isolation:
         self._late: set[int] = set()  # kinds that changed after the warm-up
         self._is_new = False
         self._of_setup = self._differing(self._base.values, notebook.values)
-        if self._base.modules > notebook.modules:  # they may be of the modules that it imports
+        if self._base.modules - notebook.modules:  # they may be of the modules that it imports
             self._of_setup -= {i for i, kind in enumerate(self._kinds) if kind.role == "incidental"}
 
     def _differing(self, values: Sequence[Any], than: Sequence[Any]) -> set[int]:
