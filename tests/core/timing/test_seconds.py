@@ -139,6 +139,26 @@ def test_alternatives_of_other_speeds_are_primed_alike(other: int, calls: list[i
     assert result.frame["ratio"][1] == pytest.approx(other / 10, rel=1e-6)
 
 
+@pytest.mark.parametrize("times", [2, 3, 10, 100])
+def test_alternatives_of_other_speeds_are_primed_for_as_long_a_time(times: int) -> None:
+    """A cold start that wears off over 60 us is not over after one call of 10 us, as it is after one of 100."""
+    clock = FakeClock()
+    last, since = [""], [0.0]
+
+    def work(name: str, count: int) -> None:
+        if last[0] != name:
+            last[0], since[0] = name, 0.0
+        for _ in range(count):
+            us = 10 + 3 * max(0.0, 1 - since[0] / 60)
+            since[0] += us
+            clock.work(us)
+
+    bodies = {"a": "work('a', 1)", "b": f"work('b', {times})"}
+    result = timed(clock, bodies, names={"work": work}, min_run_time=0.05)
+    warmed = 1e-3 if times * 10 >= 60 else 0.02  # what is left after a call of 20 or 30 us is the same for both
+    assert result.frame["ratio"][1] == pytest.approx(times, rel=warmed)
+
+
 def test_short_blocks_beside_a_long_one_are_averaged_over_as_long_a_time() -> None:
     """One call in eleven is disturbed; a call of 2 ms holds its share of that, and most blocks of 190 us hold none."""
     clock = FakeClock()

@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """A request to run one block; ``primed``: after one untimed call, so that it starts with warm caches."""
+    """A request to run one block; ``primed``: after so many untimed calls, so that it starts with warm caches."""
 
     block: Timeable
     replica: int
     calls: int
-    primed: bool = False
+    primed: int = 0
 
 
 Steps = Generator[Call, tuple[int, int], T]
@@ -40,7 +40,7 @@ def drive(steps: Steps[T], clocks: Clocks, sync: Callable[[], object]) -> T:
             if call.block.is_async:
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             if call.primed:
-                call.block.start(call.replica, 1, clocks, sync)
+                call.block.start(call.replica, call.primed, clocks, sync)
             reading = call.block.start(call.replica, call.calls, clocks, sync)
             call, done = _advance(steps, reading)
     finally:
@@ -54,7 +54,7 @@ async def drive_async(steps: Steps[T], clocks: Clocks, sync: Callable[[], object
     try:
         while call is not None:
             if call.primed:
-                primed = call.block.start(call.replica, 1, clocks, sync)
+                primed = call.block.start(call.replica, call.primed, clocks, sync)
                 _ = await primed if call.block.is_async else primed
             started = call.block.start(call.replica, call.calls, clocks, sync)
             call, done = _advance(steps, await started if call.block.is_async else started)

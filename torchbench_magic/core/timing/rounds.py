@@ -48,9 +48,13 @@ PRIMED_NS, UNLIKE = 10_000_000, 1.05
 """Beside an alternative that is primed, or that is so many times slower or faster, every one is primed whose call is
 shorter than that: what starting a block cold costs (3 to 25 us) is spread over other numbers of calls, or is another
 share of another time. Blocks of 12 primed calls beside blocks of one that was not gave ratios 2.5 % too large."""
-ALIKE = 1.5
+PRIMING_NS = 100_000
+"""All are primed for as long as the slowest of them takes a call, up to that: a call of 10 us warms less than one of 100,
+and one call each made ten times `y + 1` 9.95 times as long (in the median; 10.00 since). Blocks of one alternative that
+follow each other find the caches as its last left them, and need one call only."""
+ALIKE = 1.25
 """Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
-equally many calls."""
+equally many calls, however badly their call times are known; others have blocks of equal time."""
 MOST_BLOCKS = 128
 LEAST = 0.1
 """Share of its planned time that a block counts for at least: a C++ statement that was compiled to nothing takes none,
@@ -152,7 +156,7 @@ class Rounds:
         self.started_ns: int | None = None
         self.ended_ns = 0
         self._size_blocks_alike()
-        self._primed = {id(entry) for entry in entries if self._is_primed(entry)} if before is None else set()
+        self._primed = self._priming() if before is None else {}
         for entry in entries:
             self._budget(entry)
 
@@ -171,9 +175,15 @@ class Rounds:
         is_unequal = max(times) > UNLIKE * min(times) or any(e.calls >= PRIMED_CALLS for e in self.entries)
         return entry.calls >= PRIMED_CALLS or (is_unequal and entry.call_ns < PRIMED_NS)
 
+    def _priming(self) -> dict[int, int]:
+        """Untimed calls before a block, by the entry's id: of about as long a time for all."""
+        primed = [entry for entry in self.entries if self._is_primed(entry)]
+        warm_ns = min(max((entry.call_ns for entry in primed), default=0.0), PRIMING_NS)
+        return {id(entry): max(1, round(warm_ns / entry.call_ns)) for entry in primed}
+
     def _cost_ns(self, entry: Entry) -> float:
         """What a block is planned to take, priming included."""
-        return entry.block_ns + (entry.call_ns if id(entry) in self._primed else 0.0)
+        return entry.block_ns + self._primed.get(id(entry), 0) * entry.call_ns
 
     def _budget(self, entry: Entry) -> None:
         """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
@@ -266,7 +276,8 @@ class Rounds:
                     self.before()
                 replica = self.rng.randrange(len(entry.block.replicas))
                 faults = minor_faults()
-                primed = id(entry) in self._primed or (has_new_team and self.before is None)
+                primed = self._primed.get(id(entry), int(has_new_team and self.before is None))
+                primed = min(primed, 1) if figures else primed
                 wall, cpu = yield Call(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
                 entry.wall_ns += wall
