@@ -88,6 +88,13 @@ def test_few_rounds_of_an_order_leave_the_values_as_they_are() -> None:
     assert without_order_effect(values, before) is values
 
 
+def test_an_order_effect_that_is_not_known_moves_nothing() -> None:
+    generator = np.random.default_rng(1)
+    before = generator.random(60) < 0.5
+    values = generator.standard_t(1.2, size=60) * 0.005 + np.where(before, 0.0004, -0.0004)
+    assert without_order_effect(values, before) is values
+
+
 @pytest.mark.parametrize("effect", [0.0, 0.003, 0.03])
 def test_taking_an_order_effect_out_keeps_the_error_rate(effect: float) -> None:
     generator, alarms = np.random.default_rng(5), 0

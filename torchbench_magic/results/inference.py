@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ALPHA = 0.05
-ORDER_ROUNDS = 10
+ORDER_ROUNDS, ORDER_ERRORS = 10, 3.0
 MIXTURE_A = 5.0  # found best of 5, 30, 100: fewest false alarms and the shortest time to a true +2 %
 
 Look = Literal["anytime", "once"]
@@ -175,18 +175,30 @@ def without_order_effect(log_ratios: Floats, before: npt.NDArray[np.bool_]) -> F
     sum of the two moves is zero, whatever pi is). In simulations with normal, heavy-tailed and bimodal noise and
     looks at any time the error rate stayed at 1-5 % and the interval became up to ten times narrower.
 
+    A pi that is less than `ORDER_ERRORS` of its own standard errors is not known, and stays: moving the samples by a
+    guess adds the guess's own error. In 163 runs of identical code at two threads beside a busy process, their signs
+    drawn anew, 3.4 % of the verdicts were false with any pi taken out, 2.1 % with those that are known.
+
     Args:
         log_ratios: one value a round.
         before: whether the alternative ran before the baseline in it.
 
     Returns:
-        The values moved; unchanged below `ORDER_ROUNDS` rounds of either order, where pi is not known well enough.
+        The values moved; unchanged below `ORDER_ROUNDS` rounds of either order, and where pi is not known.
     """
     first, second = log_ratios[before], log_ratios[~before]
     if min(len(first), len(second)) < ORDER_ROUNDS:
         return log_ratios
-    effect = (float(np.median(first)) - float(np.median(second))) / 2
-    return log_ratios - np.where(before, effect, -effect)
+    between = float(np.median(first)) - float(np.median(second))
+    if abs(between) <= ORDER_ERRORS * math.hypot(_error_of_median(first), _error_of_median(second)):
+        return log_ratios
+    return log_ratios - np.where(before, between / 2, -between / 2)
+
+
+def _error_of_median(values: Floats) -> float:
+    """The standard error of a median, from the quartiles as if the values were normal."""
+    low, high = np.percentile(values, [25, 75])
+    return float(1.2533 * (high - low) / 1.349 / math.sqrt(len(values)))
 
 
 def verdict(interval: Interval, margin: float) -> Verdict:

@@ -49,9 +49,9 @@ PRIMED_NS, UNLIKE = 10_000_000, 1.05
 shorter than that: what starting a block cold costs (3 to 25 us) is spread over other numbers of calls, or is another
 share of another time. Blocks of 12 primed calls beside blocks of one that was not gave ratios 2.5 % too large."""
 PRIMING_NS = 100_000
-"""All are primed for as long as the slowest of them takes a call, up to that: a call of 10 us warms less than one of 100,
-and one call each made ten times `y + 1` 9.95 times as long (in the median; 10.00 since). Blocks of one alternative that
-follow each other find the caches as its last left them, and need one call only."""
+"""All are primed for as long as the slowest of them takes a call, up to that: a call of 10 us warms less than one of
+100, and one call each made ten times `y + 1` 9.95 times as long (in the median; 10.00 since). Blocks of one alternative
+that follow each other find the caches as its last left them, and need one call only."""
 ALIKE = 1.25
 """Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
 equally many calls, however badly their call times are known; others have blocks of equal time."""
