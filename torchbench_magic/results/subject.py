@@ -9,6 +9,7 @@ from typing import Literal
 
 from .contention import Contention
 from .inference import Look
+from .values import Value
 
 __all__ = ["NEAR_LOOP", "Clock", "Language", "Subject"]
 
@@ -35,6 +36,8 @@ class Subject:
         inputs: (name, what it held) of each variable that setup, body and those functions read, after the setup, in
             words: shapes, dtypes, devices, lengths, plain numbers; None where it was not recorded.
         given: the same of what the notebook gave, before the setup; not what the setup, a sweep or a fuzzer made.
+        values, given_values: what else it read then, and of what the notebook gave: numbers, texts and containers in
+            dicts, classes, modules and instances; see `results.values`. None where it was not recorded.
         first_call: the very first call, compiling and loading included; never a sample.
         warmup_calls: calls until the time and the page faults of a call had settled.
         loop_overhead: what the loop costs a call; it is taken out of the samples.
@@ -63,6 +66,8 @@ class Subject:
     functions: tuple[tuple[str, str], ...] = ()
     inputs: tuple[tuple[str, str], ...] | None = None
     given: tuple[tuple[str, str], ...] = ()
+    values: tuple[Value, ...] | None = None
+    given_values: tuple[Value, ...] | None = None
     first_call: float = math.nan
     warmup_calls: int = 0
     loop_overhead: float = 0.0

@@ -25,6 +25,7 @@ from .ranges import Range, Single, Unpaired, judged
 from .side_doubts import alone, apart, listed, name_of, reasons, thing_of
 from .source_changes import source_diffs
 from .subject import Subject
+from .values import uncompared, words_for
 from .yardstick import Home, through_yardstick
 
 __all__ = ["AXIS", "By", "rebased", "side_by_side", "since_last"]
@@ -159,6 +160,9 @@ def _changes(
     if not changed:
         alike = "source, inputs, options" if recorded else "source, options"
         unknown = "" if recorded else "; the shapes of its inputs were not recorded"
+        pairs = [(last[row][0].subjects[last[row][1]], current.subjects[row]) for row in rows]
+        left_out = {k: why for then, now in pairs for k, why in uncompared(then.values, now.values or ()).items()}
+        unknown += f". {words_for(left_out)}" if left_out else ""
         text = f"Since the last stored run{about}: {alike} and environment are the same{unknown}."
         return Doubt("unchanged", text, "", {"name": names})
     text = f"Since the last stored run{about}: {'; '.join(changed)}."
