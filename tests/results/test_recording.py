@@ -209,6 +209,14 @@ def test_a_list_that_the_code_fills_is_said_not_to_be_compared(path: Path) -> No
     assert said.endswith("Not compared: `log` (the code changes it).")
 
 
+def test_a_list_that_the_setup_fills_at_each_point_is_said_not_to_be_compared(path: Path) -> None:
+    code: dict[str, Any] = {"bodies": {"f": Body("log[-1] + n")}, "setup": [Body("log.append(n)")], "points": points(2)}
+    measured(path, namespace={"log": []}, **code)
+    result = measured(path, resume=True, namespace={"log": [0, 1]}, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said.endswith("Not compared: `log` (the code changes it).")
+
+
 def test_a_run_of_a_store_without_values_is_taken_over_and_says_what_was_not_recorded(path: Path) -> None:
     code: dict[str, Any] = {"bodies": {"f": Body("cfg['n']")}, "namespace": {"cfg": {"n": 1}}, "points": ()}
     older = compare_bodies(code["bodies"], namespace=code["namespace"], plan=PLAN)

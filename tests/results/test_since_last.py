@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from torchbench_magic.errors import InputError
 from torchbench_magic.results.comparison import Comparison
 from torchbench_magic.results.contention import Contention
 from torchbench_magic.results.identity import differences, likeness
+from torchbench_magic.results.nearest import nearest_words
 from torchbench_magic.results.source_changes import MOST_LINES, source_diffs
 from torchbench_magic.results.store import Store, load
 from torchbench_magic.results.subject import Subject
@@ -46,6 +48,32 @@ def test_a_run_on_other_inputs_is_no_repetition_and_says_in_words_what_differs()
     found = since_last(now, {0: (before, 0)})
     assert texts(found, "changed") == ["Since the last stored run: `x` was 4 × 8 float32, is 4000 × 8 float32."]
     assert not texts(found, "unchanged")
+
+
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        ({"num_threads": 2}, "threads: 2 -> 1"),
+        ({"env": "old"}, "env: old -> none"),
+        ({"setup": "y = 1"}, "setup, line 1: y = 1 -> none"),
+        ({"label": "L"}, "label: L -> none"),
+        (
+            {"sub_label": "s", "environment": replace(HERE, torch="2.14.0")},
+            "sub-label: s -> none; torch: 2.14.0 -> 2.13.0",
+        ),
+        (
+            {"stmt": "g(x)", "inputs": (("x", "5 float32"),)},
+            "source, line 1: g(x) -> f(x); `x` was 5 float32, is 4 × 8 float32",
+        ),
+    ],
+)
+def test_what_tells_a_run_from_the_nearest_stored_one_is_said(then: dict[str, object], words: str) -> None:
+    now, far = lone(1e-3, inputs=X), lone(1e-3, "h(z)", inputs=X, env="E", num_threads=4, setup="z = 1", seed=2)
+    near = lone(1e-3, **{"inputs": X, "seed": 1, **then})  # type: ignore[arg-type]
+    assert nearest_words(now, 0, [far, near, now]) == f"the nearest differs in {words}"
+    assert nearest_words(now, 0, [now]) == ""
+    with pytest.raises(InputError, match=r"has the identity of this result: the nearest differs in threads: 2 -> 1$"):
+        since_last(now, {}, {0: "the nearest differs in threads: 2 -> 1"})
 
 
 def test_inputs_that_were_not_recorded_are_said_not_to_be_known() -> None:

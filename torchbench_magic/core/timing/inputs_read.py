@@ -34,13 +34,16 @@ class InputsRead:
 
     def drop_changed(self, names: Mapping[str, Any]) -> None:
         """A list that the code fills, or whatever else is not as it was, is no input of it."""
-        now = self._task.inputs(names) if self._read else {}
+        now, given_now = (self._task.inputs(names), self._task.given_now()) if self._read else ({}, {})
         changed = {one[0] for name, read in self._read.items() for one in read if one not in now[name]}
+        given = self._given if self._read else {}
+        changed |= {one[0] for name, read in given.items() for one in read if one not in given_now[name]}
         self._read = {name: without(changed, read) for name, read in self._read.items()}
         self._given = {name: without(changed, read) for name, read in self._given.items()}
-        found = self._task.values(names) if self._values else {}
+        found, given = (self._task.values(names), self._task.values_now()) if self._values else ({}, {})
         for name, read_then in self._values.items():
-            roots = {variable_of(value[0]) for value in set(read_then) ^ set(found[name])}
+            pairs = (read_then, found[name]), (self._task.given_values[name], given[name])  # a setup changes things too
+            roots = {variable_of(value[0]) for then, after in pairs for value in set(then) ^ set(after)}
             self._values = {**self._values, name: without_changed(read_then, roots)}
             self._given_values[name] = without_changed(self._given_values[name], roots)
 

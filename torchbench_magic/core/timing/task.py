@@ -95,6 +95,10 @@ class Task:
     @cached_property
     def given(self) -> Mapping[str, Inputs]:
         """The same of the caller's names, before any setup; without those that the setup binds and does not read."""
+        return self.given_now()
+
+    def given_now(self) -> Mapping[str, Inputs]:
+        """The same of the caller's names as they are now."""
         made, there = self._made, {**self.implied, **self.namespace, **self.local}
         read = self._names(self.setup)
         return {name: self._inputs(read | (self._names([body]) - made), there) for name, body in self.bodies.items()}
@@ -110,6 +114,10 @@ class Task:
     @cached_property
     def given_values(self) -> Mapping[str, Values]:
         """The same of the caller's names, before any setup."""
+        return self.values_now()
+
+    def values_now(self) -> Mapping[str, Values]:
+        """The same of the caller's names as they are now."""
         made, there = self._made, {**self.implied, **self.namespace, **self.local}
         read = self._names(self.setup)
         return {
