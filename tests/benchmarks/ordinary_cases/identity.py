@@ -96,4 +96,49 @@ outcome = "right" if "1 point taken from" in " ".join(outputs[-1].split()) else 
 shows = "taken over" if outcome == "right" else "measured again"
 """,
     ),
+    Case(
+        "a magic in an inner function reads a name of the outer one",
+        "identity",
+        (
+            (
+                "a = torch.ones(3)\ndef outer():\n    a = torch.ones(4_000_000)\n    def inner():\n"
+                "        r = %timer -t 1 -n 20 -r 5 a.sum()\n        return r\n    return inner()\nr = outer()"
+            ),
+        ),
+        """
+text = " ".join(outputs[-1].split()).replace("`", "")
+told = "a is the notebook's a, not that of outer" in text
+outcome = "right" if r.frame["median"][0] > 0.2e-3 else "said" if told else "wrong"
+shows = f"{r.frame['median'][0]:.2g} s"
+""",
+        peers={
+            "timeit": (
+                (
+                    (
+                        "a = torch.ones(3)\ndef outer():\n    a = torch.ones(4_000_000)\n    def inner():\n"
+                        "        r = %timeit -n 20 -r 5 -o a.sum()\n        return r\n    return inner()\nr = outer()"
+                    ),
+                ),
+                """
+outcome = "right" if r.best > 0.2e-3 else "wrong"
+shows = f"{r.best:.2g} s"
+""",
+            )
+        },
+    ),
+    Case(
+        "--last of a run of another thread count",
+        "identity",
+        (
+            "x = torch.ones(100)",
+            "%timer -t 2 --save s.sqlite x.sum()",
+            "%timer -t 1 x.sum()",
+            "%tcompare --last s.sqlite",
+        ),
+        """
+text = " ".join(outputs[-1].split())
+outcome = "right" if "threads: 2 -> 1" in text and "has the identity" in text else "wrong"
+shows = text[-50:]
+""",
+    ),
 ]
