@@ -277,18 +277,11 @@ class Comparison(HtmlFile):
         for i, (interval, rounds) in self._intervals.items():
             is_open = rounds and i not in self.unpaired and i not in self.voids and not self._is_used_up(i)
             if is_open and verdict(interval, self.margin) == "undecided":
-                total = self._waited(self.subjects[i])
+                sampled = sum(float(self._blocks[j].wall.sum()) for j in self._groups[self.subjects[i].group])
+                total = self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)
                 more[i] = (0.0 if need < rounds else need - rounds) * total / rounds  # NaN stays NaN
         return more
-
-    def _waited(self, subject: Subject) -> float:
-        """Wall seconds in which the rounds of a measurement's group were sampled, with all that passes between blocks;
-        of a result that did not record them (torch's), those of its blocks."""
-        sampled = sum(float(self._blocks[j].wall.sum()) for j in self._groups[subject.group])
-        turns = subject.contention.wall if subject.contention is not None else math.nan  # without other thread counts'
-        known = [seconds for seconds in (turns, subject.span) if seconds > 0]  # NaN is not
-        return max([sampled, *([min(known)] if known else [])])
 
     @cached_property
     def details(self) -> pd.DataFrame:

@@ -38,7 +38,7 @@ def nearest_words(current: Comparison, row: int, stored: Sequence[Comparison]) -
 
 def _alike(then: Subject, now: Subject) -> int:
     """How many parts of the identity two subjects share; code and label count more, since they say what it is."""
-    same = sum(getattr(then, name) == getattr(now, name) for name in _PARTS)
+    same: int = sum(getattr(then, name) == getattr(now, name) for name in _PARTS)
     same += 4 * (source_id("", then.stmt) == source_id("", now.stmt)) + 2 * (then.before == now.before)
     return same + 4 * (given_label(then.label) is not None and given_label(then.label) == given_label(now.label))
 

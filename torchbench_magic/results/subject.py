@@ -87,3 +87,13 @@ class Subject:
     def near_loop(self) -> float:
         """Seconds a call below which no verdict is given."""
         return NEAR_LOOP[self.language]
+
+    def waited_for(self, sampled: float) -> float:
+        """Wall seconds in which the rounds of its group were sampled, with all that passes between blocks.
+
+        Args:
+            sampled: seconds of the group's blocks; of a result that recorded no more (torch's), these.
+        """
+        turns = self.contention.wall if self.contention is not None else math.nan  # without those of other threads
+        known = [seconds for seconds in (turns, self.span) if seconds > 0]  # NaN is not
+        return max(sampled, min(known)) if known else sampled

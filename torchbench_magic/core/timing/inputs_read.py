@@ -40,9 +40,9 @@ class InputsRead:
         changed |= {one[0] for name, read in given.items() for one in read if one not in given_now[name]}
         self._read = {name: without(changed, read) for name, read in self._read.items()}
         self._given = {name: without(changed, read) for name, read in self._given.items()}
-        found, given = (self._task.values(names), self._task.values_now()) if self._values else ({}, {})
+        found, values = (self._task.values(names), self._task.values_now()) if self._values else ({}, {})
         for name, read_then in self._values.items():
-            pairs = (read_then, found[name]), (self._task.given_values[name], given[name])  # a setup changes things too
+            pairs = (read_then, found[name]), (self._task.given_values[name], values[name])  # a setup changes some too
             roots = {variable_of(value[0]) for then, after in pairs for value in set(then) ^ set(after)}
             self._values = {**self._values, name: without_changed(read_then, roots)}
             self._given_values[name] = without_changed(self._given_values[name], roots)

@@ -214,7 +214,7 @@ class Texts:
 
     def _container(self, base: Any, value: Any, depth: int) -> str:
         size, kind = base.__len__(value), type(value)
-        ends = {list: "[]", tuple: "()"}.get(kind) or (f"{kind.__name__}(", ")")
+        ends = ("[", "]") if kind is list else ("(", ")") if kind is tuple else (f"{kind.__name__}(", ")")
         step = -(-size // MOST_ITEMS)
         if step > 1:
             self.leaves.unknown.add(_TOO_MUCH)
