@@ -153,14 +153,15 @@ def test_last_decides_where_four_runs_on_either_side_are_stored(at: Any, run: Ru
 
 def test_a_sweep_that_was_stopped_goes_on_with_resume(at: Any, run: Run) -> None:
     stops = "%%timer -n 1 -r 2 --save runs.sqlite --sweep 'n=[1, 2, 3]' {}\nbody(n)"
-    at.user_ns.update(calls=(calls := set()), stop=(stop := {"now": True}))
-    run(at, "def body(n):\n    calls.add(n)\n    if n == 3 and stop['now']: raise KeyboardInterrupt")
+    at.user_ns.update(calls=(calls := set()), stop=(stop := Path("stop")))
+    stop.touch()  # a variable that is set would be another value, with which all is measured again
+    run(at, "def body(n):\n    calls.add(n)\n    if n == 3 and stop.exists(): raise KeyboardInterrupt")
     run(at, stops.format(""))
     assert list(at.user_ns["_timer"].frame["n"]) == [1, 2]
     assert at.user_ns["_timer"].partial
     assert list(load("runs.sqlite")[0].frame["n"]) == [1, 2]
     calls.clear()
-    stop["now"] = False
+    stop.unlink()
     shown = run(at, stops.format("--resume"))
     assert calls == {3}
     assert "2 points taken from runs.sqlite, measured there before." in shown
@@ -182,10 +183,11 @@ def test_resume_measures_again_what_was_given_other_inputs(at: Any, run: Run, se
     cell = f"%%timer {QUICK} --save runs.sqlite --resume\n{setup}len(data)"
     at.user_ns["data"] = [1] * 4
     run(at, cell)
-    at.user_ns["data"] = [2] * 4
+    at.user_ns["data"] = [1] * 4
     assert "taken from" in run(at, cell)
-    at.user_ns["data"] = [1] * 4000
-    assert "taken from" not in run(at, cell)
+    for other in ([1] * 4000, [2] * 4):
+        at.user_ns["data"] = other
+        assert "taken from" not in run(at, cell)
 
 
 def test_resume_measures_again_where_the_inputs_were_not_recorded(at: Any, run: Run) -> None:

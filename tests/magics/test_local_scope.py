@@ -139,3 +139,67 @@ def test_locals_travel_to_the_process_that_counts(cell: Any) -> None:
     """)
     with pack(["inner", "b"], {"inner": names["made"], "b": names["made"].__closure__[0].cell_contents}) as parcel:
         assert parcel.data
+
+
+def said(shown: str) -> list[str]:
+    """The warnings of names that are not those of an enclosing function."""
+    return [part for part in " ".join(shown.split()).split("!") if "Python hands it" in part]
+
+
+@pytest.mark.parametrize("magic", ["timer -t 1 -n 2 -r 3", "tprofile"])
+@pytest.mark.parametrize("is_returned", [False, True])
+def test_a_name_of_an_enclosing_function_is_the_notebooks_and_that_is_said(
+    cell: Any, magic: str, is_returned: bool
+) -> None:
+    names = cell(f"""
+        def outer():
+            a = torch.ones(3)
+            def inner():
+                %{magic} seen.append(a.numel())
+            return {"inner" if is_returned else "inner()"}
+        outer(){"()" if is_returned else ""}
+    """)
+    assert set(names["seen"]) == {1_000_000}, "as Python has it: the text of a magic is a string in inner"
+    (text,) = said(names["shown"].replace("`", ""))
+    assert "a is the notebook's a, not that of outer" in text
+    assert "Give it to inner as an argument." in text
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "a; %timer {} seen.append(a.numel())",
+        "%timer {} a = 1; seen.append(a)",
+        "%timer {} seen.append(1)",
+    ],
+)
+def test_nothing_is_said_of_a_name_that_is_captured_bound_or_not_read(cell: Any, inner: str) -> None:
+    first, _, second = inner.rpartition("; %") if inner.startswith("a;") else ("pass", "", inner.lstrip("%"))
+    names = cell(f"""
+        def outer():
+            a = torch.ones(3)
+            def inner():
+                {first}
+                %{second.format("-t 1 -n 2 -r 3")}
+            inner()
+        outer()
+        def alone():
+            %timer -t 1 -n 2 -r 3 seen.append(a)
+        alone()
+    """)
+    assert not said(names["shown"])
+
+
+def test_an_enclosing_method_and_a_function_two_levels_out_are_found(cell: Any) -> None:
+    names = cell("""
+        class Job:
+            def run(self):
+                a = 1
+                def middle():
+                    def inner():
+                        %timer -t 1 -n 2 -r 3 seen.append(a)
+                    return inner
+                return middle()
+        Job().run()()
+    """)
+    assert "not that of run" in " ".join(names["shown"].split())

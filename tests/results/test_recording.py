@@ -75,22 +75,23 @@ def test_what_is_interrupted_is_resumed_where_it_stopped(path: Path) -> None:
 
     def body(n: int) -> None:
         calls.append(n)
-        if n == 2 and len(set(calls)) == 3 and stop:
+        if n == 2 and len(set(calls)) == 3 and stop.exists():
             raise KeyboardInterrupt
 
-    stop = True
+    stop = path.with_name("stop")  # a variable that is set would be another value, with which all is measured again
+    stop.touch()
     code: dict[str, Any] = {"bodies": {"f": Body("body(n)")}, "namespace": {"body": body}}
     with pytest.raises(Interrupted):
         measured(path, **code)
     assert list(load(path)[0].frame["n"]) == [0, 1]
-    stop = False
+    stop.unlink()
     calls.clear()
     whole = measured(path, resume=True, **code)
     assert set(calls) == {2, 3}
     assert list(whole.frame["n"]) == [0, 1, 2, 3]
     assert [list(result.frame["n"]) for result in load(path)] == [[0, 1, 2, 3]]
     assert [d.text for d in whole.warnings if d.kind == "resumed"] == [
-        f"2 points taken from {path}, measured there before."
+        f"2 points taken from {path}, measured there before. Not compared: `calls` (the code changes it)."
     ]
 
 
@@ -159,6 +160,71 @@ def test_an_edited_function_is_measured_again_though_the_cell_is_the_same(path: 
     assert skipped(path, bodies=bodies, namespace=namespace(before)) == 2
     assert skipped(path, bodies=bodies, namespace=namespace(before.replace("n + 1", "n + 2"))) == 0
     assert skipped(path, bodies=bodies, namespace=namespace(before + "\ndef unused(): pass")) == 2
+
+
+HIDDEN = """
+class Cfg:
+    n = SIZE
+class Holder:
+    def __init__(self): self.size = SIZE
+    def run(self): return self.size
+cfg, obj, mode = {"size": SIZE}, Holder(), "x" if SIZE == 1 else "y"
+def default(n=SIZE): return n
+def of_class(): return Cfg.n
+"""
+
+
+@pytest.mark.parametrize(
+    "body", ["cfg['size']", "Cfg.n", "obj.size", "obj.run()", "default()", "of_class()", "cfg.get(mode)", "mode"]
+)
+def test_a_value_that_source_and_shapes_do_not_tell_is_measured_again(path: Path, body: str) -> None:
+    def namespace(size: int) -> dict[str, Any]:
+        made: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(HIDDEN.replace("SIZE", "size"), "<cell>", "exec"), made | {"size": size}, made)
+        for value in list(made.values()):
+            if isinstance(value, type(skipped)):
+                value.__globals__.update(made)
+        return made
+
+    bodies = {"f": Body(f"{body}, n")}
+    measured(path, bodies=bodies, namespace=namespace(1), points=points(2))
+    assert skipped(path, bodies=bodies, namespace=namespace(1)) == 2
+    assert skipped(path, bodies=bodies, namespace=namespace(2)) == 0
+
+
+def test_what_cannot_be_compared_is_said_where_a_stored_time_is_taken_over(path: Path, tmp_path: Path) -> None:
+    with (tmp_path / "data").open("w") as file:
+        code: dict[str, Any] = {"bodies": {"f": Body("file.name")}, "namespace": {"file": file}, "points": ()}
+        measured(path, **code)
+        result = measured(path, resume=True, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said == f"1 point taken from {path}, measured there before. Not compared: `file` (TextIOWrapper)."
+
+
+def test_a_list_that_the_code_fills_is_said_not_to_be_compared(path: Path) -> None:
+    code: dict[str, Any] = {"bodies": {"f": Body("log.append(1)")}, "namespace": {"log": []}, "points": ()}
+    measured(path, **code)
+    result = measured(path, resume=True, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said.endswith("Not compared: `log` (the code changes it).")
+
+
+def test_a_list_that_the_setup_fills_at_each_point_is_said_not_to_be_compared(path: Path) -> None:
+    code: dict[str, Any] = {"bodies": {"f": Body("log[-1] + n")}, "setup": [Body("log.append(n)")], "points": points(2)}
+    measured(path, namespace={"log": []}, **code)
+    result = measured(path, resume=True, namespace={"log": [0, 1]}, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said.endswith("Not compared: `log` (the code changes it).")
+
+
+def test_a_run_of_a_store_without_values_is_taken_over_and_says_what_was_not_recorded(path: Path) -> None:
+    code: dict[str, Any] = {"bodies": {"f": Body("cfg['n']")}, "namespace": {"cfg": {"n": 1}}, "points": ()}
+    older = compare_bodies(code["bodies"], namespace=code["namespace"], plan=PLAN)
+    subjects = tuple(replace(subject, values=None, given_values=None) for subject in older.subjects)
+    Store(path).append(replace(older, subjects=subjects, environment=read_environment()))
+    result = measured(path, resume=True, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said.endswith("Not compared: `cfg['n']` (not recorded then).")
 
 
 def test_more_points_are_added_to_those_that_are_there(path: Path) -> None:

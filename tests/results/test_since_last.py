@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from torchbench_magic.errors import InputError
 from torchbench_magic.results.comparison import Comparison
 from torchbench_magic.results.contention import Contention
 from torchbench_magic.results.identity import differences, likeness
+from torchbench_magic.results.nearest import nearest_words
 from torchbench_magic.results.source_changes import MOST_LINES, source_diffs
 from torchbench_magic.results.store import Store, load
 from torchbench_magic.results.subject import Subject
@@ -48,6 +50,32 @@ def test_a_run_on_other_inputs_is_no_repetition_and_says_in_words_what_differs()
     assert not texts(found, "unchanged")
 
 
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        ({"num_threads": 2}, "threads: 2 -> 1"),
+        ({"env": "old"}, "env: old -> none"),
+        ({"setup": "y = 1"}, "setup, line 1: y = 1 -> none"),
+        ({"label": "L"}, "label: L -> none"),
+        (
+            {"sub_label": "s", "environment": replace(HERE, torch="2.14.0")},
+            "sub-label: s -> none; torch: 2.14.0 -> 2.13.0",
+        ),
+        (
+            {"stmt": "g(x)", "inputs": (("x", "5 float32"),)},
+            "source, line 1: g(x) -> f(x); `x` was 5 float32, is 4 × 8 float32",
+        ),
+    ],
+)
+def test_what_tells_a_run_from_the_nearest_stored_one_is_said(then: dict[str, object], words: str) -> None:
+    now, far = lone(1e-3, inputs=X), lone(1e-3, "h(z)", inputs=X, env="E", num_threads=4, setup="z = 1", seed=2)
+    near = lone(1e-3, **{"inputs": X, "seed": 1, **then})  # type: ignore[arg-type]
+    assert nearest_words(now, 0, [far, near, now]) == f"the nearest differs in {words}"
+    assert nearest_words(now, 0, [now]) == ""
+    with pytest.raises(InputError, match=r"has the identity of this result: the nearest differs in threads: 2 -> 1$"):
+        since_last(now, {}, {0: "the nearest differs in threads: 2 -> 1"})
+
+
 def test_inputs_that_were_not_recorded_are_said_not_to_be_known() -> None:
     found = since_last(lone(1e-3, inputs=X, seed=1), {0: (lone(1e-3), 0)})
     (text,) = texts(found, "unchanged")
@@ -56,15 +84,53 @@ def test_inputs_that_were_not_recorded_are_said_not_to_be_known() -> None:
     assert text == "Since the last stored run: source, inputs, options and environment are the same."
 
 
+def test_a_value_that_changed_is_told_by_how_the_code_says_it() -> None:
+    before = lone(1e-6, inputs=X, values=(("cfg", "contents a", ""), ("cfg['size']", "10", ""), ("mode", "text a", "")))
+    now = lone(
+        1e-4,
+        inputs=X,
+        values=(("cfg", "contents b", ""), ("cfg['size']", "10000", ""), ("mode", "text b", "")),
+        seed=1,
+    )
+    told = ["`cfg` holds other values", "`cfg['size']` was 10, is 10000", "`mode` is another text"]
+    assert differences(before, 0, now, 0) == told
+    assert likeness(before, 0) != likeness(now, 0)
+    assert texts(since_last(now, {0: (before, 0)}), "changed") == [f"Since the last stored run: {'; '.join(told)}."]
+
+
+def test_a_difference_is_told_once_by_its_shape_where_that_tells_it() -> None:
+    before = lone(1e-6, inputs=(("d", "list of 1"),), values=(("d", "contents a", ""),))
+    now = lone(1e-6, inputs=(("d", "list of 2"),), values=(("d", "contents b", ""),), seed=1)
+    assert differences(before, 0, now, 0) == ["`d` was list of 1, is list of 2"]
+
+
+def test_a_run_without_values_has_the_likeness_that_it_had() -> None:
+    assert likeness(lone(1e-6, inputs=X, values=()), 0) == likeness(lone(1e-6, inputs=X), 0)
+
+
+def test_what_was_not_compared_is_said_where_nothing_else_changed() -> None:
+    file, log = ("f", "contents a", "TextIOWrapper"), ("log", "", "the code changes it")
+    now = lone(1e-3, inputs=X, values=(file, log, ("k", "2", "")), seed=1)
+    (text,) = texts(since_last(now, {0: (lone(1e-3, inputs=X, values=now.subjects[0].values), 0)}), "unchanged")
+    said = "`log` (the code changes it), `f` (TextIOWrapper)"
+    assert text.endswith(f"environment are the same. Not compared: {said}.")
+    (text,) = texts(since_last(now, {0: (lone(1e-3, inputs=X), 0)}), "unchanged")
+    assert text.endswith("Not compared: `f` (not recorded then), `log` (not recorded then), `k` (not recorded then).")
+
+
 def test_inputs_and_sources_are_kept_in_a_store_and_an_old_record_has_none(tmp_path: Path) -> None:
-    result = lone(1e-3, inputs=X, given=X, functions=(("f", "1"),), sources={"1": "def f(x): ..."})
+    values = (("cfg['n']", "1", ""), ("f", "contents a", "TextIOWrapper"))
+    more: dict[str, object] = {"values": values, "given_values": values}
+    result = lone(1e-3, inputs=X, given=X, **more, functions=(("f", "1"),), sources={"1": "def f(x): ..."})
     store = Store(tmp_path / "s.sqlite")
     store.append(result, lone(2e-3, seed=1))
     first, second = load(store.path)
     assert isinstance(first, Comparison)
     assert isinstance(second, Comparison)
     assert (first.subjects[0].inputs, first.subjects[0].given, first.sources) == (X, X, {"1": "def f(x): ..."})
+    assert (first.subjects[0].values, first.subjects[0].given_values) == (values, values)
     assert second.subjects[0].inputs is None
+    assert second.subjects[0].values is None
 
 
 # ---- edited source -----------------------------------------------------------------------------------------

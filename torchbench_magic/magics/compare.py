@@ -87,6 +87,7 @@ class CompareMagics(Magics):
         return side_by_side(timings, baseline=options.baseline, by=options.by)
 
     def _since_last(self, options: CompareOptions, words: list[str]) -> Comparison | ProfileDiff:
+        from torchbench_magic.results.nearest import nearest_words
         from torchbench_magic.results.profile import Profile
         from torchbench_magic.results.together import since_last
 
@@ -99,11 +100,15 @@ class CompareMagics(Magics):
             return _since_last_profile(current, store)
         last = {}
         ranges: dict[int, Any] = {}
-        for row, (record, there) in store.last(current).items():
+        found = store.last(current)
+        missing = [row for row in range(len(current.subjects)) if row not in found]
+        stored = store.comparisons() if missing else []
+        nearest = {row: nearest_words(current, row, stored) for row in missing}
+        for row, (record, there) in found.items():
             if id(record) not in ranges:
                 ranges[id(record)] = store.history(record)
             last[row] = replace(record, history=ranges[id(record)]), there
-        return since_last(replace(current, history=store.history(current)), last)
+        return since_last(replace(current, history=store.history(current)), last, nearest)
 
     def _store(self, paths: list[str]) -> Store:
         """The file that ``--last`` asks."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["Names", "check_not_local", "local_names"]
+__all__ = ["Names", "calling_frame", "check_not_local", "local_names"]
 
 _SHELL = ("IPython", __name__.partition(".")[0])
 _IMPLICIT = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -32,6 +32,16 @@ def local_names(user_ns: Mapping[str, Any]) -> dict[str, Any]:
             break
         frame = frame.f_back
     return found
+
+
+def calling_frame(user_ns: Mapping[str, Any]) -> FrameType | None:
+    """The function that a magic stands in; None at a cell's own level."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (
+        str(frame.f_globals.get("__name__", "")).partition(".")[0] in _SHELL or frame.f_code.co_name in _IMPLICIT
+    ):
+        frame = frame.f_back
+    return None if frame is None or frame.f_locals is user_ns else frame
 
 
 def check_not_local(name: str | None, found: Mapping[str, Any]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import tokenize
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.displayhook import DisplayHook
@@ -15,6 +15,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from torchbench_magic.core.body import CompiledBody
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
+from .enclosing import unseen_names
 from .grammar import describe, documented, read_line
 from .local_scope import Names, check_not_local, local_names
 from .options import ProfileOptions
@@ -23,6 +24,7 @@ from .sections import has_code
 from .session import Delivery, Session, one_line_errors
 
 if TYPE_CHECKING:
+    from torchbench_magic.results.doubts import Doubt
     from torchbench_magic.results.profile import Profile
     from torchbench_magic.results.schedule import Schedule
 
@@ -59,6 +61,7 @@ class _Request:
     on_trace: Callable[[Profile], object] | None
     shows_value: bool
     names: Names
+    doubts: Sequence[Doubt]
 
 
 @magics_class
@@ -119,7 +122,8 @@ class ProfilerMagics(Magics):
         body = session.as_cell(text, place, place.magic_line + (cell is not None))
         compiled = session.compiled(body, place, mark_loop if options.steps is not None else None)
         shows_value = cell is not None and not _is_silenced(cell)
-        return _Request(options, compiled, schedule, on_trace, shows_value, names)
+        doubts = unseen_names([compiled], session.shell.user_ns)
+        return _Request(options, compiled, schedule, on_trace, shows_value, names, doubts)
 
     def _arguments(self, request: _Request, delivery: Delivery) -> dict[str, Any]:
         session, options = self._session, request.options
@@ -150,7 +154,10 @@ class ProfilerMagics(Magics):
         """The user's exception goes on its way, after what ran until then is shown; the value of the trailing
         expression is shown as a cell's is."""
         request.names.keep()
-        profile = write_files(outcome.profile, request.options)
+        profile = outcome.profile
+        if request.doubts:
+            profile = replace(profile, warnings=[*request.doubts, *profile.warnings])
+        profile = write_files(profile, request.options)
         if isinstance(outcome.error, Interrupted):  # of a measurement that the cell makes: its result is another one
             raise Interrupted(profile)
         if outcome.error is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
@@ -12,6 +12,7 @@ from torchbench_magic.errors import BodyError, OptionError
 from torchbench_magic.results.cell import Body
 
 from .cpp import check_language, read_cpp
+from .enclosing import unseen_names
 from .grammar import describe, documented, read_line
 from .keeping import keeping
 from .local_scope import check_not_local, local_names
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from torchbench_magic.core.timing.plan import Plan
     from torchbench_magic.core.timing.sweep import Point
     from torchbench_magic.results.comparison import Comparison
+    from torchbench_magic.results.doubts import Doubt
 
 __all__ = ["TimerMagics"]
 
@@ -64,6 +66,7 @@ class _Request:
     awaits: bool = False
     global_setup: Sequence[Body] = ()
     local: Mapping[str, Any] = field(default_factory=dict)
+    doubts: Sequence[Doubt] = ()
 
 
 @magics_class
@@ -83,7 +86,8 @@ class TimerMagics(Magics):
             if request.awaits:
                 raise BodyError("await needs a cell of its own that begins with %%timer, and %autoawait on")
             with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
-                delivery.result = kept.finish(self._measure(request, kept.hooks | delivery.hooks))
+                measured = self._measure(request, kept.hooks | delivery.hooks)
+                delivery.result = kept.finish(_with(measured, request.doubts))
         return delivery.result
 
     def _measure(self, request: _Request, hooks: dict[str, Any]) -> Comparison:
@@ -106,7 +110,7 @@ class TimerMagics(Magics):
             with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
                 arguments = self._arguments(request) | kept.hooks
                 measured = await compare_bodies_async(**arguments, **delivery.hooks)
-                delivery.result = kept.finish(measured)
+                delivery.result = kept.finish(_with(measured, request.doubts))
         return delivery.result
 
     def _arguments(self, request: _Request) -> dict[str, Any]:
@@ -143,8 +147,10 @@ class TimerMagics(Magics):
         if sections.setup is not None:
             setup.append(session.as_cell(sections.setup.text, place, sections.setup.first_line))
         bodies = {section.name or "statement": statement(shell, section, place) for section in sections.alternatives}
-        awaits = [session.compiled(body, place).is_coroutine for body in [*setup, *bodies.values()]]
-        return _Request(options, plan, bodies, setup, self._points(options, local), any(awaits), local=local)
+        parts = [session.compiled(body, place) for body in [*setup, *bodies.values()]]
+        awaits = any(part.is_coroutine for part in parts)
+        doubts = unseen_names(parts, shell.user_ns)
+        return _Request(options, plan, bodies, setup, self._points(options, local), awaits, local=local, doubts=doubts)
 
     def _points(self, options: TimerOptions, local: Mapping[str, Any]) -> Sequence[Point]:
         """The points to measure at; expressions are evaluated here, tensors are drawn when their turn comes."""
@@ -156,3 +162,8 @@ class TimerMagics(Magics):
 
         names, on_gpu = {**self._session.shell.user_ns, **local}, options.device.startswith("cuda")
         return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)
+
+
+def _with(measured: Comparison, doubts: Sequence[Doubt]) -> Comparison:
+    """The result with what was found in the text before it ran."""
+    return replace(measured, warnings=[*doubts, *measured.warnings]) if doubts else measured

@@ -271,13 +271,14 @@ class Comparison(HtmlFile):
 
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
-        """Row -> seconds more that would settle an undecided verdict; inf on the margin, nan when not known. Not
-        of rows of `voids`: more of the same decides nothing."""
+        """Row -> seconds more of waiting that would settle an undecided verdict; inf on the margin, nan when not known.
+        Not of rows of `voids`: more of the same decides nothing."""
         more: dict[int, float] = {}
         for i, (interval, rounds) in self._intervals.items():
             is_open = rounds and i not in self.unpaired and i not in self.voids and not self._is_used_up(i)
             if is_open and verdict(interval, self.margin) == "undecided":
-                total = sum(float(self._blocks[j].time.sum()) for j in self._groups[self.subjects[i].group])
+                sampled = sum(float(self._blocks[j].wall.sum()) for j in self._groups[self.subjects[i].group])
+                total = self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)
                 more[i] = (0.0 if need < rounds else need - rounds) * total / rounds  # NaN stays NaN
         return more

@@ -18,6 +18,7 @@ import numpy as np
 
 from .cell import source_id_of
 from .environment import Environment
+from .values import changes_of
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -104,11 +105,12 @@ def likeness(result: Comparison, row: int) -> str:
 
 
 def work_of(result: Comparison, row: int) -> tuple[object, ...]:
-    """What was run, on what: source, functions, clock, warm or cold, and the inputs where they were recorded."""
+    """What was run, on what: source, functions, clock, warm or cold, inputs and values where they were recorded."""
     subject = result.subjects[row]
     work = source_id(subject.before, subject.stmt), subject.functions, result.clock, result.options.get("cold", False)
     collects = ("gc",) if result.options.get("gc") else ()  # nothing without, as in stores written before there was it
-    return (*work, *collects) if subject.inputs is None else (*work, subject.inputs, *collects)
+    values = ("values", subject.values) if subject.values else ()  # nothing without, for stores written before too
+    return (*work, *(() if subject.inputs is None else (subject.inputs,)), *collects, *values)
 
 
 def differences(old: Comparison, old_row: int, new: Comparison, new_row: int) -> list[str]:
@@ -120,6 +122,7 @@ def differences(old: Comparison, old_row: int, new: Comparison, new_row: int) ->
     found = [*_of_source("global setup", before.global_setup, now.global_setup)]
     found += [*_of_source("setup", before.setup, now.setup), *_of_source("source", before.stmt, now.stmt)]
     found += [*_of_functions(old, before, new, now), *_of_inputs(before, now)]
+    found += changes_of(before.values, now.values, said=_other_inputs(before, now))
     if old.options and new.options:  # options of a result that was made elsewhere are not known
         known = old.options.keys() & new.options.keys() - set(_NO_WORK)  # an older one lacks what came later
         asked = ({name: one.options[name] for name in known} for one in (old, new))
@@ -166,9 +169,13 @@ def _of_functions(old: Comparison, before: Subject, new: Comparison, now: Subjec
 def _of_inputs(before: Subject, now: Subject) -> Iterator[str]:
     """Each variable that both read and that held something else."""
     then, here = dict(before.inputs or ()), dict(now.inputs or ())
-    for name in sorted(then.keys() & here.keys()):
-        if then[name] != here[name]:
-            yield f"`{name}` was {then[name]}, is {here[name]}"
+    for name in _other_inputs(before, now):
+        yield f"`{name}` was {then[name]}, is {here[name]}"
+
+
+def _other_inputs(before: Subject, now: Subject) -> list[str]:
+    then, here = dict(before.inputs or ()), dict(now.inputs or ())
+    return [name for name in sorted(then.keys() & here.keys()) if then[name] != here[name]]
 
 
 def _of_mappings(what: str, before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from .identity import given_label, machine_of, options_of, source_id, task_of
 from .records import encoded
 from .store import Store
 from .subject import Subject
+from .values import Value, same_values, uncompared, words_for
 
 __all__ = ["Recording"]
 
@@ -37,6 +38,8 @@ class _Task(Protocol):
     def functions(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
     @property
     def given(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
+    @property
+    def given_values(self) -> Mapping[str, tuple[Value, ...]]: ...
 
 
 class _Point(Protocol):
@@ -76,6 +79,7 @@ class Recording:
         self._pending: list[Comparison] = []
         self._error: StoreError | None = None
         self._resume, self.skipped = resume, 0
+        self._uncompared: dict[str, str] = {}
         self._counting = counting
 
     def keep(self, finished: Comparison) -> None:
@@ -87,9 +91,9 @@ class Recording:
     def skip(self, task: _Task, point: _Point | None) -> Comparison | None:
         """The stored result of a point that is finished; None where it is to be measured.
 
-        The source of setup, body and the notebook's functions they call, the shapes of what the notebook gives them,
-        the options, torch's version and the machine must be those of now. What a setup or a sweep makes follows from
-        these.
+        The source of setup, body and the notebook's functions they call, the shapes and values of what the notebook
+        gives them, the options, torch's version and the machine must be those of now. What a setup or a sweep makes
+        follows from these. What could not be compared is said with the result.
         """
         if not self._resume:
             return None
@@ -106,6 +110,8 @@ class Recording:
                 if not self._wrote:
                     self._run = run  # what is measured now completes that run
                 self.skipped += 1
+                for now, then in zip(wanted, found.subjects, strict=True):
+                    self._uncompared |= uncompared(then.given_values, now.given_values or ())
                 return replace(found, subjects=tuple(replace(s, label=task.plan.label) for s in found.subjects))
         return None
 
@@ -133,7 +139,9 @@ class Recording:
             found.insert(0, Doubt("not-stored", f"{points}: {self._error}.", action, {"points": len(self._pending)}))
         if self.skipped:
             points = f"{self.skipped} point{'s' if self.skipped > 1 else ''}"
-            found.append(Doubt("resumed", f"{points} taken from {self._store.path}, measured there before."))
+            text = f"{points} taken from {self._store.path}, measured there before."
+            text += f" {words_for(self._uncompared)}." if self._uncompared else ""
+            found.append(Doubt("resumed", text, facts={"uncompared": dict(self._uncompared)}))
         result = replace(result, warnings=found)
         try:
             return replace(result, history=self._store.history(result))
@@ -169,6 +177,7 @@ def _wanted(task: _Task, point: _Point | None, environment: Environment) -> Iter
                 setup=task.setup_text,
                 functions=task.functions[name],
                 given=task.given[name],
+                given_values=task.given_values[name],
             )
 
 
@@ -181,7 +190,8 @@ def _same_inputs(wanted: Subject, found: Subject) -> bool:
     if found.inputs is None:
         return False
     now = dict(wanted.given)
-    return all(now.get(name) == text for name, text in found.given)
+    alike = all(now.get(name) == text for name, text in found.given)
+    return alike and same_values(found.given_values, wanted.given_values or ())
 
 
 def _key(s: Subject) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from .contention import Contention
 from .inference import Look
+from .values import Value
 
 __all__ = ["NEAR_LOOP", "Clock", "Language", "Subject"]
 
@@ -35,6 +36,8 @@ class Subject:
         inputs: (name, what it held) of each variable that setup, body and those functions read, after the setup, in
             words: shapes, dtypes, devices, lengths, plain numbers; None where it was not recorded.
         given: the same of what the notebook gave, before the setup; not what the setup, a sweep or a fuzzer made.
+        values, given_values: what else it read then, and of what the notebook gave: numbers, texts and containers in
+            dicts, classes, modules and instances; see `results.values`. None where it was not recorded.
         first_call: the very first call, compiling and loading included; never a sample.
         warmup_calls: calls until the time and the page faults of a call had settled.
         loop_overhead: what the loop costs a call; it is taken out of the samples.
@@ -63,6 +66,8 @@ class Subject:
     functions: tuple[tuple[str, str], ...] = ()
     inputs: tuple[tuple[str, str], ...] | None = None
     given: tuple[tuple[str, str], ...] = ()
+    values: tuple[Value, ...] | None = None
+    given_values: tuple[Value, ...] | None = None
     first_call: float = math.nan
     warmup_calls: int = 0
     loop_overhead: float = 0.0
@@ -82,3 +87,13 @@ class Subject:
     def near_loop(self) -> float:
         """Seconds a call below which no verdict is given."""
         return NEAR_LOOP[self.language]
+
+    def waited_for(self, sampled: float) -> float:
+        """Wall seconds in which the rounds of its group were sampled, with all that passes between blocks.
+
+        Args:
+            sampled: seconds of the group's blocks; of a result that recorded no more (torch's), these.
+        """
+        turns = self.contention.wall if self.contention is not None else math.nan  # without those of other threads
+        known = [seconds for seconds in (turns, self.span) if seconds > 0]  # NaN is not
+        return max(sampled, min(known)) if known else sampled

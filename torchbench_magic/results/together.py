@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from torchbench_magic.errors import InputError
@@ -25,6 +26,7 @@ from .ranges import Range, Single, Unpaired, judged
 from .side_doubts import alone, apart, listed, name_of, reasons, thing_of
 from .source_changes import source_diffs
 from .subject import Subject
+from .values import uncompared, words_for
 from .yardstick import Home, through_yardstick
 
 __all__ = ["AXIS", "By", "rebased", "side_by_side", "since_last"]
@@ -113,18 +115,23 @@ def rebased(made: Comparison, name: str) -> Comparison:
     return replace(again, warnings=[*again.warnings, *said])
 
 
-def since_last(current: Comparison, last: Mapping[int, tuple[Comparison, int]]) -> Comparison:
+def since_last(
+    current: Comparison, last: Mapping[int, tuple[Comparison, int]], nearest: Mapping[int, str] = MappingProxyType({})
+) -> Comparison:
     """Each row of ``current`` beside the last stored run of its identity, and what is not as it was then.
 
     Args:
         current: the result of now; its ``history`` is used where a store gave it one.
         last: row of ``current`` -> (stored result, row there), as `Store.last` finds them; their ``history`` too.
+        nearest: row that ``last`` lacks -> what tells it from the nearest stored run; see `nearest_words`.
 
     Raises:
         InputError: nothing of it was stored before.
     """
     if not last:
-        raise InputError("no stored run has the identity of this result: store one with --save, then measure again")
+        why = next((words for _, words in sorted(nearest.items()) if words), "")
+        way = f"{why}" if why else "store one with --save, then measure again"
+        raise InputError(f"no stored run has the identity of this result: {way}")
     rows = sorted(last)
     then = [take(found, [row]) for found, row in (last[at] for at in rows)]
     names = "last stored run", "this run"
@@ -142,7 +149,10 @@ def since_last(current: Comparison, last: Mapping[int, tuple[Comparison, int]]) 
     ]
     missing = [name_of(s) for row, s in enumerate(current.subjects) if row not in last]
     if missing:
-        doubts.append(Doubt("not-stored-before", f"No stored run of {listed(missing)}: left out here.", _RELABEL))
+        known = [(name_of(current.subjects[row]), words) for row, words in sorted(nearest.items()) if words]
+        why = "".join(f" Of {name} {words}." for name, words in known)
+        text = f"No stored run of {listed(missing)}: left out here.{why}"
+        doubts.append(Doubt("not-stored-before", text, _RELABEL))
     return replace(made, warnings=[*doubts, *(d for d in made.warnings if d.kind != "differs")])
 
 
@@ -159,6 +169,9 @@ def _changes(
     if not changed:
         alike = "source, inputs, options" if recorded else "source, options"
         unknown = "" if recorded else "; the shapes of its inputs were not recorded"
+        pairs = [(last[row][0].subjects[last[row][1]], current.subjects[row]) for row in rows]
+        left_out = {k: why for then, now in pairs for k, why in uncompared(then.values, now.values or ()).items()}
+        unknown += f". {words_for(left_out)}" if left_out else ""
         text = f"Since the last stored run{about}: {alike} and environment are the same{unknown}."
         return Doubt("unchanged", text, "", {"name": names})
     text = f"Since the last stored run{about}: {'; '.join(changed)}."

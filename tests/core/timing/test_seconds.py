@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from torchbench_magic.core.timing import rounds
@@ -9,6 +11,7 @@ from torchbench_magic.core.timing.clocks import Clocks
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
+from torchbench_magic.results.comparison import Comparison
 
 from .fake_clock import FakeClock, timed
 
@@ -45,15 +48,19 @@ def test_an_undecided_cell_ends_at_its_maximum_on_a_busy_machine_and_says_what_i
 
 
 def test_the_seconds_that_would_decide_are_those_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = []
-    for between in (0, 10_000):
-        clock = FakeClock()
-        busy_between_blocks(clock, between, monkeypatch)
-        steps = iter(range(10**9))
-        bodies = {"a": "clock.work(10)", "b": "clock.work(10 + next(steps) // 20 % 7)"}
-        result = timed(clock, bodies, names={"steps": steps}, margin=1e-4, min_run_time=1.0, max_run_time=1.0)
-        needed.append(result.undecided_seconds.get(1, 0.0) * len(result.samples))
-    assert needed[1] == needed[0] == 0 or needed[1] > 10 * needed[0]
+    def waited(seconds: float) -> Comparison:
+        """A pair of ratio 1.03 on a busy machine, where a block of 0.2 ms takes 10 ms."""
+        clock, noise = FakeClock(), random.Random(2)
+        busy_between_blocks(clock, 5_000, monkeypatch)
+        bodies = {"a": "clock.work(10)", "b": "clock.work(10.3 + noise.gauss(0, 3))"}
+        return timed(clock, bodies, names={"noise": noise}, min_run_time=seconds, max_run_time=seconds)
+
+    short = waited(0.5)
+    assert short.frame["verdict"][1] == "undecided"
+    needed = short.undecided_seconds[1]
+    assert needed > 10 * short.samples["wall"].sum(), "the blocks alone would take 0.01 s"
+    assert waited(0.5 + needed / 2 / 8).frame["verdict"][1] == "undecided"  # the seconds are of two alternatives
+    assert waited(0.5 + needed / 2 * 2).frame["verdict"][1] == "slower"
 
 
 def test_priming_and_warming_up_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 
 from .watch import closed_over, globals_read
 
-__all__ = ["described", "globals_bound", "inputs_of"]
+__all__ = ["ARRAYS", "described", "globals_bound", "inputs_of"]
 
 _LONGEST = 100
 _MOST_ITEMS = 1000  # of a container that are looked at
 _DEEPEST = 2
-_ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
+ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
 _Code = (FunctionType, BuiltinFunctionType, ModuleType, type)  # identified by their source or their version
 
 
@@ -75,7 +75,7 @@ def _described(value: Any, depth: int) -> str:
         return repr(value)
     if isinstance(value, str | bytes | bytearray):
         return f"{type(value).__name__} of {_counted(len(value), 'character' if isinstance(value, str) else 'byte')}"
-    if type(value).__module__.partition(".")[0] in _ARRAYS and hasattr(value, "shape"):
+    if type(value).__module__.partition(".")[0] in ARRAYS and hasattr(value, "shape"):
         return f"{type(value).__name__} {_shape(value.shape)} {getattr(value, 'dtype', '')}".rstrip()
     if isinstance(value, list | tuple | dict | set | frozenset):
         items = value.values() if isinstance(value, dict) else value
@@ -126,7 +126,7 @@ def _has_shape(item: object) -> bool:
 
     if isinstance(item, torch.Tensor | torch.nn.Module | list | tuple | dict):
         return True
-    return type(item).__module__.partition(".")[0] in _ARRAYS
+    return type(item).__module__.partition(".")[0] in ARRAYS
 
 
 def _some(items: Iterable[Any]) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from typing import Any
 from .block import names_used
 from .watch import globals_read
 
-__all__ = ["Reached", "own_attributes", "reached"]
+__all__ = ["Reached", "attributes_held", "is_users_class", "is_users_file", "own_attributes", "reached"]
 
 _MOST_OBJECTS, _MOST_ITEMS, _DEEPEST = 5_000, 1_000, 3
 _PACKAGE = str(Path(__file__).parents[2])
@@ -75,7 +75,13 @@ def own_attributes(value: Any) -> dict[str, Any] | None:
     inside = _dict_of(value)
     if issubclass(type(value), type) or type(inside) is not dict:
         return None
-    return inside if any(map(_is_users_class, type(value).__mro__)) else None
+    return inside if any(map(is_users_class, type(value).__mro__)) else None
+
+
+def attributes_held(value: Any) -> dict[str, Any] | None:
+    """The attributes of whatever instance or module, as it holds them; None where it holds them in no dict."""
+    inside = _dict_of(value)
+    return inside if type(inside) is dict else None
 
 
 def _dict_of(value: Any) -> Any:
@@ -87,7 +93,7 @@ def _dict_of(value: Any) -> Any:
         return None
 
 
-def _is_users(file: str | None) -> bool:
+def is_users_file(file: str | None) -> bool:
     """Whether code of this file is the user's: of a cell or a file of theirs, not of a library or of this package."""
     return file is not None and not file.startswith(("<frozen", *_libraries()))
 
@@ -98,20 +104,21 @@ def _libraries() -> tuple[str, ...]:
     return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_PACKAGE})
 
 
-def _is_users_class(kind: type) -> bool:
+def is_users_class(kind: type) -> bool:
+    """Whether a class is the user's: of the notebook, a script, or a file of theirs."""
     module = sys.modules.get(kind.__module__)
-    return kind.__module__ == "__main__" or (module is not None and _is_users(vars(module).get("__file__")))
+    return kind.__module__ == "__main__" or (module is not None and is_users_file(vars(module).get("__file__")))
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:
     """The functions of users that a call of ``value``, or of its methods, may run."""
     if issubclass(type(value), FunctionType):
-        if _is_users(value.__code__.co_filename):
+        if is_users_file(value.__code__.co_filename):
             yield value
         return
     kind = value if issubclass(type(value), type) else type(value)
     for base in kind.__mro__:
-        if _is_users_class(base):
+        if is_users_class(base):
             yield from (f for f in vars(base).values() if isinstance(f, FunctionType))
 
 
@@ -150,7 +157,7 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
     if issubclass(type(value), ModuleType):
         there = vars(value)
         for name in sorted(mentioned & there.keys()):
-            if _is_users(there.get("__file__")) or issubclass(type(there[name]), functools._lru_cache_wrapper):
+            if is_users_file(there.get("__file__")) or issubclass(type(there[name]), functools._lru_cache_wrapper):
                 yield f"{label}.{name}", there[name], depth
         return
     if issubclass(type(value), type):

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torchbench_magic.core.body import CompiledBody, compile_body
@@ -17,6 +17,7 @@ from torchbench_magic.results.cell import Body, source_id_of
 from .clocks import Clocks
 from .input_shapes import globals_bound, inputs_of
 from .plan import Plan
+from .values_read import Values, values_of
 from .watch import globals_read, notebook_functions
 
 __all__ = ["Inputs", "Task", "without"]
@@ -94,17 +95,55 @@ class Task:
     @cached_property
     def given(self) -> Mapping[str, Inputs]:
         """The same of the caller's names, before any setup; without those that the setup binds and does not read."""
-        codes = [code for part in self.compiled(self.setup) for code in (part.code, part.last) if code is not None]
-        made = {name for code in codes for name in globals_bound(code)}
-        read, there = self._names(self.setup), {**self.implied, **self.namespace, **self.local}
+        return self.given_now()
+
+    def given_now(self) -> Mapping[str, Inputs]:
+        """The same of the caller's names as they are now."""
+        made, there = self._made, {**self.implied, **self.namespace, **self.local}
+        read = self._names(self.setup)
         return {name: self._inputs(read | (self._names([body]) - made), there) for name, body in self.bodies.items()}
+
+    def values(self, names: Mapping[str, Any]) -> Mapping[str, Values]:
+        """Alternative -> what else of ``names`` it, the setup and the functions read; see `values_read`."""
+        before = self._names(self.setup)
+        return {
+            name: self._values(before | self._names([body]), [*self.setup, body], names)
+            for name, body in self.bodies.items()
+        }
+
+    @cached_property
+    def given_values(self) -> Mapping[str, Values]:
+        """The same of the caller's names, before any setup."""
+        return self.values_now()
+
+    def values_now(self) -> Mapping[str, Values]:
+        """The same of the caller's names as they are now."""
+        made, there = self._made, {**self.implied, **self.namespace, **self.local}
+        read = self._names(self.setup)
+        return {
+            name: self._values(read | (self._names([body]) - made), [*self.setup, body], there)
+            for name, body in self.bodies.items()
+        }
+
+    @cached_property
+    def _made(self) -> set[str]:
+        """Names that the setup binds."""
+        return {name for code in self._codes(self.setup) for name in globals_bound(code)}
+
+    def _values(self, used: set[str], parts: Sequence[Body], names: Mapping[str, Any]) -> Values:
+        functions = notebook_functions(used, names, self.namespace)
+        found = values_of(used, self._codes(parts), names, self.namespace, functions)
+        told = set(inputs_of(used, names, functions))
+        return tuple(value for value in found if value[:2] not in told)
 
     def _inputs(self, used: set[str], names: Mapping[str, Any]) -> Inputs:
         return inputs_of(used, names, notebook_functions(used, names, self.namespace))
 
     def _names(self, parts: Sequence[Body]) -> set[str]:
-        codes = [code for part in self.compiled(parts) for code in (part.code, part.last) if code is not None]
-        return {name for code in codes for name in globals_read(code)}
+        return {name for code in self._codes(parts) for name in globals_read(code)}
+
+    def _codes(self, parts: Sequence[Body]) -> list[CodeType]:
+        return [code for part in self.compiled(parts) for code in (part.code, part.last) if code is not None]
 
 
 def _source_id(function: FunctionType) -> str:
