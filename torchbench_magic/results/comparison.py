@@ -280,7 +280,7 @@ class Comparison(HtmlFile):
                 sampled = sum(float(self._blocks[j].wall.sum()) for j in self._groups[self.subjects[i].group])
                 total = self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)
-                more[i] = (0.0 if need < rounds else need - rounds) * total / rounds  # NaN stays NaN
+                more[i] = (max(need, rounds + 1) - rounds) * total / rounds  # NaN stays NaN
         return more
 
     @cached_property
