@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,3 +65,23 @@ def test_tracebacks_of_other_cells_are_as_they_were(shell: InteractiveShell, run
     shell.run_line_magic("load_ext", "torchbench_magic")
     after = run(shell, "def f():\n    return 1 / 0\nf()")
     assert after.replace("In[2]", "In[1]") == before
+
+
+@pytest.mark.parametrize("call", ["compare({'a': fails})", "compare({'a': deep.fails})", "profile(deep.fails)"])
+def test_a_callable_that_raises_shows_the_frames_of_the_user_and_the_line_that_called(
+    loaded: Any, run: Run, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deep.py").write_text("def fails():\n    return 1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    run(loaded, "import deep\nfrom torchbench_magic import compare, profile\ndef fails():\n    return 1 / 0")
+    shown = run(loaded, call)
+    assert "ZeroDivisionError" in shown
+    assert "return 1 / 0" in shown
+    assert call in shown
+    assert not [name for name in ("torchbench_magic", "core/timing", "drive(", "hidden", "<a>") if name in shown]
+
+
+def test_a_statement_that_raises_shows_its_text(loaded: Any, run: Run) -> None:
+    shown = run(loaded, "from torchbench_magic import compare\ncompare({'a': '1 / nil'}, globals={'nil': 0})")
+    assert "1 / nil" in shown.splitlines()[-3]
+    assert "torchbench_magic/" not in shown

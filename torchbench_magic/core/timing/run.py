@@ -31,6 +31,7 @@ from .guards import Inputs, MemoryGuard, Sizes, prints
 from .inputs_read import InputsRead
 from .isolation import Isolation
 from .once import Once, watched
+from .only_made import only_made
 from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds
 from .run_progress import RunProgress
@@ -158,6 +159,7 @@ class Run:
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
         self.warnings += unused_inputs(self._given, task, blocks, functions)
+        self.warnings += only_made(task.bodies, names)
         self._read.note(names)
         self._watch(used, functions)
         self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
