@@ -67,7 +67,8 @@ def modules_table(profile: Profile) -> Table | None:
             cells.append(Cell(units.number(number(record["allocated"]), memory), number(record["allocated"])))
         rows.append(Row(tuple(cells), key=name))
     left = len(modules) - len(rows)
-    hidden = f"{units.count(len(rows))} of {units.count(len(modules))} modules. All rows: {of_result('.modules')}" if left else ""
+    counted = f"{units.count(len(rows))} of {units.count(len(modules))} modules"
+    hidden = f"{counted}. All rows: {of_result('.modules')}" if left else ""
     return Table("modules", tuple(columns), (Group(tuple(rows)),) if rows else (), hidden=hidden)
 
 
