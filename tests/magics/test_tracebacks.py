@@ -50,6 +50,16 @@ def test_a_group_of_exceptions_shows_no_frame_of_ours(loaded: Any, run: Run, mag
     assert "run_cell_magic" not in shown
 
 
+def test_an_interrupt_before_the_first_sample_is_one_line_and_leaves_the_last_result(loaded: Any, run: Run) -> None:
+    run(loaded, "def stop():\n    raise KeyboardInterrupt\n%timer -n 1 -r 2 -q 1 + 1")
+    last = loaded.user_ns["_timer"]
+    shown = run(loaded, "%%timer\n# --- a\n1 + 1\n# --- b\nstop()")
+    assert "Nothing was measured yet: interrupted after " in shown
+    assert "while running the first call of b. First call: a " in shown
+    assert not [word for word in ("torchbench_magic", "drive", "_first_calls") if word in shown]
+    assert loaded.user_ns["_timer"] is last
+
+
 def test_a_failure_of_this_package_keeps_its_frames(loaded: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any, **kwargs: Any) -> None:
         raise AttributeError("a bug")

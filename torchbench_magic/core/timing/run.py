@@ -86,7 +86,7 @@ class Run:
         self.rounds: list[Rounds] = []
         self.warnings: list[Doubt] = []
         self.sink = CountingSink()
-        self._progress = RunProgress(task, place, self.threads)
+        self.progress = RunProgress(task, place, self.threads)
         self.blocks: list[Timeable] = []
         self.device = "cpu"
         self.synchronize: Callable[[], object] = _nothing
@@ -217,6 +217,7 @@ class Run:
             self._once.after_first(name, float(wall))
             isolation.note_first_call(name)
             first.append(float(wall))
+            self.progress.first_calls[name if len(self.blocks) > 1 else ""] = wall / 1e9
             self._restore()
         self._sizes.settle()
         self.repeats = True  # from here on a call finds the objects as others left them
@@ -295,6 +296,7 @@ class Run:
 
     def _turns(self) -> Steps[None]:
         """Visit the thread counts in turns, in random order, until each is done."""
+        self.progress.stage = "taking the first samples"
         while active := [i for i, r in enumerate(self.rounds) if not r.done]:
             self.rng.shuffle(active)
             for i in active:
@@ -317,8 +319,8 @@ class Run:
             if self.isolation is not None and self.isolation.look():
                 self._begin_again(i)
         if now - self._told_ns >= PROGRESS_NS:
-            self._tell(self._progress.sampled(self.threads[i]))
-            self._progress.watch(self.interrupted)
+            self._tell(self.progress.sampled(self.threads[i]))
+            self.progress.watch(self.interrupted)
             if (doubt := self._memory.check()) is not None:
                 self.warnings.append(doubt)
                 for rounds in self.rounds:
@@ -339,7 +341,7 @@ class Run:
 
     def _tell(self, what: str, is_long: bool = False) -> None:
         self._told_ns = self.clocks.wall()
-        self._progress.tell(what, self.rounds, is_long=is_long)
+        self.progress.tell(what, self.rounds, is_long=is_long)
 
     # ---- after the last sample ------------------------------------------------------------------------------
 

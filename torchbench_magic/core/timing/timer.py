@@ -167,7 +167,8 @@ class Collected:
         try:
             yield
         except KeyboardInterrupt:
-            raise Interrupted(self._until_now(run, "interrupted")) from None
+            partial = self._until_now(run, "interrupted")
+            raise Interrupted(partial, "" if partial is not None else run.progress.unsampled()) from None
         except Exception as error:
             if run.repeats:
                 error.add_note(_NOT_THE_FIRST)
