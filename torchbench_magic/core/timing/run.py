@@ -85,7 +85,7 @@ class Run:
         self.subjects: list[Subject] = []
         self.rounds: list[Rounds] = []
         self.warnings: list[Doubt] = []
-        self.sink = CountingSink()
+        self.sink, self._memory = CountingSink(), MemoryGuard()
         self.progress = RunProgress(task, place, self.threads)
         self.blocks: list[Timeable] = []
         self.device = "cpu"
@@ -96,7 +96,6 @@ class Run:
         self._read = InputsRead(task, set(made))
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
         self._looked_ns, self._dropped_calls, self._collects = self.started_ns, 0, self.plan.gc
-        self._memory = MemoryGuard()
         self._once, self._tried_calls, self.repeats = Once(), 0, False
         self._inputs: Inputs | None = None
         self._flush: Callable[[], None] | None = None
@@ -158,8 +157,7 @@ class Run:
         rebound = {n for n, v in names.items() if given.get(n, absent) is not v} - {"__builtins__", *task.implied}
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
-        self.warnings += unused_inputs(self._given, task, blocks, functions)
-        self.warnings += only_made(task.bodies, names)
+        self.warnings += [*unused_inputs(self._given, task, blocks, functions), *only_made(task.bodies, names)]
         self._read.note(names)
         self._watch(used, functions)
         self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
