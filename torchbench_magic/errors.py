@@ -93,8 +93,9 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         partial: the result measured until then (a ``Comparison`` or a ``Profile``), or None.
+        said: without one, what had run until then, in one line; it is the text of the exception.
     """
 
-    def __init__(self, partial: object | None = None) -> None:
-        super().__init__()
-        self.partial = partial
+    def __init__(self, partial: object | None = None, said: str = "") -> None:
+        super().__init__(*([said] if said else []))
+        self.partial, self.said = partial, said

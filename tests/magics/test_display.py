@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -236,3 +237,28 @@ def test_a_short_first_call_is_not_shown() -> None:
     output.update(0.0, 1.0, "warming up a")
     assert output._alarm is None
     assert not shell.display_pub.published
+
+
+def test_what_is_cut_off_is_reached_by_the_name_that_holds_the_result(loaded: Any, run: Callable[..., str]) -> None:
+    run(loaded, "import torch\nfrom torchbench_magic import profile\nx = torch.ones(3)")
+    ops = "+".join(f"x.{name}()" for name in ("cos", "sin", "tan", "exp", "abs", "neg", "sqrt", "log", "ceil", "floor"))
+    many = "; ".join(f"x.{name}_()" for name in ("cos", "sin", "tan", "exp", "abs", "neg", "sqrt", "ceil", "floor"))
+    text = f"y = {ops}; {many}; y.sigmoid().relu().cumsum(0).sort().values.unique().sum()"
+    assert "All rows: _tprofile.ops" in run(loaded, f"%%tprofile\n{text}")
+    shown = run(loaded, f"p = profile('{text}', globals={{'x': x}})\np")
+    assert "All rows: p.ops" in shown
+    shown = run(loaded, f"profile('{text}', globals={{'x': x}})")
+    assert "All rows: .ops" in shown
+    shown = run(loaded, f"print(profile('{text}', globals={{'x': x}}))")
+    assert "All rows: .ops" in shown
+    assert "_tprofile" not in shown
+
+
+def test_the_name_is_not_that_of_a_later_result(loaded: Any, run: Callable[..., str]) -> None:
+    from torchbench_magic.magics.display import _name_of
+
+    run(loaded, "%timer -n 1 -r 2 -o first -- 1 + 1")
+    assert _name_of(loaded, loaded.user_ns["first"]) == "_timer"
+    run(loaded, "%timer -n 1 -r 2 1 + 1")
+    assert _name_of(loaded, loaded.user_ns["first"]) == "first"
+    assert _name_of(loaded, object()) == ""

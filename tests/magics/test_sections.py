@@ -89,10 +89,15 @@ def test_sections_are_cut_from_the_text_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "near",
-    ["# -- two", "#--- two", "# ---two", "#---two", "#-- two", "# ---- two", "#%% two", "# %% two", "## --- two"],
+    [
+        *("# -- two", "#--- two", "# ---two", "#---two", "#-- two", "# ---- two", "#%% two", "# %% two", "## --- two"),
+        *("# --- two ---", "#--- two ---", "# -- two --", "# ---- two ----", "# ---two---", "# --- two -"),
+        *("# === two", "#== two", "# === two ===", "# ==== two", "# — two", "# – two", "# —— two ——", "#—two"),
+        *("# ── two", "# ─── two ───", " # --- two", "    # --- two", "\t# --- two"),
+    ],
 )
 def test_a_header_that_is_nearly_one_is_an_error_and_not_part_of_the_section_above(near: str) -> None:
-    with pytest.raises(SectionError, match=r"line 4: `.*` is nearly a header: write `# --- two`") as caught:
+    with pytest.raises(SectionError, match=r"line 4: `.*two.*` is nearly a header: write `# --- two`") as caught:
         split_sections(f"# --- one\n1\n{near}\n2\n# --- three\n3\n", first_line=2)
     assert "\n" not in str(caught.value)
 
@@ -119,9 +124,18 @@ def test_nearly_headers_alone_are_an_error_where_they_divide_the_whole_cell() ->
         "# --flag of a command",
         "#x = 1 -- 2",
         "# -----",
-        "# -- load data --",
-        "#--- load data ---",
+        "# ----- load data -----",
+        "#------ load data ---",
         "# ===== load",
+        "# =====",
+        "# ───────── load ─────────",
+        "# a -- b",
+        "# f(x) --- as above ---",
+        "## load data",
+        "# *** load data ***",
+        "#---",
+        "# — ",
+        "# ===",
         "# two",
         "#: two",
         "#",
@@ -132,6 +146,35 @@ def test_nearly_headers_alone_are_an_error_where_they_divide_the_whole_cell() ->
 )
 def test_other_comments_are_not_nearly_headers(comment: str) -> None:
     assert names(f"# --- one\n{comment}\n1\n# --- three\n3\n") == ["one", "three"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if 1:\n    # --- two\n    2",
+        "if 1:\n    2\n    # --- two\n    3",
+        "for i in (\n  1,\n  # --- two\n  2):\n    pass",
+        "x = 1  # --- two",
+        "def f():\n    # --- two\n    return 1\nf()",
+        "if 1:\n    if 2:\n        3\n    # --- two\n    4",
+    ],
+)
+def test_a_header_within_a_block_is_a_comment(body: str) -> None:
+    assert names(f"# --- one\n{body}\n# --- three\n3\n") == ["one", "three"]
+
+
+def test_a_header_that_only_a_space_has_moved_out_of_a_block_is_an_error() -> None:
+    with pytest.raises(SectionError, match=r"line 4: ` # --- two` is nearly a header"):
+        split_sections("# --- one\nif 1:\n    2\n # --- two\n3\n# --- three\n3\n")
+    with pytest.raises(SectionError, match=r"line 3: `  // --- two` is nearly a header"):
+        split_sections("// --- one\nx;\n  // --- two\ny;\n// --- three\nz;\n", language="c++")
+    inside = split_sections("// --- one\n{\n  // --- two\ny;\n}\n// --- three\nz;\n", language="c++")
+    assert [section.name for section in inside.alternatives] == ["one", "three"]
+
+
+def test_dividers_in_a_cell_without_headers_stay_comments() -> None:
+    for rule in ("# --- {} ---", "# === {}", "# — {}", "# -- {} --"):
+        assert names(f"{rule.format('load')}\nx = 1\n{rule.format('work')}\nx\n") == [None]
 
 
 def test_a_comment_above_all_sections_is_no_section() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,16 @@ def test_a_group_of_exceptions_shows_no_frame_of_ours(loaded: Any, run: Run, mag
     assert "run_cell_magic" not in shown
 
 
+def test_an_interrupt_before_the_first_sample_is_one_line_and_leaves_the_last_result(loaded: Any, run: Run) -> None:
+    run(loaded, "def stop():\n    raise KeyboardInterrupt\n%timer -n 1 -r 2 -q 1 + 1")
+    last = loaded.user_ns["_timer"]
+    shown = run(loaded, "%%timer\n# --- a\n1 + 1\n# --- b\nstop()")
+    assert "Nothing was measured yet: interrupted after " in shown
+    assert "while running the first call of b. First call: a " in shown
+    assert not [word for word in ("torchbench_magic", "drive", "_first_calls") if word in shown]
+    assert loaded.user_ns["_timer"] is last
+
+
 def test_a_failure_of_this_package_keeps_its_frames(loaded: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any, **kwargs: Any) -> None:
         raise AttributeError("a bug")
@@ -64,3 +75,23 @@ def test_tracebacks_of_other_cells_are_as_they_were(shell: InteractiveShell, run
     shell.run_line_magic("load_ext", "torchbench_magic")
     after = run(shell, "def f():\n    return 1 / 0\nf()")
     assert after.replace("In[2]", "In[1]") == before
+
+
+@pytest.mark.parametrize("call", ["compare({'a': fails})", "compare({'a': deep.fails})", "profile(deep.fails)"])
+def test_a_callable_that_raises_shows_the_frames_of_the_user_and_the_line_that_called(
+    loaded: Any, run: Run, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deep.py").write_text("def fails():\n    return 1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    run(loaded, "import deep\nfrom torchbench_magic import compare, profile\ndef fails():\n    return 1 / 0")
+    shown = run(loaded, call)
+    assert "ZeroDivisionError" in shown
+    assert "return 1 / 0" in shown
+    assert call in shown
+    assert not [name for name in ("torchbench_magic", "core/timing", "drive(", "hidden", "<a>") if name in shown]
+
+
+def test_a_statement_that_raises_shows_its_text(loaded: Any, run: Run) -> None:
+    shown = run(loaded, "from torchbench_magic import compare\ncompare({'a': '1 / nil'}, globals={'nil': 0})")
+    assert "1 / nil" in shown.splitlines()[-3]
+    assert "torchbench_magic/" not in shown

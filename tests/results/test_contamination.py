@@ -193,3 +193,11 @@ def test_a_body_near_the_loops_cost_gets_no_verdict() -> None:
     made = comparison([steady(5e-9), steady(9e-9)])
     assert made.frame["verdict"].isna()[1]
     assert kinds(made) == ["near-loop"]
+
+
+def test_that_the_ratios_are_valid_is_said_once() -> None:
+    load = {"ext": 0.9, "wanted": 1.0, "pressure": 0.62, "steal": 0.2}
+    noisy = [steady(1e-5, spread=0.4), steady(2e-5, spread=0.4)]
+    found = doubts_of(comparison(noisy, cpu=1.0, load=load))
+    assert {"busy", "noisy"} <= {doubt.kind for doubt in found}
+    assert " ".join(map(str, found)).count("still valid") == 1

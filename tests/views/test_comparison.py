@@ -68,6 +68,20 @@ def test_many_alternatives_are_counted_and_not_all_named() -> None:
     assert plain(verdicts.sentence(points, "a")).endswith("; 3 more below")
 
 
+def test_alternatives_that_take_the_same_time_share_a_clause() -> None:
+    def same(count: int) -> str:
+        points = [Judged(f"a{nth}", 1.0, 0.995, 1.005, "same") for nth in range(1, count + 1)]
+        return plain(verdicts.sentence(points, "a0"))
+
+    assert same(1) == "a1 takes the same time as a0"
+    assert same(2) == "a1 and a2 take the same time as a0"
+    assert same(4) == "a1, a2, a3 and a4 take the same time as a0"
+    assert same(8) == "a1, a2, a3 and 5 more take the same time as a0"
+    mixed = [Judged("b", 0.5, 0.49, 0.51, "faster"), *(Judged(name, 1.0, 0.995, 1.005, "same") for name in "cd")]
+    assert plain(verdicts.sentence(mixed, "a")).endswith("; c and d take the same time")
+
+
+
 def test_rows_of_a_point_stand_together_and_name_it_once() -> None:
     table, *_ = view.document(comparison_of()).tables
     assert [len(group.rows) for group in table.groups] == [2, 2]

@@ -256,7 +256,7 @@ def test_operations_are_summed_per_name_largest_first() -> None:
 
 
 def test_what_is_not_shown_is_counted_with_its_time_and_its_place() -> None:
-    assert operations(profile_of()).hidden == "5 of 8 operations; the other 3 take 2.2 ms. All rows: _tprofile.ops"
+    assert operations(profile_of()).hidden == "5 of 8 operations; the other 3 take 2.2 ms. All rows: .ops"
     assert operations(profile_of(), row_limit=-1).hidden == ""
 
 

@@ -71,7 +71,7 @@ aten::uniform_          3  905    |#########  28.1  905          ·    In[3]:3  
 aten::addmm             3  484    |#####      15.0  484         24.0  In[2]:8     [4096] [512, 4096…
 engine: AddmmBack…      3   69.0  |#           2.1  975         24.0  In[3]:7     [512, 4096]
 aten::empty            11    0.2  |           <0.1    0.2    1 018    In[3]:2 +1
-5 of 8 operations; the other 3 take 2.2 ms. All rows: _tprofile.ops"""
+5 of 8 operations; the other 3 take 2.2 ms. All rows: .ops"""
 
 
 def compared() -> Comparison:

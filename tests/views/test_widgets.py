@@ -93,7 +93,7 @@ def test_a_row_limit_cuts_the_table_and_counts_the_rest() -> None:
     widget = comparison_of().explore()
     widget.row_limit.value = 3
     assert len(shown(widget)) == 3
-    assert widget.table.spec["tables"][0]["hidden"] == "3 of 4 rows shown. All rows: _timer.frame"
+    assert widget.table.spec["tables"][0]["hidden"] == "3 of 4 rows shown. All rows: .frame"
 
 
 def test_operations_are_sorted_by_the_metric_chosen() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import io
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -72,8 +71,7 @@ def python_job(
     setup, imported = _without_main(source_of(written[1]))
     before = "\n".join([*(dedented(text) for text in setups if text), setup])
     given = CopyIfCallgrind.unwrap_all(dict(globals)) | imported
-    names = {name: _sendable(value) for name, value in given.items()}
-    return Job(Body(source_of(written[0])), names, number, threads, "module", setup=before)
+    return Job(Body(source_of(written[0])), given, number, threads, "module", setup=before)
 
 
 def _stats(
@@ -101,21 +99,3 @@ def _without_main(setup: str) -> tuple[str, dict[str, Any]]:
         found |= {alias.asname or alias.name: getattr(main, alias.name) for alias in node.names}
         tree.body.remove(node)
     return (ast.unparse(tree) if found else setup), found
-
-
-# ---- what pickle does not take, and torch does -------------------------------------------------------------------
-
-
-def _sendable(value: Any) -> Any:
-    """The value, or what becomes it in the process that counts: TorchScript has a pickle of its own."""
-    return _Scripted(value) if isinstance(value, torch.jit.ScriptFunction | torch.jit.ScriptModule) else value
-
-
-class _Scripted:
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        file = io.BytesIO()
-        torch.jit.save(self._value, file)
-        return torch.jit.load, (io.BytesIO(file.getvalue()),)  # a name of torch: nothing of ours is imported there

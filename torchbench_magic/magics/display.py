@@ -31,6 +31,7 @@ _TORCHS = (
 _LIVE = ("torchbench_magic.views.lasting", "Lasting")
 _LIST = ("torch.autograd.profiler_util", "EventList")
 """By name: that torch's results are shown richly is no reason to import torch."""
+_KEPT = ("_timer", "_tprofile", "_tcompare")
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -203,16 +204,29 @@ def bundle_of(shell: Any, result: Any, *, explore: bool = False, **options: Any)
     ``options`` go to the view, such as ``sort_by`` of a profile.
     """
     from torchbench_magic.results import _gateway
+    from torchbench_magic.views.held import shown_as
 
+    with shown_as(_name_of(shell, result)):
+        return _shown(shell, result, _gateway.show, explore, options)
+
+
+def _name_of(shell: Any, result: Any) -> str:
+    """The variable of the notebook that holds the result; empty where there is none."""
+    names = shell.user_ns
+    own = (name for name, value in list(names.items()) if value is result and not name.startswith("_"))
+    return next((name for name in _KEPT if names.get(name) is result), None) or next(own, "")
+
+
+def _shown(shell: Any, result: Any, show: Callable[..., Any], explore: bool, options: dict[str, Any]) -> _Bundle:
     settings = settings_of(shell)
     mode = "widget" if explore else settings.display if settings is not None else "auto"
     in_kernel = getattr(shell, "kernel", None) is not None
     if mode == "widget" and in_kernel:
-        data, metadata = shell.display_formatter.format(_gateway.show(result, "explore", **options))
+        data, metadata = shell.display_formatter.format(show(result, "explore", **options))
         return data, metadata
     if mode == "text" or not in_kernel:
-        return {"text/plain": _gateway.show(result, "repr", **options)}, {}
-    return _gateway.show(result, "mimebundle", **options), {}
+        return {"text/plain": show(result, "repr", **options)}, {}
+    return show(result, "mimebundle", **options), {}
 
 
 def register_formatters(shell: Any) -> None:

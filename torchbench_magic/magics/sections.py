@@ -1,8 +1,9 @@
 """``# --- NAME``: the comment lines that divide a ``%%timer`` cell into setup and alternatives; ``// --- NAME`` in C++.
 
 Headers are found with the tokenizer, so text inside a string is none; a comment that ends in ``-`` is a
-divider, and a comment inside brackets belongs to the expression round it. A comment that is nearly a header (`# -- b`)
-is an error: taken for a comment, it would put its section into the one above.
+divider, and a comment inside brackets belongs to the expression round it. A comment that is nearly a header (`# -- b`,
+below a header also `# --- b ---`, `# === b`, `# — b` and one that a space has moved) is an error: taken for a comment,
+it would put its section into the one above. Longer rules (`# ----- b -----`) and rules without a name are comments.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ GLOBAL_SETUP = "global setup"
 _HEADER = re.compile(r"(?:#|//) --- +(?P<name>\S.*?)\s*$")
 _NEAR = re.compile(  # two dashes, %% or a space short or too many; --x and %%time are code that was commented out
     r"(?:#+|/{2,})\s*(?:-{2,}\s+|-{3,}|%%\s+)(?P<name>\w.*?)\s*$"
+)
+_RULED = re.compile(  # two to four of another sign, or the name between dashes: headers of other tools, or dividers
+    r"(?:#+|/{2,})\s*(?:={2,4}\s+|[\u2012-\u2015\u2500\u2501]{1,4}\s*|-{2,4}(?=[^-].*-\s*$)\s*)"
+    r"(?P<name>\w.*?)[\s=\u2012-\u2015\u2500\u2501-]*$"
 )
 _MARKS: dict[Language, str] = {"python": "#", "c++": "//"}
 _CPP = re.compile(  # what can hold a comment's signs, and comments
@@ -80,7 +85,8 @@ def split_sections(
     comments = list(_comments(text) if language == "python" else _cpp_comments(text))
     headers = [(line, match["name"]) for line, comment in comments if (match := _named(_HEADER, comment))]
     mark = _MARKS[language]
-    _refuse_near(comments, headers, lines, first_line, mark)
+    moved = list(_moved_comments(text) if language == "python" else _moved_cpp_comments(text))
+    _refuse_near(comments, moved, headers, lines, first_line, mark)
     if not headers:
         return Sections(None, (Section(None, "".join(lines), first_line),))
     for number, line in enumerate(lines[: headers[0][0] - 1], first_line):
@@ -134,25 +140,73 @@ def _named(pattern: re.Pattern[str], comment: str) -> re.Match[str] | None:
 
 
 def _refuse_near(
-    comments: list[tuple[int, str]], headers: list[tuple[int, str]], lines: list[str], first_line: int, mark: str
+    comments: list[tuple[int, str]],
+    moved: list[tuple[int, str]],
+    headers: list[tuple[int, str]],
+    lines: list[str],
+    first_line: int,
+    mark: str,
 ) -> None:
     """Refuse a comment that is nearly a header where it would begin a section.
 
     That is below a header; and above the first one, or where there is none, when the cell's first line of code stands
     below such a comment and there is a header, or a second such comment, to compare it with. Otherwise it is a comment.
+    A comment that many write as a divider is refused below a header only, where it is not known what was meant.
+
+    Args:
+        moved: comments that would be at the level of the cell but for the space before them.
     """
     proper = {line for line, _ in headers}
     near = {line: match["name"] for line, comment in comments if (match := _named(_NEAR, comment))}
+    near |= {line: match["name"] for line, comment in moved if (match := _named(_HEADER, comment))}
     near = {line: name for line, name in near.items() if line not in proper}
     first_header = min(proper, default=len(lines) + 1)
     code = next((n for n, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith(mark)), 0)
-    for line, name in near.items():
-        begins = line < code < first_header and len(near) + len(proper) > 1
-        if line > first_header or begins:
+    begins = {line for line in near if line < code < first_header and len(near) + len(proper) > 1}
+    ruled = {line: match["name"] for line, comment in comments if (match := _RULED.match(comment))}
+    for line, name in sorted({**ruled, **near}.items()):
+        if line not in proper and (line > first_header or line in begins):
             raise SectionError(
-                f"line {first_line + line - 1}: `{lines[line - 1].strip()}` is nearly a header: write"
+                f"line {first_line + line - 1}: `{lines[line - 1].rstrip()}` is nearly a header: write"
                 f" `{mark} --- {name}` to begin a section, or change the comment"
             )
+
+
+def _moved_comments(text: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each comment that stands alone on its line behind a space and belongs to no block: outside of
+    brackets, and at the column of no block that is open, or below code at column 0 that opens none."""
+    depth, columns, last = 0, [0], ""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.OP:
+                depth += (token.string in "([{") - (token.string in ")]}")
+            if token.type == tokenize.INDENT:
+                columns.append(len(token.string.expandtabs()))
+            elif token.type == tokenize.DEDENT:
+                columns.pop()
+            if token.type == tokenize.COMMENT:
+                before = token.line[: token.start[1]]
+                column = len(before.expandtabs())
+                is_out = (column < columns[-1] and column not in columns) or (len(columns) == 1 and last != ":")
+                if column and not before.strip() and not depth and is_out:
+                    yield token.start[0], token.string
+            elif token.type not in _LAYOUT:
+                last = token.string
+    except (tokenize.TokenError, SyntaxError):
+        return  # compiling the section says what is wrong, on its line
+
+
+_LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+
+
+def _moved_cpp_comments(text: str) -> Iterator[tuple[int, str]]:
+    """As `_moved_comments`; in C++ a block is what stands between braces."""
+    for token in _CPP.finditer(text):
+        before = text[: token.start()].rpartition("\n")[2]
+        if token["comment"] and before and not before.strip():
+            above = _CPP.sub("", text[: token.start()])
+            if all(above.count(opens) == above.count(closes) for opens, closes in ("{}", "()")):
+                yield text.count("\n", 0, token.start()) + 1, token["comment"]
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:

@@ -113,7 +113,7 @@ class Session:
             yield delivery
         except Interrupted as interrupt:
             delivery.deliver(interrupt.partial)
-            raise KeyboardInterrupt from None
+            raise KeyboardInterrupt(*interrupt.args) from None
         except BaseException:
             if not delivery.is_delivered:
                 delivery.output.clear()

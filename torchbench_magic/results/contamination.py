@@ -53,7 +53,17 @@ def doubts_of(made: Comparison) -> list[Doubt]:
     """Every doubt that the numbers of a comparison raise, most important first."""
     load = [*doubts_of_subjects(made.subjects), *voided(made), *_co_load(made), *_busy(made), *_machine(made)]
     spread = [*_few(made), *_noisy(made), *_bimodal(made), *medians_apart(made)]
-    return [*load, *spread, *_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made)]
+    rest = [*_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made)]
+    return _said_once([*load, *spread, *rest], still_valid(made))
+
+
+def _said_once(doubts: list[Doubt], sentence: str) -> list[Doubt]:
+    """The doubts with a sentence that several of them hold in the first of these only."""
+    having = [at for at, doubt in enumerate(doubts) if sentence and sentence in f"{doubt.text} {doubt.action}"]
+    for at in having[1:]:
+        text, action = (part.replace(sentence, "").strip() for part in (doubts[at].text, doubts[at].action))
+        doubts[at] = replace(doubts[at], text=text, action=action)
+    return doubts
 
 
 def with_doubts_of_its_own(made: Comparison, before: Comparison) -> Comparison:

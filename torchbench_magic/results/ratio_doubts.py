@@ -114,8 +114,8 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
     i, (apart, quotient, ratio, base) = max(found.items(), key=lambda item: item[1][0])
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     text = (
-        f"{row_name(made, i)}{more}: its median over that of {row_name(made, base)} would be {quotient:.2f}, the ratio"
-        f" is {ratio:.2f}. The ratio compares blocks of the same round and cancels what the machine did to both; the"
-        " medians do not. Trust the ratio."
+        f"{row_name(made, i)}{more}: the ratio is {ratio:.3g}; dividing its median by that of {row_name(made, base)}"
+        f" gives {quotient:.3g}. Trust the ratio: it compares blocks of the same round, so that what the machine did to"
+        " both cancels out."
     )
     yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})

@@ -22,19 +22,19 @@ _NOTE = (
 )
 
 
-def flamegraph(counts: Counts, key: CountKey | str | None = None) -> FlameGraph:
-    """The flame graph of one count; errors as of ``Counts.tree``."""
+def flamegraph(counts: Counts, key: CountKey | str | None = None, *, held: str = "") -> FlameGraph:
+    """The flame graph of one count; errors as of ``Counts.tree``. ``held``: the attribute that the counts are."""
     if key is None and len(counts) == 1:
         (key,) = counts
     tree = counts.tree(key)
-    where = "" if key is None else f"_timer.counts.graph({key!r}).frame"
+    where = "" if key is None else f"{held}.graph({key!r}).frame"
     return _drawn(tree, where)
 
 
 def of_diff(diff: CountsDiff) -> FlameGraph:
     """The flame graph of the alternative of a difference, whole: what was filtered stays in it."""
     if diff.source is not None and diff.keys is not None:
-        return flamegraph(diff.source, diff.keys[1])
+        return flamegraph(diff.source, diff.keys[1], held=".source")
     if diff.sides is None:
         return flamegraph(Counts())
     return flamegraph(Counts({(diff.names[1], None, diff.num_threads): diff.sides[1]}))

@@ -8,6 +8,7 @@ import pandas as pd
 
 from .. import units
 from ..results.profile import Profile
+from .held import of_result
 from .places import place, shapes_text
 from .records import number, records
 from .table import Cell, Column, Group, Row, Table
@@ -67,5 +68,5 @@ def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shape
         rows.append(Row(tuple(cells)))
     rest = calls.iloc[_MOST_ROWS:]
     left = units.seconds_text(float(rest["cpu_time"].sum()), digits=2)
-    hidden = f"{units.count(len(rest))} more take {left}. All: _tprofile.where({name!r})" if len(rest) else ""
+    hidden = f"{units.count(len(rest))} more take {left}. All: {of_result(f'.where({name!r})')}" if len(rest) else ""
     return Table("callers of an operation", tuple(columns), (Group(tuple(rows)),), hidden=hidden)

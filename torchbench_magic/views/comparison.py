@@ -14,7 +14,6 @@ import pandas as pd
 from .. import units
 from ..errors import OptionError
 from ..results.comparison import Comparison
-from ..results.together import AXIS
 from . import (
     bundle,
     changes,
@@ -31,13 +30,13 @@ from . import (
 )
 from .document import Document, Line, Run, clipped
 from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done, placed_name
+from .held import of_result
 from .histogram import histogram, span_of, span_text
 from .records import records
 from .table import Axis, Cell, Column, Group, Row, Table
 
 __all__ = ["METRICS", "document", "mimebundle", "to_markdown", "to_text"]
 
-WHERE = "_timer.frame"
 _MOST_CURVES = 12  # against threads, as a table; of more, a sweep's, the picture shows the first
 
 
@@ -64,7 +63,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
         tables=(_table(comparison, metric), *by_threads),
         doubts=doubts(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
         footer=tuple(_footer(comparison, threads.definition() if by_threads else "")),
-        where=WHERE if AXIS not in comparison.axes else "_tcompare.frame",
+        where=of_result(".frame"),
         picture=curves.svg(comparison) or "",
     )
 

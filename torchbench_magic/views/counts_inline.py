@@ -7,9 +7,9 @@ from dataclasses import replace
 from .. import units
 from ..results.comparison import Comparison
 from ..results.counts import CountKey
-from ..results.together import AXIS
 from .counts import LONGEST_NAME, document
 from .document import Document, clipped
+from .held import of_result
 
 __all__ = ["inline"]
 
@@ -46,11 +46,10 @@ def inline(comparison: Comparison) -> list[Document]:
 
 def _reached(comparison: Comparison, key: CountKey) -> str:
     """The expression that gives this difference."""
-    name = "_timer" if AXIS not in comparison.axes else "_tcompare"
     if comparison.count_pairs[0][1] == key:
-        return f"{name}.diff()"
+        return of_result(".diff()")
     alone = [known for known in comparison.counts if known[0] == key[0]] == [key] and key[0] is not None
-    return f"{name}.diff({clipped(repr(key[0] if alone else key), 4 * LONGEST_NAME)})"
+    return of_result(f".diff({clipped(repr(key[0] if alone else key), 4 * LONGEST_NAME)})")
 
 
 def _place_of(key: CountKey) -> str:

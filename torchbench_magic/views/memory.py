@@ -16,6 +16,7 @@ from .. import units
 from ..results.allocations import by_line, devices_of, older_freed, peak_of
 from ..results.profile import Profile
 from .document import Document, Line, Run, code
+from .held import of_result
 from .memory_picture import picture
 from .operations import place
 from .places import runs_text
@@ -24,7 +25,6 @@ from .table import Cell, Column, Group, Row, Table
 
 __all__ = ["devices", "documents"]
 
-WHERE = "_tprofile.alive_at_peak"
 _MOST_ROWS = 12
 _LARGE = 0.2  # share of the peak from which a line is named in the sentence
 
@@ -57,7 +57,7 @@ def _document(
         sentence=tuple(_sentence(profile, memory, device, held, mine)),
         tables=(_table(held, mine, peak.bytes, older, scale),),
         footer=tuple(_footer(profile, memory, device)),
-        where=WHERE,
+        where=of_result(".alive_at_peak"),
         picture=picture(profile, device, scale),
         picture_first=True,
     )
@@ -140,7 +140,8 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
         rows.append(Row(cells, key=_place(record)))
     shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
     left = sum(float(row.cells[2].value or 0.0) for row in rest)
-    hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(left)} at the peak. All rows: {WHERE}"
+    hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(left)} at the peak."
+    hidden += f" All rows: {of_result('.alive_at_peak')}"
     return Table(
         "memory",
         columns,
@@ -209,4 +210,4 @@ def _footer(profile: Profile, memory: pd.DataFrame, device: str) -> Iterator[Lin
     yield (Run(f"Counted from {_start(profile)}{before}. Only what torch allocates; each block by its line."),)
     counted = f"{units.count(given)} allocation{'' if given == 1 else 's'}"
     counted += f", {units.count(freed)} free{'' if freed == 1 else 's'}" if freed else ", none freed"
-    yield Run(f"{counted}. A column of the picture shows its highest moment. Changes: "), code("_tprofile.memory")
+    yield Run(f"{counted}. A column of the picture shows its highest moment. Changes: "), code(of_result(".memory"))

@@ -8,12 +8,12 @@ import pandas as pd
 
 from .. import units
 from ..results.profile import Profile
+from .held import of_result
 from .records import number, records
 from .table import Cell, Column, Group, Row, Table
 
 __all__ = ["modules_table"]
 
-WHERE = "_tprofile.modules"
 _MOST_ROWS = 40
 _LEAST_SHARE = 1e-3
 _INDENT = "\u00a0\u00a0"  # per level; a plain space would be lost in HTML
@@ -67,7 +67,8 @@ def modules_table(profile: Profile) -> Table | None:
             cells.append(Cell(units.number(number(record["allocated"]), memory), number(record["allocated"])))
         rows.append(Row(tuple(cells), key=name))
     left = len(modules) - len(rows)
-    hidden = f"{units.count(len(rows))} of {units.count(len(modules))} modules. All rows: {WHERE}" if left else ""
+    counted = f"{units.count(len(rows))} of {units.count(len(modules))} modules"
+    hidden = f"{counted}. All rows: {of_result('.modules')}" if left else ""
     return Table("modules", tuple(columns), (Group(tuple(rows)),) if rows else (), hidden=hidden)
 
 

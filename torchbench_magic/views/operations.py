@@ -13,6 +13,7 @@ from ..errors import OptionError
 from ..results.profile import Profile
 from .callers import callers
 from .grouping import Grouping, grouping_of
+from .held import of_result
 from .places import counted as _counted
 from .places import op_text, place, shapes_text
 from .records import number, records
@@ -20,7 +21,6 @@ from .table import Cell, Column, Group, Row, Table
 
 __all__ = ["SORT_KEYS", "grouped", "is_backward", "op_text", "operations", "place", "shapes_text", "sort_column"]
 
-WHERE = "_tprofile.ops"
 _TIMES = ("self_cpu_time", "cpu_time", "self_device_time", "device_time")
 _SUMS = ("calls", *_TIMES, "allocated", "freed", "flops", "bytes")
 _COLUMNS = ("op", *_SUMS, "peak")
@@ -168,7 +168,7 @@ def _hidden(ordered: pd.DataFrame, shown: pd.DataFrame, what: str) -> str:
     took = f"take{'s' if rest == 1 else ''} {units.seconds_text(max(left, 0.0), digits=2)}"
     seen = units.count(len(shown)) if len(shown) else "none"
     counted = f"{seen} of {units.count(len(ordered))} {what}; the other {units.count(rest)} {took}"
-    return f"{counted}. All rows: {WHERE}"
+    return f"{counted}. All rows: {of_result('.ops')}"
 
 
 def _rows(

@@ -11,6 +11,7 @@ from ..results.profile import Profile
 from . import bundle, markdown, memory, profile_flame, text, timeline
 from .document import Document, Drawn, Line, Run, backticked, clipped, code
 from .grouping import grouping_of
+from .held import of_result
 from .inside import inside_line
 from .lines import label_of, lines_table
 from .modules import modules_table
@@ -22,7 +23,6 @@ from .workers import workers_table
 
 __all__ = ["check_keys", "document", "mimebundle", "to_markdown", "to_text"]
 
-WHERE = "_tprofile.ops"
 _MOST = 0.5  # of the wall time: then it is worth saying what is inside
 _NEARLY_ALL = 0.9  # of a line's time
 _BACKWARD_FRAME = "autograd::engine::evaluate_function: "
@@ -64,7 +64,7 @@ def document(
         tables=tuple(table for table in tables if table is not None),
         doubts=tuple(_doubts(profile)),
         footer=tuple(_footer(profile, lines)),
-        where=WHERE,
+        where=of_result(".ops"),
         drawn=tuple(pictures),
     )
 
@@ -250,7 +250,7 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[Line]:
         if (profile.lines["peak"] < 0).any():
             definitions.append("Peaks are counted from the start of the cell: below 0 after older blocks were freed.")
         if "cpu" in memory.devices(profile) and len(memory.devices(profile)) > 1:
-            definitions.append("Lines and operations add devices up; apart: _tprofile.memory_by_line.")
+            definitions.append(f"Lines and operations add devices up; apart: {of_result('.memory_by_line')}.")
     if profile.options.host_memory:
         definitions.append("Python: what its allocators and NumPy hold, net of the line and highest above the start.")
     if profile.options.flops:

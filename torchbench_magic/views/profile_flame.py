@@ -12,12 +12,12 @@ from ..errors import InputError, OptionError
 from ..results.profile import Profile
 from .document import Drawn, Run, clipped, plain
 from .flame import FlameGraph, Measure, markup
+from .held import of_result
 from .operations import is_backward, op_text, shapes_text
 
 __all__ = ["METRICS", "drawn", "flamegraph", "graph_of"]
 
 METRICS = {"time": "time", "device": "device", "bytes": "allocated", "allocated": "allocated"}
-WHERE = "_tprofile.frames"
 _LONGEST = 80  # characters of a line of code on a frame
 _INLINE_BYTES = 150_000  # of the picture that a profile's output carries
 
@@ -89,7 +89,7 @@ def graph_of(profile: Profile) -> FlameGraph | None:
         facts=tuple(facts),
         notes={at: shapes for at, shapes in enumerate(merged.shapes) if shapes},
         note="Blank: not attributed. Calls of one line are merged.",
-        where=WHERE,
+        where=of_result(".frames"),
     )
 
 

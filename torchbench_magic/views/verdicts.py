@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import units
-from .document import Line, Run, clipped, code
+from .document import Line, Run, Style, clipped, code
 
 __all__ = ["Judged", "sentence"]
 
@@ -38,17 +38,40 @@ def sentence(judged: Sequence[Judged], baseline: str) -> Line:
     by_name: dict[str, list[Judged]] = {}
     for one in judged:
         by_name.setdefault(one.name, []).append(one)
-    ordered = sorted(by_name.values(), key=_weight)
+    clauses = _together(sorted(by_name.values(), key=_weight))
     runs: list[Run] = []
-    for nth, points in enumerate(ordered[:_MOST_NAMED]):
-        name = clipped(points[0].name, _LONGEST_NAME)
+    for nth, alike in enumerate(clauses[:_MOST_NAMED]):
         if nth:
             runs.append(Run("; "))
-        runs.append(Run(name, "code" if nth else "subject"))
-        runs += _clause(points, None if nth else baseline)
-    if len(ordered) > _MOST_NAMED:
-        runs.append(Run(f"; {len(ordered) - _MOST_NAMED} more below"))
+        runs += _subjects(alike, "code" if nth else "subject")
+        runs += _clause(alike[0], None if nth else baseline, is_plural=len(alike) > 1)
+    left = sum(len(alike) for alike in clauses[_MOST_NAMED:])
+    if left:
+        runs.append(Run(f"; {left} more below"))
     return tuple(runs)
+
+
+def _together(ordered: Sequence[list[Judged]]) -> list[list[list[Judged]]]:
+    """The alternatives, those that take the same time at equally many points as one clause."""
+    clauses: list[list[list[Judged]]] = []
+    for points in ordered:
+        last = clauses[-1][0] if clauses else []
+        if _common(points) == "same" and last and _common(last) == "same" and len(last) == len(points):
+            clauses[-1].append(points)
+        else:
+            clauses.append([points])
+    return clauses
+
+
+def _subjects(alike: Sequence[Sequence[Judged]], style: Style) -> list[Run]:
+    """``a``; ``a, b and c``; ``a, b, c and 5 more``."""
+    most = _MOST_NAMED if len(alike) <= _MOST_NAMED else _MOST_NAMED - 1
+    names = [Run(clipped(points[0].name, _LONGEST_NAME), style) for points in alike[:most]]
+    names += [Run(f"{len(alike) - most} more")] if len(alike) > most else []
+    runs = names[:1]
+    for nth, name in enumerate(names[1:], 2):
+        runs += [Run(" and " if nth == len(names) else ", "), name]
+    return runs
 
 
 _ORDER = {"faster": 0, "slower": 1, "same": 2, "mixed": 3, "undecided": 4}
@@ -65,7 +88,7 @@ def _weight(points: Sequence[Judged]) -> tuple[int, float]:
     return _ORDER.get(_common(points), 5), -min(known, default=0.0)
 
 
-def _clause(points: Sequence[Judged], baseline: str | None) -> list[Run]:
+def _clause(points: Sequence[Judged], baseline: str | None, *, is_plural: bool = False) -> list[Run]:
     common = _common(points)
     against = [code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
     if common in ("faster", "slower"):
@@ -78,7 +101,7 @@ def _clause(points: Sequence[Judged], baseline: str | None) -> list[Run]:
         ]
     if common == "same":
         to = [Run(" as "), *against] if against else []
-        return [Run(" takes the same time"), *to, Run(_everywhere(points))]
+        return [Run(f" take{'' if is_plural else 's'} the same time"), *to, Run(_everywhere(points))]
     if common == "mixed":
         to = [Run(" against "), *against] if against else []
         counts = Counter(point.verdict or "not judged" for point in points)

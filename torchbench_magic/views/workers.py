@@ -6,6 +6,7 @@ import pandas as pd
 
 from .. import units
 from ..results.profile import Profile
+from .held import of_result
 from .records import records
 from .table import Cell, Column, Group, Row, Table
 
@@ -45,7 +46,7 @@ def workers_table(profile: Profile) -> Table | None:
     )
     left = len(by_line) - len(rows)
     shown = f"{units.count(len(rows))} of {units.count(len(by_line))} lines"
-    hidden = f"{shown}. All rows: _tprofile.workers" if left else ""
+    hidden = f"{shown}. All rows: {of_result('.workers')}" if left else ""
     return Table("workers", columns, (Group(tuple(rows)),), hidden=hidden)
 
 

@@ -31,7 +31,7 @@ def recorded(**numbers: int) -> Recorded:
         (1.0, {"ops": 1000, "lines": 1000}, "little"),
         (0.1, {"ops": 30_000}, "noticeable"),
         (0.1, {"lines": 300_000}, "most"),
-        (0.1, {"modules": 8000}, "most"),
+        (0.1, {"modules": 10_000}, "most"),
         (0.1, {"ops": 10_000, "allocations": 100_000}, "most"),
         (0.0, {}, "little"),
     ],

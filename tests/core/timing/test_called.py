@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import math
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from torchbench_magic import compare
+from torchbench_magic.core.timing.only_made import only_made
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
+from torchbench_magic.results.cell import Body
 
-QUICK: dict[str, Any] = {"threads": 1, "min_run_time": 0.005}
+QUICK: dict[str, Any] = {"threads": 1, "min_run_time": 0.02}
 LOG: list[int] = []
 
 
@@ -36,7 +40,7 @@ def test_callables_and_text_are_alternatives_of_one_comparison() -> None:
         **QUICK,
     )
     assert list(made.frame["description"]) == ["fn", "lambda", "partial", "text"]
-    assert [s.stmt for s in made.subjects] == ["half()", "lambda_()", "call()", "x.sum()"]
+    assert [s.stmt for s in made.subjects] == ["half()", "lambda_()", "partial()", "x.sum()"]
     assert made.frame["median"].notna().all()
 
 
@@ -129,7 +133,97 @@ def test_an_exception_of_a_callable_propagates_with_its_own_frames() -> None:
     with pytest.raises(ZeroDivisionError, match="mine") as caught:
         compare({"ok": half, "bad": fails}, **QUICK)
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert frames[-2:] == ["fails", "deeper"]
+    assert frames[1:] == ["fails", "deeper"]
+
+
+def test_an_exception_of_a_statement_shows_its_text_and_keeps_its_context() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        compare({"ok": "1", "bad": "try:\n    [][0]\nexcept IndexError:\n    1 / 0"}, **QUICK)
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [(frame.name, frame.line) for frame in frames[1:]] == [("<module>", "1 / 0")]
+    assert isinstance(caught.value.__context__, IndexError)
+    assert not caught.value.__suppress_context__
+
+
+def test_a_failure_of_this_package_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise AttributeError("a bug")
+
+    monkeypatch.setattr("torchbench_magic.core.timing.run.warm_up", broken)
+    with pytest.raises(AttributeError) as caught:
+        compare({"a": half}, **QUICK)
+    assert "_prepare" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def test_a_lambda_is_shown_by_the_name_that_it_was_given() -> None:
+    lone = compare({"my way": lambda: 1}, **QUICK)
+    assert (lone.subjects[0].description, lone.subjects[0].stmt) == ("my way", "my_way()")
+    assert repr(lone).startswith("my way")
+    both = compare({"one": lambda: 1, "1st": lambda: 2}, **QUICK)
+    assert [s.stmt for s in both.subjects] == ["one()", "call_1st()"]
+
+
+# ---- what runs nothing when it is called ------------------------------------------------------------------------
+
+
+def test_a_generator_function_is_refused_in_one_line() -> None:
+    def makes() -> Iterator[int]:
+        yield 1
+
+    class Makes:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
+    for function in (makes, functools.partial(makes), Makes(), Makes().__call__):
+        with pytest.raises(BodyError) as caught:
+            compare({"f": function}, **QUICK)
+        assert str(caught.value) == (
+            "'f' is a generator function, and calling it runs none of its code: give `lambda: list(f())`"
+        )
+
+
+def test_a_wrapper_that_runs_what_it_wraps_is_measured() -> None:
+    def makes() -> Iterator[int]:
+        yield 1
+
+    @functools.wraps(makes)
+    def runs() -> list[int]:
+        return list(makes())
+
+    assert compare({"f": runs}, **QUICK).frame["median"].notna().all()
+
+
+def test_a_statement_that_only_makes_a_generator_is_said() -> None:
+    class Things:
+        def each(self) -> Iterator[int]:
+            yield 1
+
+    things, calls = Things(), []
+
+    async def waits() -> None:
+        calls.append(1)
+
+    texts = {"a": "things.each()", "b": "list(things.each())", "c": "n = things.each()", "d": "math.cos(1)"}
+    made = compare(texts, globals={"things": things, "math": math}, **QUICK)
+    (doubt,) = [d for d in made.warnings if d.kind == "only-made"]
+    assert doubt.text == "a: `things.each()` only makes a generator: its code does not run, and is not in this time."
+    assert doubt.action == "Time `list(things.each())`."
+    assert [d.text.partition(":")[0] for d in only_made({"a": Body("waits()")}, {"waits": waits})] == [
+        "`waits()` only makes a coroutine"
+    ]
+    assert not calls
+
+
+def test_an_attribute_that_computes_is_not_asked_for_its_kind() -> None:
+    asked: list[str] = []
+
+    class Lazy:
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return int
+
+    assert not list(only_made({"a": Body("lazy.thing()")}, {"lazy": Lazy()}))
+    assert not asked
 
 
 def test_an_interrupt_in_a_callable_hands_over_what_was_measured() -> None:

@@ -388,6 +388,30 @@ def test_an_interrupt_before_the_first_sample_keeps_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (0, "interrupted after 5.00 s, while running the setup."),
+        (1, "interrupted after 8.00 s, while running the first call of a."),
+        (2, "interrupted after 11.0 s, while running the first call of b. First call: a 3.00 s."),
+        (3, "interrupted after 14.0 s, while warming up a. First calls: a 3.00 s, b 3.00 s."),
+    ],
+)
+def test_an_interrupt_before_the_first_sample_says_what_had_run(calls: int, said: str) -> None:
+    clock, made = FakeClock(), []
+
+    def work(seconds: float) -> None:
+        clock.work(seconds * 1e6)
+        made.append(seconds)
+        if len(made) > calls:
+            raise KeyboardInterrupt
+
+    names = {"work": work}
+    with pytest.raises(Interrupted) as caught:
+        timed(clock, {"a": "work(3)", "b": "work(3)"}, setup=["work(5)"], names=names)
+    assert str(caught.value) == caught.value.said == f"Nothing was measured yet: {said}"
+
+
+@pytest.mark.parametrize(
     ("source", "error", "words"),
     [
         ("", BodyError, "nothing to time"),

@@ -252,7 +252,7 @@ def _forked(run: Run, joined: Joined) -> Doubt | None:
         f"Forked work: {len(mine)} ops ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
         "torch does not record which line launched them: they stand on no line. The other times hold; a line that "
         "waits for them has the wait.",
-        "See `_tprofile.ops` where `line` is empty; call the functions without a fork to see their lines.",
+        "See the rows of `.ops` where `line` is empty; call the functions without a fork to see their lines.",
         {"ops": len(mine), "seconds": seconds},
     )
 

@@ -230,4 +230,4 @@ def _doubts(row: dict[str, Any], others: int) -> list[Doubt]:
         f"{others + 1} kinds of calls had these shapes; this is the most frequent: dtypes {row['input_dtypes']},"
         f" strides {row['input_strides']}, scalars {row['scalars']}."
     )
-    return [Doubt("one-of-several", text, "All: `_tprofile.arguments`.", {"kinds": others + 1})]
+    return [Doubt("one-of-several", text, "All: `.arguments` of the profile.", {"kinds": others + 1})]

@@ -10,15 +10,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any
 
 from torchbench_magic.core.body import CompiledBody, compile_body
+from torchbench_magic.core.callables import check_callable, not_run
 from torchbench_magic.core.notebook import cell_of
+from torchbench_magic.core.own_frames import without_own_frames
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body, CellText
 from torchbench_magic.results.cycles import sum_of_cycles
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profile import MAX_EVENTS, Profile, ProfileOptions
 from torchbench_magic.results.schedule import Schedule
 
@@ -38,7 +41,6 @@ __all__ = ["Outcome", "profile", "profile_body", "profile_body_async"]
 
 no_cells: Cells = lambda file: None
 
-_PACKAGE = __name__.partition(".")[0]
 _numbers = itertools.count(1)
 
 
@@ -231,9 +233,15 @@ class _Asked:
         )
         return replace(made, libraries=libraries_called(made, self.namespace))
 
-    def outcome(self, run: Run | SteppedRun, value: Any, error: BaseException | None) -> Outcome:
+    def outcome(
+        self, run: Run | SteppedRun, value: Any, error: BaseException | None, idle: str | None = None
+    ) -> Outcome:
+        """
+        Args:
+            idle: kind of object that the body made and did not run, where ``value`` itself was not kept.
+        """
         __tracebackhide__ = True
-        error = _stripped(error)
+        error, idle = _stripped(error), idle or not_run(value)
         last = self.report(run, error) if isinstance(run, Run) else run.finish(error)
         if self.on_trace is not None and last is not None:
             try:
@@ -241,8 +249,10 @@ class _Asked:
             except BaseException as raised:  # noqa: BLE001  # the caller raises it; the profile is there all the same
                 error = error if error is not None else _stripped(raised)
         if isinstance(run, SteppedRun):
-            return Outcome(self._sum(run, error), value, error)
+            last = self._sum(run, error)
         assert last is not None
+        if idle is not None:
+            last = replace(last, warnings=[_only_made(idle), *last.warnings])
         return Outcome(last, value, error)
 
     async def timed(
@@ -270,24 +280,15 @@ class _Asked:
         )
 
 
+def _only_made(kind: str) -> Doubt:
+    """Of a body whose value is a generator or coroutine that has not begun."""
+    way = "Profile `list(...)` of it" if kind == "generator" else "Await it (in a script: `asyncio.run(...)`)"
+    text = f"The code returned a {kind} that has not begun to run: nothing of what it does is in this profile."
+    return Doubt("not-run", text, f"{way}.", {"kind": kind})
+
+
 def _stripped(error: BaseException | None) -> BaseException | None:
-    return None if error is None else error.with_traceback(_without_own_frames(error.__traceback__))
-
-
-def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without this package's frames: those that called the body, and the trace function in which
-    a Ctrl-C may have come."""
-    frames = []
-    while traceback is not None:
-        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] != _PACKAGE:
-            frames.append(traceback)
-        traceback = traceback.tb_next
-    for outer, inner in itertools.pairwise(frames):
-        outer.tb_next = inner
-    if frames:
-        frames[-1].tb_next = None
-    return frames[0] if frames else None
+    return None if error is None else error.with_traceback(without_own_frames(error.__traceback__))
 
 
 def profile(
@@ -327,7 +328,9 @@ def profile(
 
     Raises:
         Busy, OptionError: as `profile_body`; a schedule that is none.
-        BodyError: a target that is neither callable nor text, or awaits.
+        BodyError: a target that is neither callable nor text; text that awaits; a callable that needs arguments; a
+            generator or coroutine function, which would run nothing (profile ``lambda: list(f())`` or
+            ``lambda: asyncio.run(f())``).
         Interrupted: Ctrl-C; its ``partial`` is the profile until then.
         Exception: the code's own exceptions, as they are.
     """
@@ -348,6 +351,7 @@ def profile(
         run_body = lambda: body.run(_anew(names, globals))
         own, cells = _codes(body), lambda file: text if file == text.file else cell_of(file)
     elif callable(target):
+        check_callable(target, repr(getattr(target, "__name__", type(target).__name__)))
         code = getattr(inspect.unwrap(target), "__code__", None)
         run_body, own = target, (code,) if isinstance(code, CodeType) else ()
         names = names_around(target)
@@ -359,22 +363,27 @@ def profile(
     )
     asked = _Asked(own, options, cells, on_trace=on_trace, namespace=names)
     run = asked.run(None, progress)
-    error = None
+    error, idle = None, None
     with run:
         run.enter()
         try:
-            run_body()
+            idle = not_run(run_body())  # the value itself goes within the run, as in any script that does not keep it
         except BaseException as caught:  # noqa: BLE001  # raised below, after the profile is made
             error = caught
         finally:
             run.leave()
-    outcome = asked.outcome(run, None, error)
+    outcome = asked.outcome(run, None, error, idle)
     if twice and outcome.error is None:
         outcome = completed(asked.timed(outcome, run_body, None))
     if isinstance(outcome.error, KeyboardInterrupt):
         raise Interrupted(outcome.profile) from None
     if outcome.error is not None:
-        raise outcome.error
+        users = outcome.error.__traceback__
+        try:
+            raise outcome.error
+        except BaseException as raised:
+            raised.__traceback__ = users  # what is raised again gets no entry for this frame
+            raise
     return outcome.profile
 
 

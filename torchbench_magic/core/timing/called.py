@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import inspect
 import keyword
 import re
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from torchbench_magic.core.callables import check_callable
 from torchbench_magic.errors import BodyError, OptionError
 from torchbench_magic.results.cell import Body
 
@@ -43,7 +43,7 @@ class Called:
             setup: no callable is called by a name that stands in it.
 
         Raises:
-            BodyError: neither text nor callable; a callable that needs arguments or is a coroutine function.
+            BodyError: neither text nor callable; a callable that `check_callable` refuses.
         """
         namespace = given if given is not None else _home(stmts)
         texts: dict[str, str] = {}
@@ -54,8 +54,8 @@ class Called:
                 continue
             if not callable(stmt):
                 raise BodyError(f"{name!r}: text or a callable is needed, not {type(stmt).__name__}")
-            _check(name, stmt)
-            own = _name_for(stmt, {**namespace, **bound}, setup)
+            check_callable(stmt, repr(name))
+            own = _name_for(stmt, name, {**namespace, **bound}, setup)
             bound[own], texts[name] = stmt, f"{own}()"
         return cls(texts, bound, namespace)
 
@@ -88,45 +88,15 @@ def _home(stmts: Mapping[str, object]) -> Mapping[str, Any]:
     return first if isinstance(first, dict) and all(home is first for home in homes) else {}
 
 
-def _name_for(function: Callable[..., object], taken: Mapping[str, Any], setup: str) -> str:
-    """The callable's own name where it has one that is free, or stands for it already."""
+def _name_for(function: Callable[..., object], given: str, taken: Mapping[str, Any], setup: str) -> str:
+    """The callable's own name where it has one that is free, or stands for it already; a lambda's is the given one."""
     own = getattr(function, "__name__", "")
-    if not isinstance(own, str) or not own.isidentifier() or keyword.iskeyword(own):
-        own = "lambda_" if own == "<lambda>" else "call"
+    if not isinstance(own, str) or not own.isidentifier():
+        own = re.sub(r"\W+", "_", given).strip("_")
+        own = own if own.isidentifier() else f"call_{own}".rstrip("_")
+    own = f"{own}_" if keyword.iskeyword(own) else own
     nth, name = 1, own
     while taken.get(name, function) is not function or hasattr(builtins, name) or re.search(rf"\b{name}\b", setup):
         nth += 1
         name = f"{own}_{nth}"
     return name
-
-
-def _check(name: str, function: Callable[..., object]) -> None:
-    """Refuse what cannot be called as it is.
-
-    Raises:
-        BodyError: it needs arguments, or its call only makes a coroutine.
-    """
-    inner: Any = function
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    if inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None)):  # noqa: B004
-        raise BodyError(
-            f"{name!r} is a coroutine function: call it as `lambda: asyncio.run(...)`, or await it in a cell"
-        )
-    needed = _needed(function)
-    if needed:
-        what = f"{name!r} needs {'arguments' if len(needed) > 1 else 'an argument'} ({', '.join(needed)})"
-        raise BodyError(f"{what}: callables are called without any; give `lambda: ...` with the call, or text")
-
-
-def _needed(function: Callable[..., object]) -> list[str]:
-    """Names of the parameters without which it cannot be called; none where its signature is not known."""
-    inner = function
-    if hasattr(function, "forward") and hasattr(function, "named_parameters"):  # nn.Module.__call__ takes anything
-        inner = function.forward
-    try:
-        parameters = inspect.signature(inner).parameters.values()
-    except (TypeError, ValueError):  # builtins may not say
-        return []
-    open_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in open_kinds]

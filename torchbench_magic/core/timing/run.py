@@ -31,6 +31,7 @@ from .guards import Inputs, MemoryGuard, Sizes, prints
 from .inputs_read import InputsRead
 from .isolation import Isolation
 from .once import Once, watched
+from .only_made import only_made
 from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds
 from .run_progress import RunProgress
@@ -84,8 +85,8 @@ class Run:
         self.subjects: list[Subject] = []
         self.rounds: list[Rounds] = []
         self.warnings: list[Doubt] = []
-        self.sink = CountingSink()
-        self._progress = RunProgress(task, place, self.threads)
+        self.sink, self._memory = CountingSink(), MemoryGuard()
+        self.progress = RunProgress(task, place, self.threads)
         self.blocks: list[Timeable] = []
         self.device = "cpu"
         self.synchronize: Callable[[], object] = _nothing
@@ -95,7 +96,6 @@ class Run:
         self._read = InputsRead(task, set(made))
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
         self._looked_ns, self._dropped_calls, self._collects = self.started_ns, 0, self.plan.gc
-        self._memory = MemoryGuard()
         self._once, self._tried_calls, self.repeats = Once(), 0, False
         self._inputs: Inputs | None = None
         self._flush: Callable[[], None] | None = None
@@ -157,7 +157,7 @@ class Run:
         rebound = {n for n, v in names.items() if given.get(n, absent) is not v} - {"__builtins__", *task.implied}
         functions = notebook_functions(used, names, home)
         self.warnings += shadowed_globals(functions, rebound)
-        self.warnings += unused_inputs(self._given, task, blocks, functions)
+        self.warnings += [*unused_inputs(self._given, task, blocks, functions), *only_made(task.bodies, names)]
         self._read.note(names)
         self._watch(used, functions)
         self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
@@ -215,6 +215,7 @@ class Run:
             self._once.after_first(name, float(wall))
             isolation.note_first_call(name)
             first.append(float(wall))
+            self.progress.first_calls[name if len(self.blocks) > 1 else ""] = wall / 1e9
             self._restore()
         self._sizes.settle()
         self.repeats = True  # from here on a call finds the objects as others left them
@@ -293,6 +294,7 @@ class Run:
 
     def _turns(self) -> Steps[None]:
         """Visit the thread counts in turns, in random order, until each is done."""
+        self.progress.stage = "taking the first samples"
         while active := [i for i, r in enumerate(self.rounds) if not r.done]:
             self.rng.shuffle(active)
             for i in active:
@@ -315,8 +317,8 @@ class Run:
             if self.isolation is not None and self.isolation.look():
                 self._begin_again(i)
         if now - self._told_ns >= PROGRESS_NS:
-            self._tell(self._progress.sampled(self.threads[i]))
-            self._progress.watch(self.interrupted)
+            self._tell(self.progress.sampled(self.threads[i]))
+            self.progress.watch(self.interrupted)
             if (doubt := self._memory.check()) is not None:
                 self.warnings.append(doubt)
                 for rounds in self.rounds:
@@ -337,7 +339,7 @@ class Run:
 
     def _tell(self, what: str, is_long: bool = False) -> None:
         self._told_ns = self.clocks.wall()
-        self._progress.tell(what, self.rounds, is_long=is_long)
+        self.progress.tell(what, self.rounds, is_long=is_long)
 
     # ---- after the last sample ------------------------------------------------------------------------------
 

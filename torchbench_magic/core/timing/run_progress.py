@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torchbench_magic.core.progress import Awaiting, Watching
+from torchbench_magic.units import seconds_text
 
 from .rounds import Rounds
 from .task import Task
@@ -26,6 +27,9 @@ class RunProgress:
 
     def __init__(self, task: Task, place: tuple[int, int], threads: Sequence[int]) -> None:
         self._task, self._place, self._threads, self._stdout = task, place, threads, sys.stdout
+        self._began_ns = task.clocks.wall()
+        self.stage = "running the setup"
+        self.first_calls: dict[str, float] = {}  # name -> seconds
 
     def sampled(self, threads: int) -> str:
         """What is under way while samples are taken at this thread count."""
@@ -40,6 +44,7 @@ class RunProgress:
             rounds: those that were opened until now.
             is_long: nothing more will be told until what comes now has ended, however long it takes.
         """
+        self.stage = what
         index, count = self._place
         least = len(self._task.bodies) * self._task.plan.min_run_time
         done = sum(r.time_ns for r in rounds) / 1e9
@@ -50,6 +55,13 @@ class RunProgress:
         say = progress.await_end if is_long and isinstance(progress, Awaiting) else progress.update
         with contextlib.redirect_stdout(self._stdout):
             say(index * one + done, index * one + here + (count - index - 1) * one, where + what)
+
+    def unsampled(self) -> str:
+        """What ran before the first sample, for a run that is interrupted there."""
+        waited = seconds_text((self._task.clocks.wall() - self._began_ns) / 1e9)
+        text = f"Nothing was measured yet: interrupted after {waited}, while {self.stage}."
+        of = [f"{name} {seconds_text(took)}".lstrip() for name, took in self.first_calls.items()]
+        return f"{text} First call{'s' if len(of) > 1 else ''}: {', '.join(of)}." if of else text
 
     def watch(self, until_now: Callable[[], Any]) -> None:
         """Offer what was measured until now to a progress that shows it."""

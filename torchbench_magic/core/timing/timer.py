@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torchbench_magic.core.machine.commit import read_commit
+from torchbench_magic.core.own_frames import users_traceback
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.core.settings import preserved_state
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
@@ -166,7 +167,8 @@ class Collected:
         try:
             yield
         except KeyboardInterrupt:
-            raise Interrupted(self._until_now(run, "interrupted")) from None
+            partial = self._until_now(run, "interrupted")
+            raise Interrupted(partial, "" if partial is not None else run.progress.unsampled()) from None
         except Exception as error:
             if run.repeats:
                 error.add_note(_NOT_THE_FIRST)
@@ -247,13 +249,15 @@ def compare(
         progress: told what is under way.
 
     Raises:
-        OptionError, BodyError: what cannot be run as asked; a callable that needs arguments or is a coroutine function;
-            a name that a statement uses and nobody gave.
-        Exception: whatever a statement or callable raises, untouched.
+        OptionError, BodyError: what cannot be run as asked; a callable that needs arguments, a generator function or a
+            coroutine function (``lambda: list(f())``, ``lambda: asyncio.run(f())``); a name that a statement uses and
+            nobody gave.
+        Exception: whatever a statement or callable raises, without the frames between `compare` and it.
     """
     __tracebackhide__ = True
     import torch
 
+    lone = next(iter(stmts), None) if len(stmts) == 1 and not isinstance(next(iter(stmts.values())), str) else None
     plan = Plan(
         threads=(threads,) if isinstance(threads, int) else None if threads is None else tuple(threads),
         min_run_time=min_run_time,
@@ -261,21 +265,28 @@ def compare(
         baseline=baseline,
         label=label,
         sub_label=sub_label,
+        description=lone,
         env=env,
         seed=seed,
         gc=gc,
     )
     called = Called.of(stmts, globals, setup)
     bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}
-    with called.names_explained(bodies, setup):
-        made = compare_bodies(
-            bodies,
-            setup=[Body(setup, "<setup>")] if setup.strip() else [],
-            namespace=called.namespace,
-            implied={"torch": torch, **called.bound},
-            plan=plan,
-            progress=progress,
-        )
+    try:
+        with called.names_explained(bodies, setup):
+            made = compare_bodies(
+                bodies,
+                setup=[Body(setup, "<setup>")] if setup.strip() else [],
+                namespace=called.namespace,
+                implied={"torch": torch, **called.bound},
+                plan=plan,
+                progress=progress,
+            )
+    except BaseException as error:  # Ctrl-C too
+        texts = {"<setup>": setup} | {body.file: body.source for body in bodies.values()}
+        calls = {bodies[name].file for name, stmt in stmts.items() if not isinstance(stmt, str)}
+        error.__traceback__ = users_traceback(error, texts, calls)  # what is raised again gets no entry for this frame
+        raise
     return replace(made, environment=replace(made.environment, commit=read_commit()))  # a script may well store it
 
 
