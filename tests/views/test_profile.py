@@ -45,6 +45,27 @@ def test_the_sentence_names_the_line_that_costs_most_with_its_backward() -> None
     )
 
 
+def allocating(**allocated: list[object]) -> Profile:
+    """Lines of one text with ``line`` and ``allocated``, the peak 100 MB."""
+    count = len(allocated["line"])
+    fixed = {"cell": [2] * count, "source_id": ["ab"] * count, "file": ["<cell>"] * count, "source": ["x"] * count}
+    times = {"wall_time": [0.1] * count, "self_cpu_time": [0.1] * count, "python_time": [0.0] * count}
+    peak = {"thread": list(range(count)), "peak": [10**8] * count, "backward_cpu_time": [0.0] * count}
+    lines = frame_of(LINE_COLUMNS, fixed | times | peak | allocated)
+    return dataclasses.replace(profile_of(), lines=lines, memory=None)
+
+
+def test_no_line_allocates_most_where_more_bytes_are_on_none() -> None:
+    said = plain(view.document(allocating(line=[2, None], allocated=[30 * 2**20, 70 * 2**20])).sentence)
+    assert "allocates most" not in said
+    assert said.endswith("; 70.0 MiB, more than any line allocates, are on no line")
+
+
+def test_a_line_allocates_what_all_its_threads_do() -> None:
+    given = allocating(line=[2, 3, 2, None], allocated=[2**20, 40 * 2**20, 50 * 2**20, 45 * 2**20])
+    assert plain(view.document(given).sentence).endswith("In[2]:2 allocates most, 51.0 MiB")
+
+
 def test_the_sentence_adds_a_backward_pass_once_to_the_line_that_runs_it() -> None:
     """0.2 s forward and 0.3 s backward on one line: half of the second, not 0.8 s of it."""
     lines = frame_of(

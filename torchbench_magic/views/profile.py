@@ -24,6 +24,7 @@ __all__ = ["check_keys", "document", "mimebundle", "to_markdown", "to_text"]
 
 WHERE = "_tprofile.ops"
 _MOST = 0.5  # of the wall time: then it is worth saying what is inside
+_LARGE = 0.2  # of the peak: then it is worth saying who allocated it
 _NEARLY_ALL = 0.9  # of a line's time
 _BACKWARD_FRAME = "autograd::engine::evaluate_function: "
 
@@ -103,11 +104,19 @@ def _sentence(profile: Profile) -> Iterator[Run]:
     if not peak:
         return
     yield Run(f"; peak {units.bytes_text(peak)}")
-    top = max(_records(profile), key=lambda record: number(record["allocated"]) or 0.0, default=None)
-    allocated = number(top["allocated"]) if top else None
-    if top and allocated and allocated >= 0.2 * peak:
+    by_line: dict[tuple[str, int], float] = {}  # of all its threads
+    names = {}
+    for record in _records(profile):
+        by_line[_where(record)] = by_line.get(_where(record), 0.0) + (number(record["allocated"]) or 0.0)
+        names[_where(record)] = label_of(record)
+    top = max(by_line, key=by_line.__getitem__, default=None)
+    on_none = float(profile.lines.loc[profile.lines["line"].isna(), "allocated"].fillna(0).sum())
+    allocated = by_line[top] if top is not None else 0.0
+    if on_none > allocated and on_none >= _LARGE * peak:
+        yield Run(f"; {units.bytes_text(on_none)}, more than any line allocates, are on no line")
+    elif top is not None and allocated >= _LARGE * peak:
         yield Run("; ")
-        yield code(label_of(top))
+        yield code(names[top])
         yield Run(f" allocates most, {units.bytes_text(allocated)}")
 
 
