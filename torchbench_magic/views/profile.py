@@ -138,9 +138,10 @@ def _time_clause(profile: Profile) -> Iterator[Run]:
     top = lines[costs.index(cost)]
     yield code(label_of(top))
     yield Run(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
-    yield Run(_split(cost, number(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
+    waits = _waits(profile, top)
+    yield Run(waits or _split(cost, number(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
     yield Run(f" ({units.part_text(cost, profile.wall_time)})")
-    if cost >= _MOST * profile.wall_time > 0:
+    if not waits and cost >= _MOST * profile.wall_time > 0:
         yield from _inside(profile, top)
 
 
@@ -156,6 +157,16 @@ def _split(cost: float, python: float, backward: float) -> str:
     if cost - python >= _NEARLY_ALL * cost:
         return ", nearly all of it in torch"
     return f", {units.seconds_text(cost - python)} in torch and {units.seconds_text(python)} in NumPy or Python"
+
+
+def _waits(profile: Profile, top: Mapping[str, Any]) -> str:
+    """For which threads the line waits; empty where it does not."""
+    for doubt in profile.warnings:
+        facts = doubt.facts
+        if doubt.kind == "waits-for-threads" and (facts.get("source_id"), facts.get("line")) == _where(top):
+            where = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
+            return f", waiting for {facts['who']}{where}"
+    return ""
 
 
 def _inside(profile: Profile, top: Mapping[str, Any]) -> Iterator[Run]:
@@ -218,6 +229,10 @@ def _op_clause(profile: Profile) -> Iterator[Run]:
         return
     yield code(clipped(str(top["op"]), 60))
     share = float(top["self_cpu_time"]) / profile.wall_time if profile.wall_time else 0.0
+    if share > 1:
+        took = units.seconds_text(float(top["self_cpu_time"]))
+        yield Run(f" takes {took} on several threads, in {units.seconds_text(profile.wall_time)}")
+        return
     yield Run(f" takes {_percent(share)} % of {units.seconds_text(profile.wall_time)}")
 
 
@@ -266,9 +281,20 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[Line]:
         definitions.append(_flops_covered(profile))
     if profile.has_op_times:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
+        definitions += _side_by_side(profile)
     yield (Run(" ".join(definitions)),)
     yield from _idle(profile)
     yield (Run(" · ".join(_measured(profile))),)
+
+
+def _side_by_side(profile: Profile) -> list[str]:
+    """Why shares of operations may be above 100 %, and what the column of lines says, where there is need to."""
+    threads = profile.ops["thread"].nunique()
+    said = f"Operations ran on {threads} threads side by side: their % can add up to more than 100."
+    several = "Line: where most of the self time stands, with its share, + how many others (“no line” counts as one)."
+    lines = profile.ops[["op", "source_id", "line"]].drop_duplicates()
+    mixed = bool(lines["line"].notna().any() and lines["op"].duplicated().any())
+    return [said] * (threads > 1) + [several] * mixed
 
 
 def _idle(profile: Profile) -> Iterator[Line]:

@@ -27,6 +27,13 @@ def start(x):
     return torch.jit.fork(work, x)
 """
 _SETUP = "import forks; x = torch.rand(300, 300) / 300; _ = [(forks.both(x), forks.start(x).wait()) for _ in range(3)]"
+_THREAD = """%%tprofile -o p
+def work():
+    for _ in range(20):
+        y = x @ x
+t = threading.Thread(target=work)
+t.start()
+"""
 _LINES_OF = """
 def lines_of(op):
     rows = p.ops[p.ops["op"] == op]
@@ -71,5 +78,32 @@ outcome = "right" if right else "said" if "are on no line" in sentence else "wro
 shows = sentence[-60:]
 """,
         files={"forks.py": _FORKS},
+    ),
+    Case(
+        "a thread of Python's works and the cell joins it",
+        "threads",
+        (
+            "import threading; x = torch.rand(700, 700)",
+            _THREAD + "t.join()",
+        ),
+        """
+sentence = " ".join(outputs[1].partition("\\n\\n")[0].split())
+right = "waiting for thread" in sentence and "--lines-of" not in sentence and "torch work is at In[4]:4" in sentence
+outcome, shows = ("right" if right else "wrong"), sentence
+""",
+    ),
+    Case(
+        "an operation of two threads stands on two lines",
+        "threads",
+        (
+            "import threading; x = torch.rand(700, 700)",
+            _THREAD + "for _ in range(20):\n    z = x @ x\nt.join()",
+        ),
+        """
+row = next(line for line in outputs[1].splitlines() if line.startswith("aten::mm"))
+footer = " ".join(outputs[1].split())
+right = "% +1" in row and "2 threads side by side" in footer
+outcome, shows = ("right" if right else "wrong"), " ".join(row.split())
+""",
     ),
 ]

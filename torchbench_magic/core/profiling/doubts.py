@@ -22,6 +22,7 @@ from .run import Run
 from .statements import read_statements
 from .steps import SteppedRun
 from .threads import unseen_cpu_seconds
+from .waiting_for_threads import waits_for_threads
 
 __all__ = ["clock_offset", "doubts_of_steps", "find_doubts"]
 
@@ -70,6 +71,7 @@ def find_doubts(
         _lines(run),
         _lines_cut(run, options),
         _clocks(run, offset),
+        waits_for_threads(run, joined, sources),
         _threads_without_lines(run, joined),
         _forked(run, joined),
         _compiled_modules(run, joined),

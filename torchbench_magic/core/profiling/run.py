@@ -95,6 +95,7 @@ class Run:
         self.busy: frozenset[int] | None = None
         self.pool: frozenset[int] = frozenset()
         self._wall = [0, 0]
+        self._own = [0, 0]
         self._source, self._callers = source, callers
         self._threads, self._undone = threads, contextlib.ExitStack()
         self.host = host
@@ -141,13 +142,20 @@ class Run:
         older = self._kineto.older
         return float(older.nbytes) if older is not None and older.known else math.nan
 
+    @property
+    def own_cpu(self) -> int:
+        """Processor time of the cell's own thread between enter and leave, ns."""
+        return self._own[1] - self._own[0]
+
     def enter(self) -> None:
+        self._own[0] = time.thread_time_ns()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
 
     def leave(self) -> None:
         self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
+        self._own[1] = time.thread_time_ns()
 
     @property
     def wall_by_other_clock(self) -> float:
