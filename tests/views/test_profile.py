@@ -45,6 +45,27 @@ def test_the_sentence_names_the_line_that_costs_most_with_its_backward() -> None
     )
 
 
+def allocating(**allocated: list[object]) -> Profile:
+    """Lines of one text with ``line`` and ``allocated``, the peak 100 MB."""
+    count = len(allocated["line"])
+    fixed = {"cell": [2] * count, "source_id": ["ab"] * count, "file": ["<cell>"] * count, "source": ["x"] * count}
+    times = {"wall_time": [0.1] * count, "self_cpu_time": [0.1] * count, "python_time": [0.0] * count}
+    peak = {"thread": list(range(count)), "peak": [10**8] * count, "backward_cpu_time": [0.0] * count}
+    lines = frame_of(LINE_COLUMNS, fixed | times | peak | allocated)
+    return dataclasses.replace(profile_of(), lines=lines, memory=None)
+
+
+def test_no_line_allocates_most_where_more_bytes_are_on_none() -> None:
+    said = plain(view.document(allocating(line=[2, None], allocated=[30 * 2**20, 70 * 2**20])).sentence)
+    assert "allocates most" not in said
+    assert said.endswith("; 70.0 MiB, more than any line allocates, are on no line")
+
+
+def test_a_line_allocates_what_all_its_threads_do() -> None:
+    given = allocating(line=[2, 3, 2, None], allocated=[2**20, 40 * 2**20, 50 * 2**20, 45 * 2**20])
+    assert plain(view.document(given).sentence).endswith("In[2]:2 allocates most, 51.0 MiB")
+
+
 def test_the_sentence_adds_a_backward_pass_once_to_the_line_that_runs_it() -> None:
     """0.2 s forward and 0.3 s backward on one line: half of the second, not 0.8 s of it."""
     lines = frame_of(
@@ -251,8 +272,42 @@ def test_operations_are_summed_per_name_largest_first() -> None:
     assert names(table) == [
         "aten::mm", "aten::uniform_", "aten::addmm", "engine: AddmmBackward0", "aten::empty",
     ]  # fmt: skip
-    assert names(table, "line")[-1] == "In[3]:2 +1"
+    assert names(table, "line")[-1] == "In[3]:2 50 % +1"
     assert names(table, "calls")[-1] == "11"
+
+
+def some_ops(*rows: tuple[str, int | None, int, float]) -> Profile:
+    """(op, line, thread, seconds) each."""
+    op, line, thread, seconds = zip(*rows, strict=True)
+    there = {"cell": [7 if at else None for at in line], "source_id": ["ab" if at else None for at in line]}
+    given = {"op": op, "line": line, "thread": thread, "self_cpu_time": seconds, "cpu_time": seconds}
+    calls = {"calls": [1] * len(rows), "file": ["<cell>"] * len(rows)}
+    return dataclasses.replace(profile_of(), ops=frame_of(OP_COLUMNS, given | there | calls))
+
+
+def test_the_line_of_an_operation_says_how_much_of_it_stands_there() -> None:
+    table = operations(
+        some_ops(
+            ("all", 2, 0, 9.0),
+            ("most", 2, 0, 6.0), ("most", 3, 0, 2.0),
+            ("little", 2, 0, 1.0), ("little", None, 1, 3.0),
+            ("nothing", None, 1, 1.0),
+        )
+    )  # fmt: skip
+    lines = dict(zip(names(table), names(table, "line"), strict=True))
+    assert lines == {
+        "all": "In[7]:2",
+        "most": "In[7]:2 75 % +1",
+        "little": "no line 75 % +1",
+        "nothing": "no line",
+    }
+
+
+def test_shares_above_the_wall_time_are_explained() -> None:
+    two = plain(view.document(some_ops(("a", 2, 0, 3.0), ("a", 3, 1, 3.0))).footer[0])
+    one = plain(view.document(some_ops(("a", 2, 0, 3.0))).footer[0])
+    assert "Operations ran on 2 threads side by side: their % can add up to more than 100." in two
+    assert "side by side" not in one
 
 
 def test_what_is_not_shown_is_counted_with_its_time_and_its_place() -> None:

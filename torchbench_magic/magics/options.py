@@ -256,7 +256,8 @@ class ProfileOptions(SharedOptions):
     )  # fmt: skip
     flops: bool = option(
         "--flops", default=False,
-        help="Floating point operations of matrix products, convolutions and attention; implies --shapes.",
+        help="Floating point operations of those operations that torch has a formula for: matrix products,"
+        " convolutions, attention on a GPU (fused attention on the CPU has none); implies --shapes.",
     )  # fmt: skip
     twice: bool = option(
         "--twice", default=False,

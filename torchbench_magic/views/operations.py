@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,6 +48,7 @@ SORT_KEYS = {
 """What ``sort_by`` may be: the columns of ``.ops``, and torch's names for them, old and new."""
 
 _FLOP = tuple(units.Scale(f"{prefix}FLOP", size) for prefix, size in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)))
+_ON_NO_LINE = 1e-9  # of the self time: below, it is rounding
 _LEAST_SHARE = 1e-3
 _DEFAULT_ROWS = 20
 _BACKWARD = re.compile(r"^(autograd::|torch::autograd::|AccumulateGrad)|Backward\d*(: |$)")
@@ -73,12 +75,13 @@ def is_backward(op: str) -> bool:
 def grouped(ops: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Rows of ``.ops`` summed per group.
 
-    Two columns say where they come from, largest self time first: ``places`` with (cell, file, line), ``shapes``
-    with texts. Text columns of ``by`` that are NA become empty.
+    Three columns say where they come from, largest self time first: ``places`` with (cell, file, line), ``shapes``
+    with texts; ``shares`` has the parts of the self time on each of the places, 1 together with what is on no line.
+    Text columns of ``by`` that are NA become empty.
     """
     names = list(by)
     if ops.empty:
-        return pd.DataFrame(columns=[*names, *(c for c in _COLUMNS if c not in names), "places", "shapes"])
+        return pd.DataFrame(columns=[*names, *(c for c in _COLUMNS if c not in names), "places", "shapes", "shares"])
     text = {name: ops[name].fillna("") for name in names if ops[name].dtype == object}
     filled = ops.assign(**text)
     grouping = filled.groupby(names, sort=False, dropna=False)
@@ -88,20 +91,40 @@ def grouped(ops: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     keys = list(made[names].itertuples(index=False, name=None))
     for column, parts in (("places", ["cell", "file", "line"]), ("shapes", ["input_shapes"])):
         found = _distinct(filled, names, parts)
-        made[column] = pd.Series([found.get(key, ()) for key in keys], dtype=object)
+        made[column] = pd.Series([tuple(found.get(key, {})) for key in keys], dtype=object)
+        if column == "places":
+            on_lines = [[*found.get(key, {}).values()] for key in keys]
+            totals = [total or math.nan for total in made["self_cpu_time"]]
+            shares = [tuple(t / of for t in times) for times, of in zip(on_lines, totals, strict=True)]
+            made["shares"] = pd.Series(shares, dtype=object)
     return made
 
 
-def _distinct(ops: pd.DataFrame, names: list[str], parts: list[str]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Group -> its distinct values of ``parts``, those with the most self time first; unknown ones left out."""
+def _distinct(ops: pd.DataFrame, names: list[str], parts: list[str]) -> dict[tuple[Any, ...], dict[Any, float]]:
+    """Group -> its distinct values of ``parts`` with their self times, the largest first; unknown ones left out."""
     known = ops[ops[parts[-1]].notna()]
     given = [known[part] for part in parts]
     times = known["self_cpu_time"].groupby([*(known[name] for name in names), *given], dropna=False).sum()
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    for key in times.sort_values(ascending=False, kind="stable").index:
-        value = key[len(names) :]
-        found.setdefault(key[: len(names)], []).append(value if len(parts) > 1 else value[0])
-    return {key: tuple(values) for key, values in found.items()}
+    found: dict[tuple[Any, ...], dict[Any, float]] = {}
+    for key, seconds in times.sort_values(ascending=False, kind="stable").items():
+        value = key[len(names) :]  # type: ignore[index]
+        found.setdefault(key[: len(names)], {})[value if len(parts) > 1 else value[0]] = float(seconds)  # type: ignore[index]
+    return found
+
+
+def _lines_text(places: Sequence[tuple[Any, Any, Any]], shares: Sequence[float]) -> str:
+    """``In[3]:4`` where all of it stands there, ``In[3]:4 62 % +9`` with nine other lines, ``no line 83 % +1``.
+
+    Work on no line is one of the others. The share is that of the self time.
+    """
+    stands = [(place(*where), share) for where, share in zip(places, shares, strict=True)]
+    left = 1 - sum(shares)
+    if left > _ON_NO_LINE or not stands:
+        stands = sorted([*stands, ("no line", left)], key=lambda each: -each[1])
+    name, share = stands[0]
+    if len(stands) == 1:
+        return name
+    return f"{name} {round(100 * share)} % +{len(stands) - 1}" if share == share else f"{name} +{len(stands) - 1}"
 
 
 def operations(
@@ -177,6 +200,7 @@ def _rows(
     shapes, by_shape = profile.options.shapes and not grouping.shown, grouping.by == "shape"
     time = units.spread_scale([*every["cpu_time"], *every["self_cpu_time"]])
     memory = units.bytes_scale([number(value) for value in every["allocated"]])
+    has_lines = bool(profile.ops["line"].notna().any())
     has_memory = bool(every["allocated"].notna().any())
     has_device = bool((every["self_device_time"] > 0).any())
     has_flops = bool(every["flops"].notna().any())
@@ -203,7 +227,7 @@ def _rows(
     if grouping.shown:
         columns.append(Column(grouping.shown, grouping.shown, kind="code", widest=60))
     else:
-        columns.append(Column("line", "line", kind="code", widest=24))
+        columns.append(Column("line", "line", kind="code", widest=30))
     if shapes:
         columns.append(Column("input_shapes", "input shapes", kind="code", widest=40))
     rows = []
@@ -230,7 +254,7 @@ def _rows(
         if grouping.shown:
             cells.append(Cell(str(record[grouping.shown]).replace("\n", " ← ")))
         else:
-            cells.append(Cell(_counted([place(*where) for where in record["places"]])))
+            cells.append(Cell(_lines_text(record["places"], record["shares"]) if has_lines else ""))
         if shapes:
             cells.append(Cell(_counted([shapes_text(str(shape)) for shape in record["shapes"]]), tone="quiet"))
         key = (str(record["op"]), str(record["input_shapes"]) if by_shape else "")

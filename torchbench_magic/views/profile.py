@@ -24,6 +24,7 @@ from .workers import workers_table
 __all__ = ["check_keys", "document", "mimebundle", "to_markdown", "to_text"]
 
 _MOST = 0.5  # of the wall time: then it is worth saying what is inside
+_LARGE = 0.2  # of the peak: then it is worth saying who allocated it
 _NEARLY_ALL = 0.9  # of a line's time
 _BACKWARD_FRAME = "autograd::engine::evaluate_function: "
 
@@ -103,11 +104,19 @@ def _sentence(profile: Profile) -> Iterator[Run]:
     if not peak:
         return
     yield Run(f"; peak {units.bytes_text(peak)}")
-    top = max(_records(profile), key=lambda record: number(record["allocated"]) or 0.0, default=None)
-    allocated = number(top["allocated"]) if top else None
-    if top and allocated and allocated >= 0.2 * peak:
+    by_line: dict[tuple[str, int], float] = {}  # of all its threads
+    names = {}
+    for record in _records(profile):
+        by_line[_where(record)] = by_line.get(_where(record), 0.0) + (number(record["allocated"]) or 0.0)
+        names[_where(record)] = label_of(record)
+    top = max(by_line, key=by_line.__getitem__, default=None)
+    on_none = float(profile.lines.loc[profile.lines["line"].isna(), "allocated"].fillna(0).sum())
+    allocated = by_line[top] if top is not None else 0.0
+    if on_none > allocated and on_none >= _LARGE * peak:
+        yield Run(f"; {units.bytes_text(on_none)}, more than any line allocates, are on no line")
+    elif top is not None and allocated >= _LARGE * peak:
         yield Run("; ")
-        yield code(label_of(top))
+        yield code(names[top])
         yield Run(f" allocates most, {units.bytes_text(allocated)}")
 
 
@@ -129,9 +138,10 @@ def _time_clause(profile: Profile) -> Iterator[Run]:
     top = lines[costs.index(cost)]
     yield code(label_of(top))
     yield Run(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
-    yield Run(_split(cost, number(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
+    waits = _waits(profile, top)
+    yield Run(waits or _split(cost, number(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
     yield Run(f" ({units.part_text(cost, profile.wall_time)})")
-    if cost >= _MOST * profile.wall_time > 0:
+    if not waits and cost >= _MOST * profile.wall_time > 0:
         yield from _inside(profile, top)
 
 
@@ -147,6 +157,16 @@ def _split(cost: float, python: float, backward: float) -> str:
     if cost - python >= _NEARLY_ALL * cost:
         return ", nearly all of it in torch"
     return f", {units.seconds_text(cost - python)} in torch and {units.seconds_text(python)} in NumPy or Python"
+
+
+def _waits(profile: Profile, top: Mapping[str, Any]) -> str:
+    """For which threads the line waits; empty where it does not."""
+    for doubt in profile.warnings:
+        facts = doubt.facts
+        if doubt.kind == "waits-for-threads" and (facts.get("source_id"), facts.get("line")) == _where(top):
+            where = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
+            return f", waiting for {facts['who']}{where}"
+    return ""
 
 
 def _inside(profile: Profile, top: Mapping[str, Any]) -> Iterator[Run]:
@@ -209,6 +229,10 @@ def _op_clause(profile: Profile) -> Iterator[Run]:
         return
     yield code(clipped(str(top["op"]), 60))
     share = float(top["self_cpu_time"]) / profile.wall_time if profile.wall_time else 0.0
+    if share > 1:
+        took = units.seconds_text(float(top["self_cpu_time"]))
+        yield Run(f" takes {took} on several threads, in {units.seconds_text(profile.wall_time)}")
+        return
     yield Run(f" takes {_percent(share)} % of {units.seconds_text(profile.wall_time)}")
 
 
@@ -257,9 +281,20 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[Line]:
         definitions.append(_flops_covered(profile))
     if profile.has_op_times:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
+        definitions += _side_by_side(profile)
     yield (Run(" ".join(definitions)),)
     yield from _idle(profile)
     yield (Run(" · ".join(_measured(profile))),)
+
+
+def _side_by_side(profile: Profile) -> list[str]:
+    """Why shares of operations may be above 100 %, and what the column of lines says, where there is need to."""
+    threads = profile.ops["thread"].nunique()
+    said = f"Operations ran on {threads} threads side by side: their % can add up to more than 100."
+    several = "Line: where most of the self time stands, with its share, + how many others (“no line” counts as one)."
+    lines = profile.ops[["op", "source_id", "line"]].drop_duplicates()
+    mixed = bool(lines["line"].notna().any() and lines["op"].duplicated().any())
+    return [said] * (threads > 1) + [several] * mixed
 
 
 def _idle(profile: Profile) -> Iterator[Line]:

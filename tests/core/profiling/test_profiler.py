@@ -632,22 +632,6 @@ def sines(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def forked_sines(x: torch.Tensor) -> torch.Tensor:
-    forked = torch.jit.fork(sines, x)
-    return torch.jit.wait(forked)
-
-
-def test_scripted_forks_are_said_to_stand_on_no_line() -> None:
-    names = {"torch": torch, "scripted": torch.jit.script(forked_sines), "x": torch.ones(10_000)}
-    outcome = run("y = scripted(x)\n", names)
-    ops = outcome.profile.ops
-    forked = ops[ops["op"] == "aten::sin"]
-    (said,) = [doubt for doubt in outcome.profile.warnings if doubt.kind == "forked-work"]
-    assert int(forked["calls"].sum()) == 200
-    assert forked["line"].isna().all()
-    assert said.facts["ops"] >= 200
-
-
 def test_a_fork_that_python_starts_runs_at_once_on_its_line() -> None:
     names = {"torch": torch, "scripted": torch.jit.script(sines), "x": torch.ones(10_000)}
     outcome = run("future = torch.jit.fork(scripted, x)\ny = torch.jit.wait(future)\n", names)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .events import Events
+from .forks import Forking, lines_of_forks
 from .gradients import nodes_before_gradients
 from .nesting import Nesting, Slices, ancestors, lay_over, nest, repeats
 from .segments import LineTree, Segments, replay
@@ -93,6 +94,7 @@ def join(
     suspends: frozenset[int] = frozenset(),
     python_threads: frozenset[int] = frozenset(),
     moved: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
+    forking: Forking | None = None,
 ) -> Joined:
     """Join the ops that started in [begin, end) with the lines of their threads.
 
@@ -102,6 +104,7 @@ def join(
         python_threads: native ids of threads that run Python; a thread that does not has the line of the thread
             that waits for it in ``backward``.
         moved: number of a code -> line that it counts -> line of its text, where the two differ.
+        forking: what is known of scripted forks; None: their ops stay on no line.
     """
     tree = LineTree()
     streams = {stream.native_id: stream for stream in record.streams}
@@ -134,6 +137,8 @@ def join(
         self_time[mine] = _sums(running[own], slices.length[own], len(mine))
         slices_of.append((_of(segments.node, slices.segment, segments.root), slices.length, in_torch))
     _lines_of_autograd_threads(ops, threads, tree, node, python_threads)
+    if forking is not None:
+        lines_of_forks(ops, threads, tree, node, forking)
     torch_time, python_time = np.zeros(len(tree), dtype=np.int64), np.zeros(len(tree), dtype=np.int64)
     for at_node, length, in_torch in slices_of:
         torch_time += _sums(at_node[in_torch], length[in_torch], len(tree))

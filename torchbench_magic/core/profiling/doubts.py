@@ -22,6 +22,7 @@ from .run import Run
 from .statements import read_statements
 from .steps import SteppedRun
 from .threads import unseen_cpu_seconds
+from .waiting_for_threads import waits_for_threads
 
 __all__ = ["clock_offset", "doubts_of_steps", "find_doubts"]
 
@@ -70,6 +71,7 @@ def find_doubts(
         _lines(run),
         _lines_cut(run, options),
         _clocks(run, offset),
+        waits_for_threads(run, joined, sources),
         _threads_without_lines(run, joined),
         _forked(run, joined),
         _compiled_modules(run, joined),
@@ -233,7 +235,7 @@ def _threads_without_lines(run: Run, joined: Joined) -> Doubt | None:
 
 
 def _forked(run: Run, joined: Joined) -> Doubt | None:
-    """Ops of threads of torch's own that do no backward work: TorchScript forks, for one. Nobody records who forked."""
+    """Ops on no line, of torch's own threads that do no backward work: forks that several calls can have launched."""
     if run.record.source == "none":
         return None
     pool = [
@@ -241,17 +243,18 @@ def _forked(run: Run, joined: Joined) -> Doubt | None:
         for thread in joined.threads
         if thread.number and len(thread.ops) and not len(thread.segments.start)
         if thread.segments.native_id not in run.python_threads
-        if (joined.node[thread.ops] == thread.segments.root).any()
     ]
-    mine = np.concatenate([thread.ops for thread in pool]) if pool else np.zeros(0, dtype=np.int64)
+    on_none = [thread.ops[joined.node[thread.ops] == thread.segments.root] for thread in pool]
+    mine = np.concatenate([np.zeros(0, dtype=np.int64), *on_none])
     if not len(mine):
         return None
     seconds = float(joined.self_time[mine].sum()) / 1e9
+    made = f"{units.count(len(mine))} op{'' if len(mine) == 1 else 's'}"
     return Doubt(
         "forked-work",
-        f"Forked work: {len(mine)} ops ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
-        "torch does not record which line launched them: they stand on no line. The other times hold; a line that "
-        "waits for them has the wait.",
+        f"Forked work: {made} ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
+        "torch does not record which line launched them, and it is not clear from the rest: they stand on no line. The "
+        "other times hold; a line that waits for them has the wait.",
         "See the rows of `.ops` where `line` is empty; call the functions without a fork to see their lines.",
         {"ops": len(mine), "seconds": seconds},
     )

@@ -70,7 +70,8 @@ class Events:
         native: the operating system's thread id of a CPU event; the stream of what ran on a device.
         tid, fwd: torch's own thread numbers: of an op, and of the forward op of a backward node (0: none).
         seq: autograd sequence number; -1 for none.
-        scope: RecordScope of what has a sequence number.
+        scope: RecordScope of what has a sequence number, and of what has no namespace in its name, as functions of
+            TorchScript do not.
         corr, link: correlation ids; 0 where nothing ran on a device.
         nbytes: signed bytes of a memory event.
         inputs: with shapes; else None.
@@ -231,7 +232,9 @@ def _read(
     kind = np.full(n, kind_of[_INSTANT], dtype=np.int64)  # only a change of memory has bytes, and it is an instant
     kind[nbytes == 0] = kind_of.of(map(kineto.activity_type, _chosen(events, nbytes == 0)))
     start = np.fromiter(map(kineto.start_ns, events), np.int64, n)
-    seq = numbers(kineto.sequence_nr, kind_of.among(kind, _TORCHS), -1)
+    is_torchs = kind_of.among(kind, _TORCHS)
+    seq = numbers(kineto.sequence_nr, is_torchs, -1)
+    bare = np.array(["::" not in each for each in name_of], dtype=bool)[name]
     given = np.zeros(0, dtype=np.int64)
     if inputs:
         chosen = list(_chosen(events, kind_of.among(kind, _WITH_INPUTS)))
@@ -247,7 +250,7 @@ def _read(
         "tid": numbers(kineto.start_thread_id, seq >= 0),
         "fwd": numbers(kineto.fwd_thread_id, seq >= 0),
         "seq": seq,
-        "scope": numbers(kineto.scope, seq >= 0),
+        "scope": numbers(kineto.scope, (seq >= 0) | (bare & is_torchs)),
         "nbytes": nbytes,
         "input": given,
     }

@@ -24,11 +24,13 @@ from .devices import attribute_device_time, find_launches
 from .doubts import clock_offset, find_doubts
 from .events import Events, read_events
 from .flops import attribute_flops, recorded_calls
+from .forks import FORKED, Forking
 from .frame_table import frame_table
 from .host_memory import attribute_host_bytes
 from .kineto import Kineto
 from .memory import attribute_bytes, timeline
 from .run import Run
+from .scripted import read_scripted
 from .streams import LEAVE, SUSPEND, LineRecord, entered_code
 from .tables import line_rows, line_table, op_table
 from .tracks import trace_of
@@ -83,6 +85,7 @@ def report(
         suspends=frozenset(i for i, code in enumerate(record.codes) if suspends and code in own),
         python_threads=frozenset(run.python_threads),
         moved=by_text.moved,
+        forking=Forking(read_scripted(), run.busy, run.pool) if ops.is_named(FORKED.__eq__).any() else None,
     )
     _number_as_shown(joined, cells)
     rows = line_rows(joined, sources)

@@ -17,7 +17,7 @@ from .kineto import Kineto, make_ready
 from .lines import LineSource
 from .modules import ModuleCalls, ModuleRecord
 from .streams import Callers, LineRecord
-from .threads import CpuReading, kernel_threads, python_threads, read_cpu
+from .threads import CpuReading, busy_threads, kernel_threads, pool_threads, python_threads, read_cpu
 from .unseen import hide_from_compiler
 from .workers import WorkerRecord, Workers
 
@@ -62,6 +62,8 @@ class Run:
         brackets: clock readings round each marker event.
         num_threads: torch's threads as the body was entered.
         overhead: seconds that starting and stopping took.
+        busy: native ids of threads that may have been at work as the recording began; None where that is not known.
+        pool: native ids of the threads of torch's pool for work beside the caller's.
         stopped_leaked: a profiler that nobody could stop any more was running and was stopped first.
     """
 
@@ -90,7 +92,10 @@ class Run:
         self.python_threads = python_threads()
         self.overhead = 0.0
         self.cpu: list[CpuReading] = []
+        self.busy: frozenset[int] | None = None
+        self.pool: frozenset[int] = frozenset()
         self._wall = [0, 0]
+        self._own = [0, 0]
         self._source, self._callers = source, callers
         self._threads, self._undone = threads, contextlib.ExitStack()
         self.host = host
@@ -120,6 +125,7 @@ class Run:
                 self._modules.start()
                 hide_from_compiler()
                 self._workers.start()
+                self.busy = busy_threads(self.cpu[0])
                 self._source.start(self._callers, self._modules)
             except BaseException:
                 self._workers.stop()
@@ -136,13 +142,20 @@ class Run:
         older = self._kineto.older
         return float(older.nbytes) if older is not None and older.known else math.nan
 
+    @property
+    def own_cpu(self) -> int:
+        """Processor time of the cell's own thread between enter and leave, ns."""
+        return self._own[1] - self._own[0]
+
     def enter(self) -> None:
+        self._own[0] = time.thread_time_ns()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
 
     def leave(self) -> None:
         self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
+        self._own[1] = time.thread_time_ns()
 
     @property
     def wall_by_other_clock(self) -> float:
@@ -164,5 +177,6 @@ class Run:
             finally:
                 self.cpu.append(read_cpu())
                 self.python_threads |= python_threads()
+                self.pool = pool_threads()
                 self._undone.close()
                 self.overhead += time.perf_counter() - started

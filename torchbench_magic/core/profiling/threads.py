@@ -8,7 +8,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CpuReading", "kernel_threads", "python_threads", "read_cpu", "unseen_cpu_seconds"]
+__all__ = [
+    "CpuReading",
+    "busy_threads",
+    "kernel_threads",
+    "pool_threads",
+    "python_threads",
+    "read_cpu",
+    "unseen_cpu_seconds",
+]
 
 # A thread whose Python frames include one of these runs the kernel, not the user's code.
 _KERNEL_PACKAGES = frozenset(
@@ -24,6 +32,7 @@ _KERNEL_PACKAGES = frozenset(
         "torchbench_magic",
     }
 )
+_POOL = "PTThreadPool"  # ATen/PTThreadPool.h: the pool of `at::launch`
 
 
 def python_threads() -> dict[int, str]:
@@ -67,6 +76,36 @@ def _task_seconds() -> dict[int, float]:
         except (OSError, IndexError):  # the thread has ended in the meantime
             continue
     return seconds
+
+
+def busy_threads(before: CpuReading) -> frozenset[int] | None:
+    """Native ids of this process's threads that run, want to run, or have run since ``before``; None: not known.
+
+    One that has work and neither runs nor has run in the milliseconds between waits for something by itself.
+    """
+    busy = {task for task, seconds in _task_seconds().items() if seconds != before.tasks.get(task, 0.0)}
+    states = 0
+    for stat in Path("/proc/self/task").glob("*/stat"):
+        try:
+            state = stat.read_text().rpartition(")")[2].split()[0]  # proc(5): after the name, which may hold anything
+        except (OSError, IndexError):
+            continue
+        states += 1
+        if state != "S":
+            busy.add(int(stat.parent.name))
+    return frozenset(busy) if states and before.tasks else None
+
+
+def pool_threads() -> frozenset[int]:
+    """Native ids of the threads of torch's pool, by the name that torch gives them; empty where unknown."""
+    found = set()
+    for name in Path("/proc/self/task").glob("*/comm"):
+        try:
+            if name.read_text().strip() == _POOL:
+                found.add(int(name.parent.name))
+        except OSError:
+            continue
+    return frozenset(found)
 
 
 def unseen_cpu_seconds(before: CpuReading, after: CpuReading, user_threads: frozenset[int]) -> float | None:
