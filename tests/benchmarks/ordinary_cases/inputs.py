@@ -48,7 +48,46 @@ _LAZY = (
 )
 _SORT = "import random; numbers = [random.random() for _ in range(5000)]"
 
+_QUEUES = (
+    "import queue, heapq, collections\nq = queue.Queue()\nfor i in range(1000): q.put(i)\n"
+    "d = collections.deque(range(1000)); h = list(range(1000)); s = set(h); items = dict.fromkeys(h)\n"
+    "x = torch.randn(500)"
+)
+_CACHE = (
+    "from transformers import GPT2Config, GPT2LMHeadModel, DynamicCache\n"
+    "model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=100, n_positions=50_000,"
+    " bos_token_id=0, eos_token_id=0)).eval()\nids = torch.ones(1, 1, dtype=torch.long); cache = DynamicCache()"
+)
+
+
+def _emptied(name: str, statement: str, words: str, setup: str = _QUEUES) -> Case:
+    cell = f"%%timer -t 1 -o r\n# --- other\ntorch.ones(500).exp()\n# --- taken\n{statement}"
+    return Case(name, "inputs", (setup, cell), _faster(words))
+
+
 CASES = [
+    _emptied("a queue that is taken from", "while not q.empty(): q.get()", "q was emptied by the first call"),
+    _emptied("a deque that is taken from", "while d: d.popleft()", "d was emptied by the first call"),
+    _emptied("a heap that is taken from", "while h: heapq.heappop(h)", "h was emptied by the first call"),
+    _emptied("a set that is taken from", "while s: s.pop()", "s was emptied by the first call"),
+    _emptied("a dict that is taken from", "while items: items.popitem()", "items was emptied by the first call"),
+    _emptied("a list emptied bit by bit", "if h: h.pop(); x.exp()", "h was emptied during the run"),
+    _emptied(
+        "a key-value cache that grows", "model(ids, past_key_values=cache)", "cache grows with every call", _CACHE
+    ),
+    Case(
+        "a queue that is taken from, with --restore",
+        "inputs",
+        (
+            _QUEUES,
+            (
+                "%%timer -t 1 --restore -o r\n# --- once\nwhile not q.empty(): q.get()\n"
+                "# --- twice\nwhile not q.empty(): q.get(); q.qsize()"
+            ),
+        ),
+        "row = r.frame.iloc[0]\noutcome = 'right' if row['median'] > 100e-6 else 'wrong'\n"
+        "shows = f\"{row['median'] * 1e6:.0f} us\"",
+    ),
     Case(
         "a generator beside a list",
         "inputs",
@@ -124,7 +163,7 @@ CASES = [
         "a list that is sorted in place",
         "inputs",
         (_SORT, "%%timer -t 1 -o r\n# --- sorted\nsorted(numbers[::-1])\n# --- sort\nnumbers.sort()"),
-        _faster("kept the result in numbers"),
+        _faster("The first call put numbers in another order"),
         peers=_seconds(_SORT, "numbers.sort()", 150),
     ),
     Case(

@@ -11,7 +11,69 @@ outcome = "right" if {seconds} < 0.2e-3 else "wrong"
 shows = f"{{{seconds}:.2g}} s"
 """
 
+_MODES = """FAST = False
+MODE = "slow"
+
+def work(x):
+    return x if FAST or MODE == "fast" else x.exp().exp().exp()
+
+def set_mode(mode):
+    global MODE
+    MODE = mode
+"""
+_CONFIG = (
+    "class Cfg:\n    fast = False\nclass A: pass\nt = A(); t.cfg = A(); t.cfg.opts = A(); t.cfg.opts.fast = False\n"
+    "MODE = 'slow'\ndef set_mode(mode):\n    global MODE\n    MODE = mode\n"
+    "def work(x):\n    fast = Cfg.fast or MODE == 'fast' or t.cfg.opts.fast\n"
+    "    return x if fast else x.exp().exp().exp()\nx = torch.randn(5000)"
+)
+
+
+def _set(name: str, statement: str, switch: str, call: str = "work(x)", files: dict[str, str] | None = None) -> Case:
+    """One section sets a switch that the other one runs with: both would take the fast way, a tie by mistake."""
+    return Case(
+        name,
+        "isolation",
+        (
+            _CONFIG + ("\nimport modes" if files else ""),
+            f"%%timer -t 1 -o r\n# --- slow\n{call}\n# --- fast\n{statement}; {call}",
+        ),
+        f"""
+text, decided = " ".join(outputs[1].split()), r.frame.iloc[1].verdict in ("faster", "slower", "same")
+outcome = "said" if not decided and "An alternative changes {switch}, and another" in text else "wrong"
+shows = f"{{r.frame.iloc[1].verdict}} {{r.frame.iloc[1].ratio:.2f}}"
+""",
+        files=files or {},
+    )
+
+
 CASES = [
+    _set("a section sets an attribute of a class", "Cfg.fast = True", "Cfg.fast"),
+    _set("a section sets an attribute two objects deep", "t.cfg.opts.fast = True", "t.cfg.opts.fast"),
+    _set("a section sets a variable through a function", "set_mode('fast')", "MODE"),
+    _set(
+        "a section sets a module's variable",
+        "modes.FAST = 1",
+        "modes.FAST",
+        call="modes.work(x)",
+        files={"modes.py": _MODES},
+    ),
+    _set(
+        "a section calls a module's function that sets its variable",
+        "modes.set_mode('fast')",
+        "modes.MODE",
+        call="modes.work(x)",
+        files={"modes.py": _MODES},
+    ),
+    Case(
+        "two sections that each set a class's attribute",
+        "isolation",
+        (
+            _CONFIG,
+            "%%timer -t 1 -o r\n# --- slow\nCfg.fast = False; work(x)\n# --- fast\nCfg.fast = True; work(x)",
+        ),
+        "row = r.frame.iloc[1]\noutcome = 'right' if row.verdict == 'faster' else 'wrong'\nshows = row.verdict",
+    ),
     Case(
         "a section switches grad off",
         "isolation",

@@ -14,19 +14,26 @@ from torchbench_magic.errors import BodyError
 from .block import Timeable
 from .clocks import Clocks
 
-__all__ = ["Call", "Steps", "drive", "drive_async"]
+__all__ = ["FAILED", "Call", "Steps", "drive", "drive_async"]
 
 T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """A request to run one block; ``primed``: after so many untimed calls, so that it starts with warm caches."""
+    """A request to run one block; ``primed``: after so many untimed calls, so that it starts with warm caches.
+
+    A call that ``is_tried`` may fail: an exception of it is answered by a reading of `FAILED`.
+    """
 
     block: Timeable
     replica: int
     calls: int
     primed: int = 0
+    is_tried: bool = False
 
+
+FAILED = (-1, -1)
+"""What is sent back for a tried call that raised."""
 
 Steps = Generator[Call, tuple[int, int], T]
 """Yields calls, is sent (wall, cpu) nanoseconds, returns T."""
@@ -41,7 +48,12 @@ def drive(steps: Steps[T], clocks: Clocks, sync: Callable[[], object]) -> T:
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             if call.primed:
                 call.block.start(call.replica, call.primed, clocks, sync)
-            reading = call.block.start(call.replica, call.calls, clocks, sync)
+            try:
+                reading = call.block.start(call.replica, call.calls, clocks, sync)
+            except Exception:
+                if not call.is_tried:
+                    raise
+                reading = FAILED
             call, done = _advance(steps, reading)
     finally:
         steps.close()
@@ -56,8 +68,14 @@ async def drive_async(steps: Steps[T], clocks: Clocks, sync: Callable[[], object
             if call.primed:
                 primed = call.block.start(call.replica, call.primed, clocks, sync)
                 _ = await primed if call.block.is_async else primed
-            started = call.block.start(call.replica, call.calls, clocks, sync)
-            call, done = _advance(steps, await started if call.block.is_async else started)
+            try:
+                started = call.block.start(call.replica, call.calls, clocks, sync)
+                reading = await started if call.block.is_async else started
+            except Exception:
+                if not call.is_tried:
+                    raise
+                reading = FAILED
+            call, done = _advance(steps, reading)
     finally:
         steps.close()
     return cast(T, done)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -36,9 +38,12 @@ class Inputs:
 
 
 class Streams:
-    """Iterators that can be copied and files that are only read: `restore` lets code find them as they were.
+    """Iterators that can be copied, files that are only read, and containers: `restore` lets code find them as they
+    were.
 
-    An iterator is not put back, it is replaced in ``namespace`` (the run's own names): the user's stays as it is.
+    An iterator is not put back, it is replaced in ``namespace`` (the run's own names): the user's stays as it is. A
+    container that got shorter, or is in another order, gets the items that it held, which themselves are not copied;
+    one that only grew, or holds new results, may be a log and is left alone.
     """
 
     def __init__(self, names: Iterable[str], namespace: dict[str, Any]) -> None:
@@ -47,29 +52,55 @@ class Streams:
         self._copies = {n: make for n, value in read.items() if (make := second_copy(value)) is not None}
         files = {id(v): rewinder(v) for v in read.values() if at_end(v) is not None}
         self._backs = {at: back for at, back in files.items() if back is not None}
+        held = {id(v): _container_of(v) for v in read.values()}
+        self._containers = {id(c): (c, copy.copy(c)) for c in held.values() if c is not None}
+        self._is_taken_from = False
 
     @property
-    def files(self) -> frozenset[int]:
-        """Ids of the files."""
-        return frozenset(self._backs)
+    def put_back(self) -> frozenset[int]:
+        """Ids of the files and the containers."""
+        return frozenset((*self._backs, *self._containers))
 
     def __bool__(self) -> bool:
         """Whether there is any: then a block is one call, since a second one would find them used up."""
-        return bool(self._copies or self._backs)
+        return bool(self._copies or self._backs or self._is_taken_from)
 
     def restore(self) -> None:
+        for held, kept in self._containers.values():
+            if _is_taken_from(held, kept):
+                self._is_taken_from = True
+                held.clear()
+                (held.update if isinstance(held, (dict, set)) else held.extend)(kept)
         for name, make in self._copies.items():
             self._namespace[name] = make()
         for back in self._backs.values():
             back()
 
 
+def _container_of(value: Any) -> Any:
+    """A container that can be filled again: itself, or the one within a queue of the standard library."""
+    if type(value).__module__ == "queue" and type(value).__name__ in ("Queue", "LifoQueue", "PriorityQueue"):
+        return value.queue
+    return value if type(value) in (list, dict, set, deque, bytearray) else None
+
+
+def _is_taken_from(held: Any, kept: Any) -> bool:
+    """Whether a container has fewer items than its copy, or the same ones in another order; no ``==`` of the items'
+    own is asked."""
+    if len(held) != len(kept) or not isinstance(held, (list, deque)):
+        return len(held) < len(kept)
+    if all(a is b for a, b in zip(held, kept, strict=True)):
+        return False
+    return sorted(map(id, held)) == sorted(map(id, kept))
+
+
 class Sizes:
-    """Lengths of the lists, dicts and sets that code reads, at one moment."""
+    """Lengths of the lists, dicts, sets and queues that code reads, at one moment."""
 
     def __init__(self, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
         values = {n: namespace[n] for n in names if n in namespace}
-        self._kept = {n: (v, len(v)) for n, v in values.items() if isinstance(v, (list, dict, set, bytearray))}
+        held = {n: v if isinstance(v, (list, dict, set, bytearray)) else _container_of(v) for n, v in values.items()}
+        self._kept = {n: (v, len(v)) for n, v in held.items() if v is not None}
         self._settled: dict[str, int] = {}
 
     def settle(self) -> None:
@@ -86,9 +117,9 @@ class Sizes:
         return [
             Doubt(
                 "grows",
-                f"`{name}` {'grew' if by > 0 else 'shrank'} by {abs(by)} items in {calls} calls: later calls did other"
-                " work than earlier ones.",
-                f"Make a fresh `{name}` in the body, or take its cost out of it.",
+                f"`{name}` {'grew' if by > 0 else 'got shorter'} by {abs(by)} items in {calls} calls: later calls did"
+                " other work than earlier ones.",
+                f"Make a fresh `{name}` in the body, or {'take its cost out of it' if by > 0 else 'give `--restore`'}.",
                 {"name": name, "items": by, "calls": calls},
             )
             for name, by in changes.items()

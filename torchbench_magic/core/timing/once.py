@@ -12,18 +12,20 @@ from __future__ import annotations
 import functools
 import statistics
 import sys
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .block import Block, Timeable
 from .drive import Call, Steps
+from .growth import Growth
 from .guards import Inputs, Streams
 from .iterators import at_end, is_used_up, rewinder
 from .plan import Plan
-from .reached import Reached, own_attributes, reached
+from .reached import Found, Reached, own_attributes, search, texts_used
 from .shared_state import SharedState
+from .switches import Scope, scope_of
 
 __all__ = ["Once", "watched"]
 
@@ -38,7 +40,7 @@ START_S, START_TIMES = 1.0, 1000.0
 """A first call that nothing explains: fifteen times the longest of an ordinary op without an import."""
 _MOST_KEPT = 100_000
 
-Reach = Callable[[str], Mapping[int, Reached]]
+Reach = Callable[[str], Found]
 
 
 @dataclass
@@ -53,6 +55,7 @@ class _First:
     caches: dict[int, tuple[int, int]] = field(default_factory=dict)
     looked_up: dict[str, float] = field(default_factory=dict)
     kept_in: list[tuple[str, str]] = field(default_factory=list)
+    growth: Growth = field(default_factory=lambda: Growth({}))
 
 
 class Once:
@@ -61,26 +64,31 @@ class Once:
     Args:
         names: of the alternatives.
         reach: name -> what that alternative reaches now.
-        put_back: ids of files that are put back before each call.
+        scope: name, what it reaches -> where it may set a switch; None where nothing is shared.
+        put_back: ids of files and containers that are put back before each call.
         before_all: the bodies are run before their first timed call (``--check``): compare with the state now.
     """
 
     def __init__(
         self,
         names: tuple[str, ...] = (),
-        reach: Reach = lambda name: {},
+        reach: Reach = lambda name: Found({}),
+        scope: Callable[[str, Found], Scope] | None = None,
         put_back: Collection[int] = (),
         before_all: bool = False,
     ) -> None:
         self._reach, self._before_all = reach, before_all
-        self._reads = {name: reach(name) for name in names}
-        everything = {at: one for found in self._reads.values() for at, one in found.items()}
+        found = {name: reach(name) for name in names}
+        self._reads = {name: one.items for name, one in found.items()}
+        everything = {at: one for reads in self._reads.values() for at, one in reads.items()}
         self._iterators = {at: used for at, one in everything.items() if (used := is_used_up(one.value)) is not None}
         files = {at: one.value for at, one in everything.items() if at not in put_back}
         self._files = {at: (end, rewinder(f)) for at, f in files.items() if (end := at_end(f)) is not None}
         self._after_first: dict[int, bool] = {}
-        self._first = {name: _First(before=_kept(self._reads[name])) for name in names}
-        self._switches = SharedState(self._reads)
+        self._put_back = put_back
+        self._first = {name: _First(before=_kept(reads), growth=Growth(reads)) for name, reads in self._reads.items()}
+        scopes = {name: scope(name, one) for name, one in found.items()} if scope is not None and len(names) > 1 else {}
+        self._switches = SharedState(scopes)
 
     def before_first(self, name: str) -> None:
         """Note the state that the first call of an alternative finds."""
@@ -89,6 +97,7 @@ class Once:
             one.before = one.before if self._before_all else _kept(self._reads[name])
             one.misses = sum(misses for _, misses in _caches(self._reads[name]).values())
             one.is_explained = False
+            one.growth.note()
             self._work = _explaining()
             self._switches.begin()
 
@@ -99,6 +108,7 @@ class Once:
             one.wall_ns, one.after = wall_ns, _kept(self._reads[name])
             one.misses = sum(misses for _, misses in _caches(self._reads[name]).values()) - one.misses
             one.is_explained = _explaining() != self._work
+            one.growth.note(1)
             self._switches.end(name)
             for at in self._iterators:
                 if at in self._reads[name]:
@@ -108,6 +118,7 @@ class Once:
         """The warm-up of an alternative begins."""
         if name in self._first:
             self._first[name].caches = _caches(self._reads[name])
+            self._first[name].growth.note()
             self._switches.begin()
 
     def warmed(self, name: str, block: Timeable, calls: int, call_ns: float, fixed_ns: float) -> Steps[int]:
@@ -120,17 +131,19 @@ class Once:
             return 0
         self._switches.end(name)
         one = self._first[name]
+        one.growth.note(calls)
+        more = yield from self._try_switches(name, block, call_ns)
         for at, (hits, misses) in _caches(self._reads[name]).items():
             was = one.caches.get(at, (hits, misses))
             if misses == was[1] and hits > was[0]:
                 one.looked_up[self._reads[name][at].label] = (hits - was[0]) / calls
         undone = self._undone(name)
         if not undone or one.wall_ns < SLOWER * call_ns:
-            return 0
+            return more
         if one.wall_ns > LONG_NS:
             if one.wall_ns > 10 * call_ns and not one.is_explained:
                 one.kept_in = [found for found, _ in undone]
-            return 0
+            return more
         tries = 3 if one.wall_ns < SHORT_NS else 1
         fresh = later = float("inf")
         for _ in range(tries):
@@ -142,7 +155,17 @@ class Once:
             later = min(later, wall - fixed_ns)
         if fresh >= SLOWER * max(later, 1.0):
             one.kept_in = [found for found, _ in undone]
-        return 2 * tries
+        return more + 2 * tries
+
+    def _try_switches(self, name: str, block: Timeable, call_ns: float) -> Steps[int]:
+        """Call an alternative once with the switches as setup left them that it may set itself; the calls made."""
+        keys = self._switches.to_try(name)
+        if not keys or call_ns > LONG_NS:
+            return 0
+        before = self._switches.put_first(keys)
+        yield Call(block, 0, 1, is_tried=True)
+        self._switches.tried(name, before)
+        return 1
 
     def _undone(self, name: str) -> list[tuple[tuple[str, str], Callable[[], object]]]:
         """((how, label), what undoes it) of each change that the first call made and that no later call made again."""
@@ -151,17 +174,29 @@ class Once:
         now = _kept(self._reads[name])
         for at, before in one.before.items():
             after, label = one.after.get(at), self._reads[name][at].label
-            if after is None or at not in now or not _differ(before, after):
+            if after is None or at not in now or at in self._put_back or not _differ(before, after):
                 continue
             if isinstance(after, dict):
                 held = own_attributes(self._reads[name][at].value)
+                target = self._reads[name][at].value if held is None else held
                 keys = [k for k, v in after.items() if before.get(k, _ABSENT) is not v and now[at].get(k, _ABSENT) is v]
-                if keys:
-                    label = label if held is None else f"{label}.{keys[0]}"
-                    target = self._reads[name][at].value if held is None else held
-                    found.append((("memo", label), functools.partial(_put_keys, target, before, keys)))
+                gone = [k for k in before if k not in after and k not in now[at]] if now[at] or not after else []
+                if keys or gone:
+                    label = label if held is None else f"{label}.{(keys or gone)[0]}"
+                    how = "memo" if keys else "emptied" if not after else "shorter"
+                    found.append(((how, label), functools.partial(_put_keys, target, before, keys + gone)))
             elif not _differ(after, now[at]):
-                found.append((("memo", label), functools.partial(_put_items, self._reads[name][at].value, before)))
+                fewer = len(after) < len(before)
+                how = (
+                    "emptied"
+                    if fewer and not after
+                    else "shorter"
+                    if fewer
+                    else "changed"
+                    if _same_items(before, after)
+                    else "memo"
+                )
+                found.append(((how, label), functools.partial(_put_items, self._reads[name][at].value, before)))
         for at, (ended, back) in self._files.items():
             if at in self._reads[name] and not ended and back is not None and at_end(self._reads[name][at].value):
                 found.append((("file", self._reads[name][at].label), back))
@@ -171,22 +206,28 @@ class Once:
         """(how, label) of each thing that leaves nothing to do for calls that take these times, in nanoseconds.
 
         ``how``: an iterator used up by the "first" call, "before" it or "later"; a "file" read to its end; a "cache" of
-        ``functools``; a "memo" that the first call filled; a
-        "shared" switch as another alternative had set it; the "start": a first call that nothing explains.
+        ``functools``; a "memo" that the first call filled; a container that it "emptied", made "shorter" or put in
+        another order ("changed"), or that was "drained" later; what "grows" or "shrinks" with every call; a switch,
+        "shared" or "global", as another alternative had set it; the "start": a first call that nothing explains.
         """
         if name not in self._first or not times:
             return ()
         one, median = self._first[name], statistics.median(times) / 1e9
         said: list[tuple[str, str]] = []
-        for at, item in self._reach(name).items():
+        for at, item in self._reach(name).items.items():
             if at not in self._iterators or item.value is not self._value(at) or not is_used_up(item.value):
                 continue
             if not self._iterators[at]:
                 said.append(("first" if self._after_first.get(at) else "later", item.label))
             elif item.direct:
                 said.append(("before", item.label))
-        said += [("shared", switch) for switch in self._switches.inherited(name)]
+        said += self._switches.inherited(name)
         said += one.kept_in
+        said += [
+            (how, label)
+            for how, label in self._drained(name) + one.growth.found(times)
+            if label not in {n for _, n in said}
+        ]
         said += [found for found in self._shared(name) if found not in said]
         for label, hits in one.looked_up.items():
             was_slow = one.misses and one.wall_ns > SHORT_NS / 10 and one.wall_ns / 1e9 > 100 * median
@@ -195,6 +236,16 @@ class Once:
         if not said and one.wall_ns / 1e9 >= max(START_S, START_TIMES * median) and not one.is_explained:
             said.append(("start", name))
         return tuple(said)
+
+    def _drained(self, name: str) -> list[tuple[str, str]]:
+        """Containers that calls of an alternative emptied bit by bit: shorter after the first, empty in the end."""
+        one, reads = self._first[name], self._reads[name]
+        shrunk = [at for at, after in one.after.items() if at in one.before and 0 < len(after) < len(one.before[at])]
+        return [
+            ("drained", reads[at].label)
+            for at in shrunk
+            if own_attributes(reads[at].value) is None and at not in self._put_back and not len(reads[at].value)
+        ]
 
     def _value(self, at: int) -> Any:
         return next((found[at].value for found in self._reads.values() if at in found), None)
@@ -209,20 +260,26 @@ class Once:
 def watched(
     names: Iterable[str], blocks: Sequence[Block], namespace: dict[str, Any], plan: Plan, inputs: Inputs | None
 ) -> Once:
-    """What watches these blocks over ``namespace``; iterators and files join the ``inputs`` that are put back.
+    """What watches these blocks over ``namespace``; iterators, files and containers join the ``inputs``
+    that are put back.
 
     With several calls in a block they cannot be put back before each, and are not.
     """
     by_name = dict(zip(names, blocks, strict=True))
     if inputs is not None and plan.number in (None, 1):
         read = {name for block in blocks for name in block.inputs}
-        inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace) or None
+        inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace)
 
-    def reach(name: str) -> dict[int, Reached]:
-        return reached(by_name[name].inputs, by_name[name].names, namespace)
+    codes = {name: block.replicas[0].__code__ for name, block in by_name.items()}
 
-    put_back = inputs.streams.files if inputs is not None and inputs.streams is not None else ()
-    return Once(tuple(by_name), reach, put_back, before_all=plan.check)
+    def reach(name: str) -> Found:
+        return search(by_name[name].inputs, {*by_name[name].names, *texts_used(codes[name])}, namespace)
+
+    def scope(name: str, found: Found) -> Scope:
+        return scope_of(found, [codes[name]], by_name[name].names, namespace)
+
+    put_back = inputs.streams.put_back if inputs is not None and inputs.streams is not None else ()
+    return Once(tuple(by_name), reach, scope, put_back, before_all=plan.check)
 
 
 _ABSENT = object()
@@ -237,7 +294,7 @@ def _kept(reads: Mapping[int, Reached]) -> dict[int, Any]:
         value = item.value if value is None else value
         if type(value) in _DICTS and len(value) <= _MOST_KEPT:
             kept[at] = dict(value)
-        elif type(value) in (list, set) and len(value) <= _MOST_KEPT:
+        elif type(value) in (list, set, deque) and len(value) <= _MOST_KEPT:
             kept[at] = value.copy()
     return kept
 
@@ -248,9 +305,14 @@ def _differ(one: Any, other: Any) -> bool:
         return bool(one ^ other)
     if len(one) != len(other):
         return True
-    if isinstance(one, list):
+    if isinstance(one, (list, deque)):
         return any(a is not b for a, b in zip(one, other, strict=True))
     return any(other.get(key, _ABSENT) is not value for key, value in one.items())
+
+
+def _same_items(one: Any, other: Any) -> bool:
+    """Whether two copies hold the same objects, in whatever order."""
+    return len(one) == len(other) and sorted(map(id, one)) == sorted(map(id, other))
 
 
 def _put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]) -> None:
@@ -264,6 +326,9 @@ def _put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]
 def _put_items(target: Any, before: Any) -> None:
     if isinstance(target, list):
         target[:] = before
+    elif isinstance(target, deque):
+        target.clear()
+        target.extend(before)
     else:
         target.intersection_update(before)
         target.update(before)
