@@ -96,7 +96,7 @@ def test_only_the_gateway_names_a_view_in_results() -> None:
 
 
 def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
-    for (kind, _), target in _gateway.TABLE.items():
+    for (kind, _), target in (_gateway.TABLE | _gateway.HANDED_ON).items():
         module, _, name = target.partition(":")
         assert callable(getattr(importlib.import_module(module), name)), target
         assert hasattr(torchbench_magic, kind)
@@ -132,6 +132,12 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Profile", "to_markdown"),
         ]
     )
+    assert sorted(_gateway.HANDED_ON) == [
+        ("Comparison", "rebase"),
+        ("Comparison", "save"),
+        ("Profile", "export_trace"),
+        ("Profile", "save"),
+    ]
 
 
 def test_the_exported_names_are_these_and_all_resolve() -> None:
