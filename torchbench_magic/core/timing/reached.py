@@ -18,7 +18,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .block import names_used
-from .watch import globals_read
+from .code_reads import globals_read
 
 __all__ = ["Reached", "own_attributes", "reached"]
 

@@ -12,6 +12,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from torchbench_magic.core.counting.options import Counting
 from torchbench_magic.core.machine.caches import cache_flusher
 from torchbench_magic.core.machine.contention import Counters, contention_between
 from torchbench_magic.core.machine.environment import read_environment
@@ -25,13 +26,13 @@ from torchbench_magic.results.subject import Subject
 
 from .block import Timeable, compile_block
 from .checking import check
+from .code_reads import notebook_functions
 from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
 from .drive import Call, Steps
 from .guards import Inputs, MemoryGuard, Sizes, prints
 from .inputs_read import InputsRead
 from .isolation import Isolation
 from .once import Once, watched
-from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds
 from .run_progress import RunProgress
 from .samples import Samples
@@ -40,7 +41,7 @@ from .sweep import Point
 from .task import Task
 from .unused import given_names, unused_inputs
 from .warmup import overheads, warm_up
-from .watch import TensorVersions, in_place, notebook_functions, shadowed_globals
+from .watch import TensorVersions, in_place, shadowed_globals
 
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count import Job, LibraryJob
