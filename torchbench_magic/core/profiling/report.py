@@ -25,7 +25,7 @@ from .doubts import clock_offset, find_doubts
 from .events import Events, read_events
 from .flops import attribute_flops, recorded_calls
 from .frame_table import frame_table
-from .host_memory import attribute_host_bytes
+from .host_bytes import attribute_host_bytes
 from .kineto import Kineto
 from .line_rows import line_rows
 from .memory import attribute_bytes, timeline

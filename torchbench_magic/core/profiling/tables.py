@@ -15,7 +15,7 @@ from torchbench_magic.results.profile import NOT_ATTRIBUTED, Source
 from .attribution import Joined
 from .devices import DeviceTime
 from .flops import Flops
-from .host_memory import HostBytes
+from .host_bytes import HostBytes
 from .line_rows import LineRows
 from .memory import Bytes, highest
 from .nesting import ancestors
