@@ -70,7 +70,7 @@ class Comparison(HtmlFile):
         partial: the run was interrupted.
         options: what was asked of the run, as far as it is known (see `identity.options_of`).
         saved: when it was written to the store that it comes from, UTC, as "2025-01-31T12:00:00.000Z"; else empty.
-        unpaired: row -> how it compares with one of another time, where results stand side by side (see `together`).
+        unpaired: row -> how it compares with one of another time, where results stand side by side: `together`.
         counts: (description, sub_label, num_threads) -> ``CallgrindStats`` of what was counted, num_threads the count
             it was counted at; a description alone will do where it is unique.
         family: comparisons that share the error rate of faster and slower: alternatives beside the baseline x thread
