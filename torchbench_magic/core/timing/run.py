@@ -332,9 +332,8 @@ class Run:
         former.done = True
         self._dropped_calls += sum(e.calls_made + e.untimed_calls for e in former.entries)
         self.samples.drop({e.measurement for e in former.entries})
-        self.rounds[i] = self._rounds_of(
-            [Entry(e.measurement, e.block, e.call_ns, e.calls, e.fixed_ns, e.loop_ns) for e in former.entries]
-        )
+        anew = [Entry(e.measurement, e.block, e.call_ns, e.calls, e.fixed_ns, e.loop_ns) for e in former.entries]
+        self.rounds[i] = self._rounds_of(anew)
 
     def _tell(self, what: str, is_long: bool = False) -> None:
         self._told_ns = self.clocks.wall()
