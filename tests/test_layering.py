@@ -71,7 +71,7 @@ def of_layer(layer: str) -> Iterator[tuple[Path, str, int]]:
 
 @cache
 def graph() -> Mapping[str, frozenset[str]]:
-    """Module -> the modules that it imports, both as ``results/store`` is written; the package itself is left out."""
+    """Module -> the modules that it imports, both as ``magics/timer`` is written; the package itself is left out."""
     names = {str(path.relative_to(PACKAGE).with_suffix("")).removesuffix("/__init__"): path for path in MODULES}
     del names["__init__"]
     found = {}
