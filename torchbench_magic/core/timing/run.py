@@ -27,7 +27,7 @@ from torchbench_magic.results.subject import Subject
 from .block import Timeable, compile_block
 from .checking import check
 from .code_reads import notebook_functions
-from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
+from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, no_wait, synchronizer
 from .drive import Call, Steps
 from .guards import Inputs, MemoryGuard, Sizes, prints
 from .inputs_read import InputsRead
@@ -89,7 +89,7 @@ class Run:
         self._progress = RunProgress(task, place, self.threads)
         self.blocks: list[Timeable] = []
         self.device = "cpu"
-        self.synchronize: Callable[[], object] = _nothing
+        self.synchronize: Callable[[], object] = no_wait
         self.events: DeviceEvents | None = None
         self.waits: TimedSynchronizer | None = None
         self.spent: dict[int, Counters] = {}
@@ -392,7 +392,3 @@ class Run:
                 facts |= self._read.of(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects
-
-
-def _nothing() -> None:
-    """CPU work is done when the call returns."""
