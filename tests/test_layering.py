@@ -1,10 +1,14 @@
-"""The house of the design: who may import whom, checked on the syntax tree of every module."""
+"""The house of the design: who may import whom, checked on the syntax tree of every module.
+
+Every import counts, wherever it stands: at the top, in a function, or for types only.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,7 @@ from torchbench_magic.results import _gateway
 PACKAGE = Path(torchbench_magic.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-# layer -> layers it may import (nested imports count too)
+# layer -> layers it may import
 MAY_IMPORT = {
     "errors": set(),
     "units": set(),
@@ -57,32 +61,70 @@ def layer_of(dotted: str) -> str | None:
     return parts[1] if parts[0] == "torchbench_magic" and len(parts) > 1 and parts[1] in MAY_IMPORT else None
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_run_one_way(path: Path) -> None:
-    where = path.relative_to(PACKAGE)
-    layer = where.parts[0].removesuffix(".py")
-    if layer in ENTRANCES:
-        return
+def of_layer(layer: str) -> Iterator[tuple[Path, str, int]]:
+    """(file, name, line) of each import in a layer."""
+    for path in MODULES:
+        where = path.relative_to(PACKAGE)
+        if where.parts[0].removesuffix(".py") == layer:
+            yield from ((where, name, line) for name, line in imports_of(path, package_of(path)))
+
+
+@cache
+def graph() -> Mapping[str, frozenset[str]]:
+    """Module -> the modules that it imports, both as ``magics/timer`` is written; the package itself is left out."""
+    names = {str(path.relative_to(PACKAGE).with_suffix("")).removesuffix("/__init__"): path for path in MODULES}
+    del names["__init__"]
+    found = {}
+    for name, path in names.items():
+        asked = (dotted.split(".")[1:] for dotted, _ in imports_of(path, package_of(path)) if layer_of(dotted))
+        full = ("/".join(parts) if "/".join(parts) in names else "/".join(parts[:-1]) for parts in asked)
+        found[name] = frozenset(full) & names.keys() - {name}
+    return found
+
+
+def circles(edges: Mapping[str, frozenset[str]]) -> list[str]:
+    """What is left when all that imports nothing that is left, or that nothing left imports, is taken away."""
+    left = dict(edges)
+    while ends := [m for m in left if not left[m] & left.keys()] + [
+        m for m in left if not any(m in left[other] for other in left)
+    ]:
+        for name in ends:
+            left.pop(name, None)
+    return sorted(left)
+
+
+@pytest.mark.parametrize("layer", MAY_IMPORT)
+def test_imports_run_one_way(layer: str) -> None:
     wrong = [
         f"{where}:{line} imports {name}"
-        for name, line in imports_of(path, package_of(path))
+        for where, name, line in of_layer(layer)
         if (other := layer_of(name)) is not None and other != layer and other not in MAY_IMPORT[layer]
     ]
     assert not wrong, "; ".join(wrong)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_shell_and_widgets_are_known_only_where_they_belong(path: Path) -> None:
-    where = path.relative_to(PACKAGE)
-    layer = where.parts[0].removesuffix(".py")
-    if layer in ENTRANCES:
-        return
+@pytest.mark.parametrize("layer", MAY_IMPORT)
+def test_shell_and_widgets_are_known_only_where_they_belong(layer: str) -> None:
     wrong = [
         f"{where}:{line} imports {name}"
-        for name, line in imports_of(path, package_of(path))
+        for where, name, line in of_layer(layer)
         if layer not in ONLY_IN.get(name.split(".")[0], {layer})
     ]
     assert not wrong, "; ".join(wrong)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert not circles(graph())
+
+
+def test_a_circle_is_found_with_what_only_leads_to_it_left_out() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set[str](), "e": {"b", "d"}}
+    assert circles({name: frozenset(to) for name, to in edges.items()}) == ["b", "c"]
+
+
+def test_every_folder_says_what_lives_in_it() -> None:
+    folders = {str(path.relative_to(PACKAGE)): path for path in MODULES if path.name == "__init__.py"}
+    assert not [name for name, path in folders.items() if not ast.get_docstring(ast.parse(path.read_text()))]
 
 
 def test_only_the_gateway_names_a_view_in_results() -> None:
@@ -96,7 +138,7 @@ def test_only_the_gateway_names_a_view_in_results() -> None:
 
 
 def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
-    for (kind, _), target in _gateway.TABLE.items():
+    for (kind, _), target in (_gateway.TABLE | _gateway.HANDED_ON).items():
         module, _, name = target.partition(":")
         assert callable(getattr(importlib.import_module(module), name)), target
         assert hasattr(torchbench_magic, kind)
@@ -132,6 +174,12 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Profile", "to_markdown"),
         ]
     )
+    assert sorted(_gateway.HANDED_ON) == [
+        ("Comparison", "rebase"),
+        ("Comparison", "save"),
+        ("Profile", "export_trace"),
+        ("Profile", "save"),
+    ]
 
 
 def test_the_exported_names_are_these_and_all_resolve() -> None:

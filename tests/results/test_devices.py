@@ -38,7 +38,7 @@ def test_a_gap_stands_on_the_line_that_the_host_was_at() -> None:
     assert (gap["start"], gap["duration"]) == (0.006, pytest.approx(0.003))
     assert gap["share"] == pytest.approx(3 / 5.5)
     assert (gap["line"], gap["source"]) == (4, "torch.cuda.synchronize()")
-    assert idle_share(profile_of_two_kernels()) == {"cuda:0": pytest.approx(3 / 5.5)}
+    assert idle_share(profile_of_two_kernels().trace) == {"cuda:0": pytest.approx(3 / 5.5)}
 
 
 def test_the_gaps_of_a_device_are_those_in_which_no_stream_runs() -> None:

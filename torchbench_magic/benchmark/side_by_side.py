@@ -8,7 +8,7 @@ import time
 import timeit
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.common import TaskSpec
@@ -25,21 +25,29 @@ from torchbench_magic.results.doubts import Doubt
 
 from .statement import parsed, source_of
 
-if TYPE_CHECKING:
-    from .utils.timer import Timer
-
 __all__ = ["compare"]
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
-def compare(timers: Sequence[Timer], **options: Any) -> Comparison:
-    """See ``Timer.compare``.
+class Statement(Protocol):
+    """What is asked of a `Timer`, the class of ``utils/timer.py``."""
+
+    _task_spec: TaskSpec
+    _globals: dict[str, Any]
+    _written: tuple[Any, Any]
+    _clock: Any
+
+
+def compare(timers: Sequence[Statement], kind: type[Any], **options: Any) -> Comparison:
+    """See ``Timer.compare``; ``kind`` is that ``Timer``.
 
     Raises:
         OptionError: timers that cannot be told apart or measured together.
     """
-    specs = [_checked(timer)._task_spec for timer in timers]
+    for timer in timers:
+        _check(timer, kind)
+    specs = [timer._task_spec for timer in timers]
     if len(specs) < 2:
         raise OptionError("Timer.compare: give two timers or more")
     if len({spec.num_threads for spec in specs}) > 1:
@@ -68,16 +76,13 @@ def compare(timers: Sequence[Timer], **options: Any) -> Comparison:
     return replace(measured, subjects=tuple(subjects), warnings=[*measured.warnings, *_said(apart)])
 
 
-def _checked(timer: Any) -> Timer:
-    from .utils.timer import Timer
-
-    if not isinstance(timer, Timer):
+def _check(timer: Any, kind: type[Any]) -> None:
+    if not isinstance(timer, kind):
         raise OptionError(f"Timer.compare: {type(timer).__name__} is no Timer of torchbench_magic.benchmark")
     if timer._language is not torch_timer.Language.PYTHON:
         raise OptionError("Timer.compare: measures statements of Python; %%timer --cpp compares those of C++")
     if type(timer)._timer_cls is not timeit.Timer:
         raise OptionError(f"Timer.compare: {type(timer).__name__} has a _timer_cls of its own, which it cannot use")
-    return timer
 
 
 def _names(specs: Sequence[TaskSpec]) -> list[str]:
@@ -94,7 +99,7 @@ def _common(specs: Sequence[TaskSpec], field: str) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 
-def _clocked(timers: Sequence[Timer], plan: Plan) -> tuple[Plan, Clocks]:
+def _clocked(timers: Sequence[Statement], plan: Plan) -> tuple[Plan, Clocks]:
     """The plan and clocks that measure as the timers' own clock would."""
     asked = {timer._clock for timer in timers}
     if len(asked) > 1:
@@ -112,7 +117,7 @@ def _clocked(timers: Sequence[Timer], plan: Plan) -> tuple[Plan, Clocks]:
 # ---- names -------------------------------------------------------------------------------------------------------
 
 
-def _namespaces(timers: Sequence[Timer]) -> list[dict[str, Any]]:
+def _namespaces(timers: Sequence[Statement]) -> list[dict[str, Any]]:
     """What each statement finds: its globals, and what its setup makes of them. Equal setups run once."""
     done: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
     found = []
@@ -137,7 +142,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _merged(
-    timers: Sequence[Timer], namespaces: Sequence[Mapping[str, Any]]
+    timers: Sequence[Statement], namespaces: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[str], set[str]]:
     """All names in one namespace, the statements over it, and the names that are another object in each timer.
 

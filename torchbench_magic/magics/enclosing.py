@@ -25,8 +25,8 @@ def unseen_names(parts: Iterable[CompiledBody], user_ns: Mapping[str, Any]) -> l
         parts: the magic's code, setup included.
         user_ns: the notebook's names.
     """
+    from torchbench_magic.core.timing.code_reads import globals_read
     from torchbench_magic.core.timing.input_shapes import globals_bound
-    from torchbench_magic.core.timing.watch import globals_read
 
     frame = calling_frame(user_ns)
     if frame is None:

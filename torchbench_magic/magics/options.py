@@ -26,7 +26,8 @@ from .values import (
 )
 
 if TYPE_CHECKING:
-    from torchbench_magic.core.timing.plan import Counting, Form, Plan
+    from torchbench_magic.core.counting.options import Counting, Form
+    from torchbench_magic.core.timing.plan import Plan
     from torchbench_magic.results.schedule import Schedule
     from torchbench_magic.results.subject import Clock
     from torchbench_magic.results.together import By
@@ -185,7 +186,7 @@ class TimerOptions(SharedOptions):
     @property
     def counting(self) -> Counting | None:
         """What is asked of the counting core; None where nothing is to be counted."""
-        from torchbench_magic.core.timing.plan import Counting
+        from torchbench_magic.core.counting.options import Counting
 
         return None if self.callgrind is None else Counting(self.callgrind, self.callgrind_form)
 

@@ -158,7 +158,7 @@ class TimerMagics(Magics):
             return ()
         if options.sub_label is not None:
             raise OptionError("--sub-label names a lone input; here each point has a name of its own: leave it out")
-        from torchbench_magic.core.timing.sweep import points_of
+        from torchbench_magic.core.timing.points import points_of
 
         names, on_gpu = {**self._session.shell.user_ns, **local}, options.device.startswith("cuda")
         return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)

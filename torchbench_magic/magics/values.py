@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchbench_magic.errors import OptionError
 
 if TYPE_CHECKING:
-    from torchbench_magic.core.timing.plan import Form
+    from torchbench_magic.core.counting.options import Form
     from torchbench_magic.results.schedule import Schedule
     from torchbench_magic.results.subject import Clock
     from torchbench_magic.results.together import By

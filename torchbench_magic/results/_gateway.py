@@ -1,7 +1,8 @@
-"""The one way from a result to a view: what a result shows of itself is found here, on first call.
+"""The one way up from a result: what it shows of itself, and where it is handed on to, is found here, on first call.
 
-``results`` may not import ``views`` (a result must be usable where nothing can be shown). The table below
-names the function of each verb; it is resolved lazily, and the layering test pins it.
+``results`` may not import ``views`` (a result must be usable where nothing can be shown), and a record may not import
+the store or the exporter that is made of such records. The tables below name the function of each verb; they are
+resolved lazily, and the layering test pins them.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["TABLE", "show"]
+__all__ = ["HANDED_ON", "TABLE", "hand_on", "show"]
 
 _VIEWS = "torchbench_magic.views"
+_RESULTS = "torchbench_magic.results"
 
 TABLE: dict[tuple[str, str], str] = {
     ("Comparison", "to_html"): f"{_VIEWS}.page:to_html",
@@ -44,8 +46,24 @@ TABLE: dict[tuple[str, str], str] = {
     ("Profile", "timeline"): f"{_VIEWS}.timeline:timeline",
 }
 
+HANDED_ON: dict[tuple[str, str], str] = {
+    ("Comparison", "rebase"): f"{_RESULTS}.together:rebase",
+    ("Comparison", "save"): f"{_RESULTS}.store:save",
+    ("Profile", "export_trace"): f"{_RESULTS}.chrome_trace:write_chrome_trace",
+    ("Profile", "save"): f"{_RESULTS}.store:save",
+}
+
 
 def show(result: object, verb: str, **options: Any) -> Any:
     """Call the view function that shows ``verb`` of ``result``."""
-    module, _, name = TABLE[type(result).__name__, verb].partition(":")
+    return _call(TABLE[type(result).__name__, verb], result, options)
+
+
+def hand_on(result: object, verb: str, **options: Any) -> Any:
+    """Call the function that does ``verb`` with ``result``: one of a module that is made of such results."""
+    return _call(HANDED_ON[type(result).__name__, verb], result, options)
+
+
+def _call(target: str, result: object, options: dict[str, Any]) -> Any:
+    module, _, name = target.partition(":")
     return getattr(import_module(module), name)(result, **options)

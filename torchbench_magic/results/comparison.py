@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-
-from torchbench_magic.errors import InputError
 
 from . import _gateway, counted_rows
 from .blocks import Blocks, blocks_of
@@ -72,7 +70,7 @@ class Comparison(HtmlFile):
         partial: the run was interrupted.
         options: what was asked of the run, as far as it is known (see `identity.options_of`).
         saved: when it was written to the store that it comes from, UTC, as "2025-01-31T12:00:00.000Z"; else empty.
-        unpaired: row -> how it compares with one of another time, where results stand side by side (see `together`).
+        unpaired: row -> how it compares with one of another time, where results stand side by side: `together`.
         counts: (description, sub_label, num_threads) -> ``CallgrindStats`` of what was counted, num_threads the count
             it was counted at; a description alone will do where it is unique.
         family: comparisons that share the error rate of faster and slower: alternatives beside the baseline x thread
@@ -315,16 +313,8 @@ class Comparison(HtmlFile):
         Raises:
             InputError: no measurement has that description (of results side by side: nor is one of them called so).
         """
-        if "result" in self.axes:  # results side by side
-            from .together import rebased
-
-            return rebased(self, name)
-        names = list(dict.fromkeys(s.description for s in self.subjects if s.description is not None))
-        if name not in names:
-            raise InputError(f"no alternative is called {name!r}; there are: {', '.join(names) or 'none'}")
-        from .contamination import with_doubts_of_its_own
-
-        return with_doubts_of_its_own(replace(self, baseline=name), self)
+        rebased: Comparison = _gateway.hand_on(self, "rebase", name=name)
+        return rebased
 
     def diff(
         self, name: str | CountKey | None = None, against: str | CountKey | None = None, inclusive: bool = False
@@ -350,9 +340,7 @@ class Comparison(HtmlFile):
         Raises:
             StoreError: the file cannot be written as it stands.
         """
-        from .store import Store
-
-        Store(path).append(self)
+        _gateway.hand_on(self, "save", path=path)
 
     def compare(self) -> Any:
         """A ``torch.utils.benchmark.Compare`` of the measurements, one that shows unlike runs as rows of their own."""

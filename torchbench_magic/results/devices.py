@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from .columns import frame_of
+from .sources import Source
 from .traces import KINDS, Trace
-
-if TYPE_CHECKING:
-    from .profile import Profile
 
 __all__ = ["DEVICE_COLUMNS", "IDLE_COLUMNS", "device_table", "idle_gaps", "idle_share"]
 
@@ -46,9 +44,8 @@ IDLE_COLUMNS: dict[str, str] = {
 """Of ``Profile.idle``: one row per gap in which nothing ran on any stream of the device, the longest first."""
 
 
-def device_table(profile: Profile) -> pd.DataFrame:
+def device_table(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFrame:
     """Kernels, copies and fills, and apart from them the runtime calls, summed by what launched them."""
-    trace = profile.trace
     if trace is None:
         return frame_of(DEVICE_COLUMNS, {})
     events = trace.events[trace.is_on_device | trace.is_kind("runtime")]
@@ -71,7 +68,7 @@ def device_table(profile: Profile) -> pd.DataFrame:
         "calls": sums["calls"].to_numpy(),
         "time": sums["ns"].to_numpy() / 1e9,
         "op": [trace.names[n] if n >= 0 else None for n in sums["op"].tolist()],
-        **_places(profile, trace, sums["node"].tolist()),
+        **_places(text_of, trace, sums["node"].tolist()),
     }
     frame = frame_of(DEVICE_COLUMNS, {name: column for name, column in columns.items() if name in DEVICE_COLUMNS})
     order = pd.DataFrame({"host": frame["kind"] == "runtime", "time": -frame["time"]})
@@ -96,12 +93,12 @@ def _place_numbers(trace: Trace) -> Ints:
     return np.append(number.reshape(-1), -1)
 
 
-def _places(profile: Profile, trace: Trace, nodes: list[int]) -> dict[str, list[object]]:
+def _places(text_of: Mapping[str, Source], trace: Trace, nodes: list[int]) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {name: [] for name in ("cell", "line", "source", "source_id", "thread")}
     sources, lines, threads = (trace.nodes[name].tolist() for name in ("source", "line", "thread"))
     for node in nodes:
         source_id = trace.sources[sources[node]] if node >= 0 and sources[node] >= 0 else None
-        source = profile.sources.get(source_id) if source_id is not None else None
+        source = text_of.get(source_id) if source_id is not None else None
         known = source is not None
         found["cell"].append(source.cell if source is not None and source.cell is not None else pd.NA)
         found["line"].append(lines[node] if known else pd.NA)
@@ -131,19 +128,20 @@ def _devices(trace: Trace) -> list[str]:
     return list(dict.fromkeys(track.device for track in trace.tracks if track.device))
 
 
-def idle_share(profile: Profile) -> dict[str, float]:
+def idle_share(trace: Trace | None) -> dict[str, float]:
     """Device -> share of its span, from the first to the last thing that ran on it, in which nothing did."""
-    found = {}
-    for device in _devices(profile.trace) if profile.trace is not None else ():
-        start, end = _busy(profile.trace, device)  # type: ignore[arg-type]  # there is one, as it has devices
+    found: dict[str, float] = {}
+    if trace is None:
+        return found
+    for device in _devices(trace):
+        start, end = _busy(trace, device)
         span = int(end[-1] - start[0])
         found[device] = 1 - float((end - start).sum()) / span if span else 0.0
     return found
 
 
-def idle_gaps(profile: Profile) -> pd.DataFrame:
+def idle_gaps(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFrame:
     """Every gap between what ran on a device, with what the cell's own thread was at in the meantime."""
-    trace = profile.trace
     if trace is None:
         return frame_of(IDLE_COLUMNS, {})
     parts = []
@@ -151,7 +149,7 @@ def idle_gaps(profile: Profile) -> pd.DataFrame:
         start, end = _busy(trace, device)
         begins, ends = end[:-1], start[1:]
         nodes = [_most_active(trace, a, b) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-        places = _places(profile, trace, nodes)
+        places = _places(text_of, trace, nodes)
         del places["thread"]
         values = {
             "device": [device] * len(begins),

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from . import allocations
-from ._gateway import show
+from ._gateway import hand_on, show
 from .call_frames import is_tree
 from .callers import calls_of
 from .columns import (
@@ -33,6 +33,7 @@ from .html_file import HtmlFile
 from .inference import median_interval
 from .modules import modules_of
 from .schedule import Schedule
+from .sources import Source
 from .stacks import write_stacks
 from .traces import Trace
 
@@ -41,39 +42,6 @@ __all__ = ["MAX_EVENTS", "NOT_ATTRIBUTED", "Profile", "ProfileOptions", "Profile
 NOT_ATTRIBUTED = "not attributed"
 ProfilerCost = Literal["little", "noticeable", "most"]
 MAX_EVENTS = 5_000_000  # 80 MB of line events, 12 s to read torch's
-
-
-@dataclass(frozen=True)
-class Source:
-    """The text that the lines of a profile stand in: a cell, or a file.
-
-    Attributes:
-        source_id: identifies the text across kernels and re-runs.
-        file: file name of its code.
-        text: the visible text, magic line included.
-        cell: the last n of ``In[n]`` it ran as; None for a file.
-        first_line: number of the first line of ``text``.
-        version: which text of the file it is, in words; empty for the one that the file has.
-    """
-
-    source_id: str
-    file: str
-    text: str
-    cell: int | None = None
-    first_line: int = 1
-    version: str = ""
-
-    @property
-    def label(self) -> str:
-        """``In[3]``, or the last part of the file name, with the version in brackets."""
-        name = f"In[{self.cell}]" if self.cell is not None else self.file.rsplit("/", 1)[-1]
-        return f"{name} ({self.version})" if self.version else name
-
-    def line(self, number: int) -> str:
-        """Text of line ``number``; empty where the text has no such line."""
-        lines = self.text.splitlines()
-        index = number - self.first_line
-        return lines[index] if 0 <= index < len(lines) else ""
 
 
 @dataclass(frozen=True)
@@ -283,13 +251,13 @@ class Profile(HtmlFile):
     def device_events(self) -> pd.DataFrame:
         """Kernels, copies and fills by the op and the line that launched them, and in rows of their own the calls of
         the device's runtime: columns of `devices.DEVICE_COLUMNS`."""
-        return device_table(self)
+        return device_table(self.trace, self.sources)
 
     @cached_property
     def idle(self) -> pd.DataFrame:
         """Gaps in which nothing ran on a device, the longest first, with the line that the cell's own thread was on:
         columns of `devices.IDLE_COLUMNS`."""
-        return idle_gaps(self)
+        return idle_gaps(self.trace, self.sources)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Add it to the store at ``path``, which is made where there is none; read it back with
@@ -298,9 +266,7 @@ class Profile(HtmlFile):
         Raises:
             StoreError: the file cannot be written as it stands.
         """
-        from .store import Store
-
-        Store(path).append(self)
+        hand_on(self, "save", path=path)
 
     def export_trace(self, path: str | os.PathLike[str]) -> None:
         """Write a Chrome trace (JSON; gzip where the name ends in ``.gz``) for Perfetto and for torch's readers.
@@ -311,9 +277,7 @@ class Profile(HtmlFile):
         Raises:
             TraceError: it cannot be written, or this profile holds no events.
         """
-        from .chrome_trace import write_chrome_trace
-
-        write_chrome_trace(self, path)
+        hand_on(self, "export_trace", path=path)
 
     @property
     def modules(self) -> pd.DataFrame:

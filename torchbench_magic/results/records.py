@@ -2,7 +2,7 @@
 
 The header holds the result's fields as plain JSON. What JSON lacks is written with a tag: ``{"float": "nan"}``,
 ``{"tuple": [...]}``, ``{"map": {...}}``, and the records of `_RECORDS` under their class's name. Nothing else can be
-named, so reading a file can make nothing else.
+named, so reading a file can make nothing else. `comparison_record` and `profile_record` make the records.
 
 Beside the result itself the header repeats what a reader looks for first: identity, source_id, environment, options,
 torch's version and the machine.
@@ -20,20 +20,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.errors import StoreError
-
-from . import stored_counts
-from .comparison import Comparison
 from .contention import Contention
 from .doubts import Doubt
 from .environment import Environment
-from .identity import identity_of, machine_of, source_id
-from .profile import Profile, ProfileOptions, Source
+from .profile import ProfileOptions
 from .schedule import Schedule
+from .sources import Source
 from .subject import Subject
 from .traces import Track
 
-__all__ = ["VERSIONS", "Record", "decoded", "encoded", "record_of", "result_of", "state_of"]
+__all__ = ["VERSIONS", "Record", "decoded", "encoded", "state_of"]
 
 _RECORDS: dict[str, type] = {
     kind.__name__: kind for kind in (Contention, Doubt, Environment, ProfileOptions, Schedule, Source, Subject, Track)
@@ -61,60 +57,6 @@ class Record:
     header: dict[str, Any]
     tables: dict[str, pd.DataFrame]
     saved: str = ""
-
-
-def record_of(result: Comparison | Profile) -> Record:
-    """The record of a result.
-
-    Raises:
-        StoreError: a kind of result that is not stored.
-    """
-    kind = type(result).__name__
-    if kind not in VERSIONS:
-        raise StoreError(f"a {kind} cannot be stored; a Comparison or a Profile can")
-    if isinstance(result, Profile):
-        from .profile_record import profile_record
-
-        return profile_record(result)
-    left_out = {"samples", "saved", "unpaired", "history", "counts"}  # tables; facts of the store, of other results
-    state = {item.name: getattr(result, item.name) for item in fields(result) if item.name not in left_out}
-    header = {
-        "identity": [list(identity_of(subject)) for subject in result.subjects],
-        "source_id": [source_id(subject.before, subject.stmt) for subject in result.subjects],
-        "torch": result.environment.torch,
-        "machine": list(machine_of(result.environment)),
-        **{name: encoded(value) for name, value in state.items()},
-    }
-    tables = {"samples": result.samples}
-    if result.counts:
-        header["counts"], counted = stored_counts.to_record(result.counts)
-        tables |= counted
-    return Record(kind, VERSIONS[kind], header, tables)
-
-
-def result_of(record: Record) -> Comparison | Profile:
-    """The result of a record.
-
-    Raises:
-        StoreError: it is damaged.
-    """
-    if record.kind == "Profile":
-        from .profile_record import profile_of
-
-        return profile_of(record)
-    try:
-        header = dict(record.header)
-        counted = header.pop("counts", None)
-        state = state_of(header, Comparison)
-        if counted is not None:
-            state["counts"] = stored_counts.from_record(counted, record.tables)
-        made = Comparison(samples=record.tables["samples"], **state, saved=record.saved)
-        rows = made.samples["measurement"]
-        if len(rows) and not (rows.min() >= 0 and rows.max() < len(made.subjects)):
-            raise ValueError("samples of a measurement that is not there")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise StoreError(f"a stored {record.kind} is damaged ({error})") from error
-    return made
 
 
 def state_of(header: Mapping[str, Any], kind: type) -> dict[str, Any]:

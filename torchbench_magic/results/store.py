@@ -20,17 +20,18 @@ from typing import Any
 from torchbench_magic.errors import StoreError
 
 from .comparison import Comparison
+from .comparison_record import comparison_of, comparison_record
 from .contamination import doubts_of
 from .identity import fingerprint, identity_of, key_of, likeness, task_of
 from .joining import distinct, join, take
 from .packed import PackedColumn, pack, unpack
 from .profile import Profile
-from .profile_record import profile_fingerprint
+from .profile_record import profile_fingerprint, profile_of, profile_record
 from .ranges import Range, range_of
-from .records import VERSIONS, Record, record_of, result_of
+from .records import VERSIONS, Record
 from .sqlite_file import reading, writing
 
-__all__ = ["PATIENCE", "Store", "load"]
+__all__ = ["PATIENCE", "Store", "load", "save"]
 
 PATIENCE = 5.0
 """Seconds to wait for another kernel that is writing."""
@@ -80,7 +81,7 @@ class Store:
                 rows = _groups_without(result, keys, _known(connection, keys))
                 if rows:
                     new = take(result, rows) if len(rows) < len(keys) else result
-                    _write(connection, record_of(new), new, run if run is not None else uuid.uuid4().hex)
+                    _write(connection, comparison_record(new), new, run if run is not None else uuid.uuid4().hex)
 
     def results(self) -> list[Comparison | Profile]:
         """Every result, newest last; the points of one run are one result.
@@ -166,7 +167,8 @@ class Store:
             newer = f"record {number} is a {kind} of layout {version}"
             raise StoreError(f"{self.path}: {newer}: a newer torchbench_magic wrote it; upgrade this one")
         try:
-            return result_of(Record(kind, version, _json(header), _tables(connection, number), str(saved)))
+            record = Record(kind, version, _json(header), _tables(connection, number), str(saved))
+            return profile_of(record) if kind == "Profile" else comparison_of(record)
         except StoreError as error:
             warnings.warn(f"{self.path}: record {number} is left out: {error}", stacklevel=4)
             return None
@@ -179,6 +181,15 @@ def load(path: str | os.PathLike[str]) -> list[Comparison | Profile]:
         StoreError: there is no such file, or it is no store, or it is of a newer version.
     """
     return Store(path).results()
+
+
+def save(result: Comparison | Profile, path: str | os.PathLike[str]) -> None:
+    """Add a result to the store at ``path``, see `Comparison.save`.
+
+    Raises:
+        StoreError: the file cannot be written as it stands.
+    """
+    Store(path).append(result)
 
 
 def _whole(parts: Sequence[Comparison]) -> Comparison:
@@ -218,7 +229,7 @@ def _chunks(keys: Sequence[str]) -> Iterable[Sequence[str]]:
 
 
 def _write_profile(connection: sqlite3.Connection, profile: Profile, run: str) -> None:
-    number = _write_record(connection, record_of(profile), run)
+    number = _write_record(connection, profile_record(profile), run)
     key = key_of(("profile", profile.source_id, profile.num_threads))
     row = (number, 0, key, key, key, profile_fingerprint(profile), None)  # no median: it is no repetition of a timing
     connection.execute("INSERT INTO measurement VALUES (?, ?, ?, ?, ?, ?, ?)", row)

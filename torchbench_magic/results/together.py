@@ -16,7 +16,7 @@ from typing import Any, Literal
 from torchbench_magic.errors import InputError
 
 from .comparison import Comparison
-from .contamination import doubts_of, is_held_up, is_load_known
+from .contamination import doubts_of, is_held_up, is_load_known, with_doubts_of_its_own
 from .doubts import Doubt
 from .environment import Environment
 from .identity import differences
@@ -29,7 +29,7 @@ from .subject import Subject
 from .values import uncompared, words_for
 from .yardstick import Home, through_yardstick
 
-__all__ = ["AXIS", "By", "rebased", "side_by_side", "since_last"]
+__all__ = ["AXIS", "By", "rebase", "side_by_side", "since_last"]
 
 By = Literal["description", "env"]
 
@@ -96,12 +96,22 @@ def _side_by_side(
     return made
 
 
-def rebased(made: Comparison, name: str) -> Comparison:
-    """What `side_by_side` made, with another baseline: a description, a result or an env.
+def rebase(made: Comparison, name: str) -> Comparison:
+    """See `Comparison.rebase`.
 
     Raises:
         InputError: there is none of that name.
     """
+    if AXIS in made.axes:
+        return _rebased(made, name)
+    names = list(dict.fromkeys(s.description for s in made.subjects if s.description is not None))
+    if name not in names:
+        raise InputError(f"no alternative is called {name!r}; there are: {', '.join(names) or 'none'}")
+    return with_doubts_of_its_own(replace(made, baseline=name), made)
+
+
+def _rebased(made: Comparison, name: str) -> Comparison:
+    """What `side_by_side` made, with another baseline: a description, a result or an env."""
     rows: dict[str, list[int]] = {}
     for row, subject in enumerate(made.subjects):
         rows.setdefault(str(dict(subject.axes)[AXIS]), []).append(row)

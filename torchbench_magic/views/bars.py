@@ -1,14 +1,17 @@
-"""The bars of a timeline, and fewer of them where there are more than can be seen."""
+"""The bars of a timeline, fewer of them where there are more than can be seen, and the module that draws them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HUES", "Bars"]
+from . import html
+
+__all__ = ["HUES", "Bars", "module"]
 
 Ints = NDArray[np.int64]
 HUES = ("line", "torch", "python", "backward", "memory", "other")
@@ -69,3 +72,9 @@ class Bars:
             merged.track, merged.depth, start, end - start, merged.name, merged.hue, merged.place, count
         )  # fmt: skip
         return Bars.join(kept, merged)
+
+
+@cache
+def module() -> str:
+    """The text of the module that draws them, as it may stand in a script element."""
+    return html.script("makers", "canvas", "timeline")

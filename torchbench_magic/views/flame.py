@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,13 @@ import pandas as pd
 
 from .. import units
 from . import html, text
+from .axes import literal, new_axes
 from .document import Document, Run, clipped, printable
 from .page import to_html
 from .table import Cell, Column, Group, Row, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "flame_graph", "flame_html"]
 
@@ -51,6 +55,13 @@ KINDS: dict[str, tuple[str, str]] = {
 _LONGEST_NAME = 120
 TABLE_ROWS = 20
 _MOST_NOTES = 6  # lines beneath the numbers of a frame
+
+# with matplotlib
+_PLOTTED = {"line": "#c3c6c9", "torch": "#91b3d7", "python": "#ebcb9b", "backward": "#e2c1e1", "memory": "#95d0c1"}
+_PLOTTED_OTHER = "#cacccf"  # as the flame graph of a page on white, so that text on it is read
+_MOST_LEVELS = 40
+_LEAST = 0.0015  # share of the width from which a frame is drawn
+_CHARACTER = 0.0075  # share of the width that a letter takes, about
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +157,7 @@ class FlameGraph:
 
     def plot(self, ax: Any = None) -> Any:
         """The picture with matplotlib; its Axes are returned. MissingTool where matplotlib is not installed."""
-        from .plot_profile import plot_flame
-
-        return plot_flame(self, ax)
+        return _plot(self, ax)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": text.render(flame_document(self)), "text/html": "".join(markup(self))}
@@ -290,3 +299,50 @@ def _encoded(spec: dict[str, Any]) -> str:
 def module() -> str:
     """The text of the module, as it may stand in a script element."""
     return html.script("makers", "canvas", "pattern", "flame")
+
+
+# ---- with matplotlib ---------------------------------------------------------------------------------------------
+
+
+def _plot(graph: FlameGraph, ax: Axes | None) -> Axes:
+    """Frames as bars below their callers; what is narrower than 0.15 % or deeper than 40 is not drawn, and counted."""
+    measure = graph.measures[0]
+    lefts, depths = _layout(graph)
+    span = float(measure.total[graph.parent < 0].sum()) or 1.0
+    every = measure.total > 0
+    shown = np.flatnonzero(every & (measure.total / span >= _LEAST) & (depths < _MOST_LEVELS)).tolist()
+    levels = max((int(depths[at]) for at in shown), default=0) + 1
+    ax = ax if ax is not None else new_axes((9.0, 1.2 + 0.24 * levels))
+    unit = measure.scale
+    for at in shown:
+        left, wide = lefts[at] / unit.size, float(measure.total[at]) / unit.size
+        hue = _PLOTTED.get(KINDS.get(graph.kinds[at], KINDS["other"])[0], _PLOTTED_OTHER)
+        ax.barh(int(depths[at]), wide, left=left, height=0.94, color=hue, edgecolor="white", linewidth=0.5)
+        room = int(wide * unit.size / span / _CHARACTER) - 1
+        if room >= 3:
+            name = graph.names[at]
+            name = name if len(name) <= room else f"{name[: room - 1]}…"
+            ax.text(left, int(depths[at]), f" {literal(name)}", va="center", fontsize=7, clip_on=True)
+    left_out = int(every.sum()) - len(shown)
+    said = f"; {units.count(left_out)} narrow frames are not drawn" if left_out else ""
+    ax.set_xlabel(f"{measure.name}{f' ({unit.unit})' if unit.unit else ''}{said}")
+    ax.set_xlim(0, span / unit.size)
+    ax.set_ylim(levels - 0.5, -0.5)
+    ax.set_yticks([])
+    ax.set_title(literal(graph.title, 120), fontsize="medium", loc="left")
+    for side in ("left", "right", "top"):
+        ax.spines[side].set_visible(False)
+    return ax
+
+
+def _layout(graph: FlameGraph) -> tuple[list[float], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Left edge of each frame, in the measure, and its depth: children stand side by side from their parent's edge."""
+    total = graph.measures[0].total
+    lefts, filled = [0.0] * len(graph), [0.0] * (len(graph) + 1)  # the last is what stands at the root
+    depths = np.zeros(len(graph), dtype=np.int64)
+    for at, parent in enumerate(graph.parent.tolist()):  # a parent comes before its children
+        start = lefts[parent] if parent >= 0 else 0.0
+        depths[at] = depths[parent] + 1 if parent >= 0 else 0
+        lefts[at] = start + filled[parent]
+        filled[parent] += float(total[at])
+    return lefts, depths

@@ -94,7 +94,7 @@ def module() -> str:
 
 def script(*names: str) -> str:
     """Modules of ``static/`` one after the other, as they may stand in a script element."""
-    folder = files(__package__).joinpath("static")
+    folder = files("torchbench_magic.views").joinpath("static")
     text = "".join(folder.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in names)
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError(f"{', '.join(names)}: holds a text that ends a script element")

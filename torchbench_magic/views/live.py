@@ -37,7 +37,7 @@ class LiveBar(anywidget.AnyWidget):
         stopping: Stop was asked for.
     """
 
-    _esm = files(__package__).joinpath("static/live.js").read_text(encoding="utf-8")
+    _esm = files("torchbench_magic.views").joinpath("static/live.js").read_text(encoding="utf-8")
     what = traitlets.Unicode().tag(sync=True)
     done = traitlets.Float(0.0).tag(sync=True)
     total = traitlets.Float(None, allow_none=True).tag(sync=True)

@@ -347,7 +347,7 @@ def _data(drawn: _Stack, scale: units.Scale) -> str:
 
 @cache
 def _module() -> str:
-    text = files(__package__).joinpath("static/memory.js").read_text(encoding="utf-8")
+    text = files("torchbench_magic.views").joinpath("static/memory.js").read_text(encoding="utf-8")
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError("static/memory.js holds a text that ends a script element")
     return text

@@ -299,7 +299,7 @@ def _side_by_side(profile: Profile) -> list[str]:
 
 def _idle(profile: Profile) -> Iterator[Line]:
     """How long each device stood idle, and what the host was at in the longest gap."""
-    for device, share in idle_share(profile).items():
+    for device, share in idle_share(profile.trace).items():
         gaps = profile.idle[profile.idle["device"] == device]
         said = f"{device} runs for {_percent(1 - share)} % of its span"
         if gaps.empty:

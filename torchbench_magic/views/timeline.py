@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..errors import InputError
 from ..results.profile import Profile
 from ..results.traces import KINDS, Trace, line_ranges
 from . import html, text
-from .bars import HUES, Bars
+from .bars import HUES, Bars, module
 from .document import Document, Drawn, Run, clipped, printable
 from .operations import is_backward, op_text
 from .page import to_html
@@ -97,7 +97,7 @@ class Timeline:
         """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""
         from .timeline_widget import TimelineWidget
 
-        return TimelineWidget(self)
+        return TimelineWidget(self, spec_of(self))
 
     def __repr__(self) -> str:
         return text.for_stdout(document(self))
@@ -351,9 +351,3 @@ def _encoded(spec: dict[str, Any]) -> str:
     encoded = json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     encoded = encoded.encode("utf-8", "replace").decode("utf-8")
     return encoded.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-@cache
-def module() -> str:
-    """The text of the module, as it may stand in a script element."""
-    return html.script("makers", "canvas", "timeline")

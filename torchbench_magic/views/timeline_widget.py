@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import anywidget
 import ipywidgets
 import pandas as pd
 import traitlets
 
+from .bars import module
 from .lasting import Lasting
-from .timeline import Timeline, module, spec_of
 
 __all__ = ["TimelineWidget"]
 
 
+class _Timeline(Protocol):
+    @property
+    def duration(self) -> int: ...
+    def between(self, start: float, end: float) -> pd.DataFrame: ...
+    def _repr_mimebundle_(self) -> dict[str, str]: ...
+
+
 class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # anywidget has no annotations
     """A timeline drawn by ``static/timeline.js``.
+
+    Args:
+        line: the `timeline.Timeline`.
+        spec: what ``static/timeline.js`` reads of it, see `timeline.spec_of`.
 
     Attributes:
         selection: the brushed span, (start, end) in seconds since the body was entered; empty for none.
@@ -28,9 +39,9 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     state = traitlets.Dict().tag(sync=True)
     selection = traitlets.Tuple()
 
-    def __init__(self, line: Timeline) -> None:
+    def __init__(self, line: _Timeline, spec: dict[str, Any]) -> None:
         self.timeline = line
-        super().__init__(spec=spec_of(line))
+        super().__init__(spec=spec)
         self.observe(self._choose, "state")
 
     @property

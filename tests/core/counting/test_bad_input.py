@@ -20,8 +20,9 @@ import torch
 from torchbench_magic.core.counting import client, outfile, shipping, valgrind
 from torchbench_magic.core.counting.client import CodeFailed, NotStarted, Server
 from torchbench_magic.core.counting.count import Job, count
+from torchbench_magic.core.counting.options import Counting
 from torchbench_magic.core.counting.shipping import pack, unpack
-from torchbench_magic.core.timing.plan import Counting, Plan
+from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.results.cell import Body

@@ -240,7 +240,8 @@ def test_nothing_counts_as_replaced_in_an_ordinary_process_and_cloudpickle_is_le
     names: dict[str, Any],
 ) -> None:
     code = (
-        "import torch, pandas, matplotlib, IPython\nfrom torchbench_magic.core.counting.modules import Loaded\n"
+        "import torch, pandas, matplotlib, IPython\n"
+        "from torchbench_magic.core.counting.modules import Loaded\n"
         "found = Loaded.now(globals())\nassert not found.local and not found.replaced, found"
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True)

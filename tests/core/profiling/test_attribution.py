@@ -11,9 +11,9 @@ import numpy as np
 from torchbench_magic.core.profiling.attribution import Joined, join
 from torchbench_magic.core.profiling.devices import DeviceTime, attribute_device_time, find_launches
 from torchbench_magic.core.profiling.events import Events
+from torchbench_magic.core.profiling.line_rows import line_rows
 from torchbench_magic.core.profiling.memory import attribute_bytes, timeline
 from torchbench_magic.core.profiling.streams import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
-from torchbench_magic.core.profiling.tables import line_rows
 from torchbench_magic.core.profiling.tracks import trace_of
 from torchbench_magic.results.profile import Source
 

@@ -19,7 +19,8 @@ from torchbench_magic.core.profiling import torch_profiler  # noqa: E402
 
 PACKAGE = Path(torchbench_magic.__file__).parent
 ADAPTER = "core/profiling/torch_profiler.py"
-SHOWING = {"views/torch_results.py", "magics/display.py"}  # the public types of results that the user made himself
+# the public types of results that the user made himself
+SHOWING = {"views/torch_results.py", "magics/display.py"}
 MODULES = re.compile(r"torch\.(_C\._?(profiler|autograd)|autograd\.profiler|profiler|_kineto)\b")
 NAMES = {
     "_autograd", "_profiler", "_KinetoEvent", "_ProfilerEvent", "_ExtraFields_Allocation", "_ExperimentalConfig",

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from torchbench_magic.core.timing.sweep import RESERVED, points_of, sweep_points
+from torchbench_magic.core.timing.points import points_of
+from torchbench_magic.core.timing.sweep import RESERVED, sweep_points
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.comparison import Comparison
 from torchbench_magic.results.environment import Environment

@@ -165,6 +165,7 @@ class Timer(torch_timer.Timer):
         """
         return side_by_side.compare(
             timers,
+            Timer,
             min_run_time=min_run_time,
             max_run_time=max_run_time,
             baseline=baseline,

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torchbench_magic.core.timing.plan import Counting
 from torchbench_magic.errors import BodyError, CountError, MissingTool
 from torchbench_magic.results.call_graph import CallGraph
 from torchbench_magic.results.cell import Body
@@ -18,6 +17,7 @@ from torchbench_magic.results.subject import Subject
 
 from .client import CodeFailed, NotStarted, the_server
 from .count import count
+from .options import Counting
 from .outfile import Costs
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import Any
 from torchbench_magic.core.process_state import unusual_settings
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.core.timing.block import compile_block, names_used
-from torchbench_magic.core.timing.plan import Form
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell import Body
 
 from .client import Server
 from .modules import Loaded, words_of
+from .options import Form
 from .outfile import Costs
 from .shipping import pack
 

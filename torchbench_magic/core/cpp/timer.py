@@ -14,12 +14,13 @@ from typing import Any
 
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import LibraryJob
+from torchbench_magic.core.counting.options import Counting
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.core.settings import preserved_state, set_threads
 from torchbench_magic.core.timing.clocks import Clocks
 from torchbench_magic.core.timing.device import choose_device
 from torchbench_magic.core.timing.drive import drive
-from torchbench_magic.core.timing.plan import Counting, Plan
+from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.run import Run
 from torchbench_magic.core.timing.sweep import Point
 from torchbench_magic.core.timing.task import Task

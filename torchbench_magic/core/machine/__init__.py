@@ -1,0 +1,1 @@
+"""The machine: its caches and environment, and what else wants the processor."""

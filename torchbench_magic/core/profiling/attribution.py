@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from .events import Events
 from .forks import Forking, lines_of_forks
 from .gradients import nodes_before_gradients
-from .nesting import Nesting, Slices, ancestors, lay_over, nest, repeats
+from .nesting import ancestors, lay_over, nest, repeats
 from .segments import LineTree, Segments, replay
 from .statements import Statements
 from .streams import LineRecord
+from .thread_join import ThreadJoin
 
 __all__ = ["Joined", "ThreadJoin", "join", "without_repeats"]
 
@@ -29,25 +30,6 @@ Ints = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
 _BACKWARD = 1  # torch's RecordScope::BACKWARD_FUNCTION
 _FORWARD = 0  # RecordScope::FUNCTION
-
-
-@dataclass(frozen=True)
-class ThreadJoin:
-    """One thread of the run.
-
-    Attributes:
-        number: as in the tables; 0 is the cell's own.
-        segments: its lines over time.
-        ops: indices of its ops in ``Joined.ops``.
-        nesting: of these ops (indices into ``ops``).
-        slices: the stretch of the run, cut where the line or the innermost op changes.
-    """
-
-    number: int
-    segments: Segments
-    ops: Ints
-    nesting: Nesting
-    slices: Slices
 
 
 @dataclass(frozen=True)

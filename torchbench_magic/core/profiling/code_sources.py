@@ -16,9 +16,9 @@ from torchbench_magic.results.cell import CellText
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profile import Source
 
+from .compiled_code import is_compiled
 from .file_texts import texts_of
 from .recompiled import Recompiled
-from .segments import is_compiled
 from .statements import Statements, read_statements
 
 __all__ = ["Cells", "CodeSources", "sources_of"]

@@ -26,7 +26,7 @@ from .scripted import Scripted
 from .segments import NO_LINE, LineTree
 
 if TYPE_CHECKING:
-    from .attribution import ThreadJoin
+    from .thread_join import ThreadJoin
 
 __all__ = ["FORKED", "Forking", "lines_of_forks"]
 

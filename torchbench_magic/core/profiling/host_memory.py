@@ -1,4 +1,4 @@
-"""What Python and numpy hold, per line: tracemalloc read at every line event of the cell's own thread.
+"""What Python and numpy hold: tracemalloc read at every line event of the cell's own thread.
 
 tracemalloc sees every block that Python's allocators give out, and numpy's arrays. It knows totals at a moment and the
 highest since it was last asked; asked whenever the line changes, it says what each line took and how high it went.
@@ -12,32 +12,15 @@ import time
 import tracemalloc
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .segments import LineTree, Segments
-
-__all__ = ["HostBytes", "HostMemory", "attribute_host_bytes"]
+__all__ = ["HostMemory"]
 
 Ints = NDArray[np.int64]
 _TRIALS, _BLOCKS = 5, 2000
 _clock = time.thread_time if time.get_clock_info("thread_time").resolution <= 1e-6 else time.perf_counter
-
-
-@dataclass(frozen=True)
-class HostBytes:
-    """Python's and numpy's bytes by node of the line tree.
-
-    Attributes:
-        net: int64 [nodes], what was held more after the line than before, on the line itself.
-        peak: int64 [nodes], highest total while the line, or one it calls, was active, above that at the start; the
-            smallest int64 for a node that was never active.
-    """
-
-    net: Ints
-    peak: Ints
 
 
 class HostMemory:
@@ -114,18 +97,3 @@ def _allocation_time() -> float:
             bytes(600)  # above the size that Python's own small-block allocator serves
         best = min(best, _clock() - started)
     return best / _BLOCKS
-
-
-def attribute_host_bytes(host: HostMemory, segments: Segments, tree: LineTree) -> HostBytes:
-    """Put the readings on the lines of the cell's own thread, whose ``segments`` are given."""
-    times, current, peak = host.readings()
-    nodes = np.append(segments.node, segments.root).astype(np.int64)[segments.at(times)]
-    net = np.zeros(len(tree), dtype=np.int64)
-    np.add.at(net, nodes, np.diff(current))
-    highest = np.full(len(tree), np.iinfo(np.int64).min, dtype=np.int64)
-    np.maximum.at(highest, nodes, np.maximum(peak, current[:-1]) - current[0])
-    for child in range(len(tree) - 1, -1, -1):  # a parent comes before its children
-        above = tree.parent[child]
-        if above >= 0 and tree.parent[above] >= 0:
-            highest[above] = max(highest[above], highest[child])
-    return HostBytes(net, highest)

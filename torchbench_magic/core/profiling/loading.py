@@ -18,10 +18,11 @@ from torchbench_magic.results.profile import Profile, ProfileOptions, Source
 from .attribution import Joined, join, without_repeats
 from .devices import LAUNCHES, attribute_device_time, find_launches
 from .frame_table import frame_table
+from .line_rows import line_rows
 from .memory import attribute_bytes, timeline
 from .modules import ModuleRecord
 from .streams import LineRecord
-from .tables import line_rows, line_table, op_table
+from .tables import line_table, op_table
 from .trace_events import StoredTrace, collect, is_own_frame, record_of_frames
 from .trace_file import TraceFile
 from .tracks import trace_of

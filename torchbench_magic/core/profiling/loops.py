@@ -10,6 +10,7 @@ from torchbench_magic.errors import BodyError
 __all__ = ["mark_loop"]
 
 _OWN_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_STEPS = "torchbench_magic.core.profiling.steps"
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -50,7 +51,7 @@ def _outermost(node: ast.AST) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
 
 def _call(text: str, at: ast.expr) -> ast.Call:
     """A call of a function of `steps`, wherever the code runs; no name is added to its namespace."""
-    found = ast.parse(f"__import__({__package__ + '.steps'!r}, fromlist=['steps']).{text}", mode="eval").body
+    found = ast.parse(f"__import__({_STEPS!r}, fromlist=['loop']).{text}", mode="eval").body
     assert isinstance(found, ast.Call)
     for node in ast.walk(found):
         if isinstance(node, ast.expr):

@@ -7,7 +7,7 @@ the body. Lines and ops add devices up; `timeline` keeps them apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,8 @@ from torchbench_magic.results.columns import MEMORY_COLUMNS, frame_of
 
 from .attribution import Joined
 from .events import Events
+from .line_rows import LineRows
 from .nesting import ancestors
-
-if TYPE_CHECKING:
-    from .tables import LineRows
 
 __all__ = ["Bytes", "attribute_bytes", "highest", "timeline"]
 

@@ -26,13 +26,14 @@ from .events import Events, read_events
 from .flops import attribute_flops, recorded_calls
 from .forks import FORKED, Forking
 from .frame_table import frame_table
-from .host_memory import attribute_host_bytes
+from .host_bytes import attribute_host_bytes
 from .kineto import Kineto
+from .line_rows import line_rows
 from .memory import attribute_bytes, timeline
 from .run import Run
 from .scripted import read_scripted
 from .streams import LEAVE, SUSPEND, LineRecord, entered_code
-from .tables import line_rows, line_table, op_table
+from .tables import line_table, op_table
 from .tracks import trace_of
 from .tree import call_tree
 from .waiting_for_workers import waits_for_workers

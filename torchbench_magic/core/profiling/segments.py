@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +11,11 @@ from types import CodeType, MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from .compiled_code import is_compiled
 from .statements import Statements
 from .streams import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
 
-__all__ = ["NO_LINE", "LineTree", "Segments", "is_compiled", "replay"]
+__all__ = ["NO_LINE", "LineTree", "Segments", "replay"]
 
 NO_LINE = -1
 _INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # 3.11 gives them their own frame
@@ -96,12 +96,6 @@ class _Code:
     counts_lines: bool
     text: Statements
     is_compiled: bool = False  # made by torch.compile: it bears the function's name, and none of its lines
-
-
-def is_compiled(code: CodeType) -> bool:
-    """Whether torch.compile made the code: it bears the function's name, and none of its lines."""
-    dynamo = sys.modules.get("torch._dynamo.convert_frame")
-    return dynamo is not None and code in dynamo.output_codes
 
 
 def _read_code(code: CodeType, statements: Statements) -> _Code:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .attribution import Joined, ThreadJoin
+from .attribution import Joined
 from .modules import ModuleRecord
 from .nesting import Nesting, Slices, ancestors, lay_over, nest
 from .places import MODULE, OP, RANGE
+from .thread_join import ThreadJoin
 
 __all__ = ["Things", "input_count", "things_of"]
 

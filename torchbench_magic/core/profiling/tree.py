@@ -15,13 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .attribution import Joined, ThreadJoin
+from .attribution import Joined
 from .devices import DeviceTime
 from .events import Events
 from .modules import ModuleRecord
 from .op_modules import modules_of_ops
 from .places import FUNCTION, MODULE, OP, Places
 from .things import Things, input_count, things_of
+from .thread_join import ThreadJoin
 
 __all__ = ["CallTree", "call_tree"]
 

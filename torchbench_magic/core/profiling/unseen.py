@@ -14,7 +14,13 @@ from types import CodeType, FunctionType, ModuleType
 
 __all__ = ["hide_from_compiler"]
 
-_OBSERVERS = ("host_memory", "modules", "monitoring", "streams", "tracing")
+_OBSERVERS = (
+    "torchbench_magic.core.profiling.host_memory",
+    "torchbench_magic.core.profiling.modules",
+    "torchbench_magic.core.profiling.monitoring",
+    "torchbench_magic.core.profiling.streams",
+    "torchbench_magic.core.profiling.tracing",
+)
 
 
 def hide_from_compiler() -> None:
@@ -37,7 +43,7 @@ def hide_from_compiler() -> None:
 
 @cache
 def _codes() -> tuple[CodeType, ...]:
-    modules = [importlib.import_module(f"{__package__}.{name}") for name in _OBSERVERS]
+    modules = [importlib.import_module(name) for name in _OBSERVERS]
     return tuple(inner for module in modules for code in _defined_in(module) for inner in _with_inner(code))
 
 

@@ -11,9 +11,10 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profile import Source
 from torchbench_magic.units import seconds_text
 
-from .attribution import Joined, ThreadJoin
+from .attribution import Joined
 from .run import Run
 from .segments import NO_LINE
+from .thread_join import ThreadJoin
 
 __all__ = ["waits_for_threads"]
 

@@ -15,12 +15,13 @@ import sysconfig
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["WAITING", "Place", "observed_loop"]
+__all__ = ["WAITING", "Place", "observed_loop", "original_loop", "replace_loop"]
 
 WAITING = "waiting for the loop"
 _EVERY, _WRITTEN_EVERY = 0.01, 0.2  # s: 20 us a look, and a file of a few lines
@@ -30,10 +31,27 @@ _LOOP_FILE = os.path.join("data", "_utils", "worker.py")
 Place = tuple[str, int, str]  # file, line (0: none), function
 
 
+_original: Callable[..., None] | None = None
+
+
+def original_loop() -> Callable[..., None]:
+    """torch's own loop; a forked worker inherits it, a spawned one imports it."""
+    if _original is not None:
+        return _original
+    from torch.utils.data._utils import worker
+
+    found: Callable[..., None] = worker._worker_loop
+    return found
+
+
+def replace_loop(original: Callable[..., None] | None) -> None:
+    """Say which loop is torch's own while another stands in its place; None: it is back."""
+    global _original
+    _original = original
+
+
 def observed_loop(folder: str, *args: Any, **kwargs: Any) -> None:
     """Takes the place of torch's ``_worker_loop`` as the target of a worker process."""
-    from . import workers
-
     _leave_trace_hooks()
     ended = threading.Event()
     looking = threading.Thread(
@@ -41,7 +59,7 @@ def observed_loop(folder: str, *args: Any, **kwargs: Any) -> None:
     )
     looking.start()
     try:
-        workers.original_loop()(*args, **kwargs)
+        original_loop()(*args, **kwargs)
     finally:
         ended.set()
         looking.join(1.0)

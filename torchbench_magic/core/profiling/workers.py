@@ -22,22 +22,11 @@ import pandas as pd
 
 from torchbench_magic.results.columns import WORKER_COLUMNS, frame_of
 
-from .worker_loop import WAITING, Place, observed_loop
+from .worker_loop import WAITING, Place, observed_loop, original_loop, replace_loop
 
-__all__ = ["WorkerRecord", "Workers", "original_loop", "worker_table"]
+__all__ = ["WorkerRecord", "Workers", "worker_table"]
 
 _NAME = "pt_data_worker"  # torch's name of a worker's main thread, which /proc shows as the command
-_original: Callable[..., None] | None = None
-
-
-def original_loop() -> Callable[..., None]:
-    """torch's own loop; a forked worker inherits it, a spawned one imports it."""
-    if _original is not None:
-        return _original
-    from torch.utils.data._utils import worker
-
-    found: Callable[..., None] = worker._worker_loop
-    return found
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,6 @@ class Workers:
         self._cpu: dict[int, float] = {}
 
     def start(self) -> None:
-        global _original
         from torch.utils.data._utils import worker
 
         self._cpu = {pid: seconds for pid in _living() if (seconds := _cpu_of(pid)) is not None}
@@ -70,14 +58,13 @@ class Workers:
         loop = getattr(worker, "_worker_loop", None)
         if loop is None or isinstance(loop, partial):
             return
-        _original = loop
+        replace_loop(loop)
         self._folder = tempfile.mkdtemp(prefix=f"torchbench_magic_workers_{os.getpid()}_")
         self._put = partial(observed_loop, self._folder)
         worker._worker_loop = self._put
 
     def stop(self) -> WorkerRecord:
         """Put everything back. Safe to call twice."""
-        global _original
         from torch.utils.data._utils import worker
 
         older = {pid: max(now - then, 0.0) for pid, then in self._cpu.items() if (now := _cpu_of(pid)) is not None}
@@ -89,7 +76,8 @@ class Workers:
                 rows = json.loads(file.read_text(encoding="utf-8"))
                 seconds[int(file.stem)] = {(name, line, function): took for name, line, function, took in rows}
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder, self._put, _original = None, None, None
+        self._folder, self._put = None, None
+        replace_loop(None)
         return WorkerRecord(seconds, older)
 
 

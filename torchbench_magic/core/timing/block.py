@@ -20,8 +20,8 @@ from torchbench_magic.results.cell import Body
 from torchbench_magic.results.subject import NEAR_LOOP
 
 from .clocks import Clocks
+from .code_reads import globals_read
 from .names import BoundNames, bound_names
-from .watch import globals_read
 
 __all__ = ["Block", "Timeable", "compile_block", "names_used"]
 

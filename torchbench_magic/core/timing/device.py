@@ -10,7 +10,7 @@ from typing import Any
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["DeviceEvents", "TimedSynchronizer", "choose_device", "device_events", "synchronizer"]
+__all__ = ["DeviceEvents", "TimedSynchronizer", "choose_device", "device_events", "no_wait", "synchronizer"]
 
 
 def choose_device(asked: str, read: set[str]) -> str:
@@ -54,7 +54,7 @@ def synchronizer(asked: str, device: str) -> Callable[[], object]:
     import torch
 
     if asked == "cpu" or not torch.accelerator.is_available():
-        return _nothing
+        return no_wait
     if device == "cpu":
         return torch.accelerator.synchronize
     index = torch.device(device).index
@@ -121,5 +121,5 @@ def device_events(device: str, synchronize: Callable[[], object]) -> DeviceEvent
     return DeviceEvents(synchronize, lambda: backend.Event(enable_timing=True))
 
 
-def _nothing() -> None:
+def no_wait() -> None:
     """CPU work is done when the call returns."""

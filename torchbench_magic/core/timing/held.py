@@ -12,8 +12,8 @@ from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
 from .block import names_used
+from .code_reads import globals_read
 from .input_shapes import ARRAYS, globals_bound
-from .watch import globals_read
 
 __all__ = [
     "class_dict",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from .watch import closed_over, globals_read
+from .code_reads import closed_over, globals_read
 
 __all__ = ["ARRAYS", "described", "globals_bound", "inputs_of"]
 

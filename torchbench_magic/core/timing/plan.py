@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.subject import Clock
 
-__all__ = ["Counting", "Form", "Plan"]
-
-Form = Literal["function", "module"]
-
-
-@dataclass(frozen=True)
-class Counting:
-    """Instructions are to be counted besides.
-
-    Attributes:
-        number: calls that are counted.
-        form: "function", the loop that is timed, or "module", as torch's collector counts.
-    """
-
-    number: int = 100
-    form: Form = "function"
+__all__ = ["Plan"]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespac
 from typing import Any
 
 from .block import names_used
-from .watch import globals_read
+from .code_reads import globals_read
 
 __all__ = [
     "Found",

@@ -12,6 +12,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from torchbench_magic.core.counting.options import Counting
 from torchbench_magic.core.machine.caches import cache_flusher
 from torchbench_magic.core.machine.contention import Counters, contention_between
 from torchbench_magic.core.machine.environment import read_environment
@@ -25,14 +26,14 @@ from torchbench_magic.results.subject import Subject
 
 from .block import Timeable, compile_block
 from .checking import check
-from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, synchronizer
+from .code_reads import notebook_functions
+from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, no_wait, synchronizer
 from .drive import Call, Steps
 from .guards import Inputs, MemoryGuard, Sizes, prints
 from .inputs_read import InputsRead
 from .isolation import Isolation
 from .once import Once, watched
 from .only_made import only_made
-from .plan import Counting
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds
 from .run_progress import RunProgress
 from .samples import Samples
@@ -41,7 +42,7 @@ from .sweep import Point
 from .task import Task
 from .unused import given_names, unused_inputs
 from .warmup import overheads, warm_up
-from .watch import TensorVersions, in_place, notebook_functions, shadowed_globals
+from .watch import TensorVersions, in_place, shadowed_globals
 
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count import Job, LibraryJob
@@ -89,7 +90,7 @@ class Run:
         self.progress = RunProgress(task, place, self.threads)
         self.blocks: list[Timeable] = []
         self.device = "cpu"
-        self.synchronize: Callable[[], object] = _nothing
+        self.synchronize: Callable[[], object] = no_wait
         self.events: DeviceEvents | None = None
         self.waits: TimedSynchronizer | None = None
         self.spent: dict[int, Counters] = {}
@@ -333,9 +334,8 @@ class Run:
         former.done = True
         self._dropped_calls += sum(e.calls_made + e.untimed_calls for e in former.entries)
         self.samples.drop({e.measurement for e in former.entries})
-        self.rounds[i] = self._rounds_of(
-            [Entry(e.measurement, e.block, e.call_ns, e.calls, e.fixed_ns, e.loop_ns) for e in former.entries]
-        )
+        anew = [Entry(e.measurement, e.block, e.call_ns, e.calls, e.fixed_ns, e.loop_ns) for e in former.entries]
+        self.rounds[i] = self._rounds_of(anew)
 
     def _tell(self, what: str, is_long: bool = False) -> None:
         self._told_ns = self.clocks.wall()
@@ -394,7 +394,3 @@ class Run:
                 facts |= self._read.of(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects
-
-
-def _nothing() -> None:
-    """CPU work is done when the call returns."""

@@ -7,11 +7,11 @@ import keyword
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["MOST_POINTS", "RESERVED", "Point", "points_of", "sweep_points"]
+__all__ = ["MOST_POINTS", "RESERVED", "Point", "check_size", "sweep_points"]
 
 MOST_POINTS = 10_000
 _LONGEST_VALUE = 60
@@ -44,38 +44,6 @@ class Point:
     marks: tuple[str, ...] = ()
 
 
-def points_of(
-    sweep: Sequence[str], fuzz: str | None, namespace: Mapping[str, Any], *, seed: int | None = None, cuda: bool = False
-) -> Sequence[Point]:
-    """The points that ``--sweep`` (any number of them) and ``--fuzz`` ask for; none when neither is given.
-
-    With both, every point of the sweep meets every point of the fuzzer.
-
-    Args:
-        sweep: texts ``NAME=EXPR``.
-        fuzz: ``KIND[:COUNT]`` or ``NAME[:COUNT]``, see `fuzzers.fuzz_points`.
-        namespace: the user's names, in which EXPR is evaluated and NAME looked up.
-        seed: of the fuzzer.
-        cuda: tensors of the op fuzzers are made on the GPU.
-
-    Raises:
-        OptionError: what cannot be used, in one line.
-    """
-    if fuzz is None:
-        return sweep_points(sweep, namespace) if sweep else ()
-    from .fuzzers import fuzz_points
-
-    drawn = fuzz_points(fuzz, namespace, seed=seed, cuda=cuda)
-    if not sweep:
-        return drawn
-    swept = sweep_points(sweep, namespace)
-    twice = sorted({name for name, _ in swept[0].axes} & drawn.names)
-    if twice:
-        raise OptionError(f"--sweep {twice[0]}: the fuzzer draws a {twice[0]} of its own: rename the axis")
-    _check_size(len(swept) * len(drawn))
-    return _Grid(swept, drawn)
-
-
 def sweep_points(texts: Sequence[str], namespace: Mapping[str, Any]) -> list[Point]:
     """The cartesian product of the axes that ``texts`` (``NAME=EXPR``) describe; the last axis varies fastest.
 
@@ -88,7 +56,7 @@ def sweep_points(texts: Sequence[str], namespace: Mapping[str, Any]) -> list[Poi
         if name in axes:
             raise OptionError(f"--sweep: the axis {name} is given twice")
         axes[name] = values
-    _check_size(math.prod(map(len, axes.values())))
+    check_size(math.prod(map(len, axes.values())))
     plain = {name: _plain_values(name, values) for name, values in axes.items()}
     points = []
     for at in itertools.product(*(range(len(values)) for values in axes.values())):
@@ -100,33 +68,8 @@ def sweep_points(texts: Sequence[str], namespace: Mapping[str, Any]) -> list[Poi
     return points
 
 
-class _Grid(Sequence[Point]):
-    """Every point of a sweep with every point of a fuzzer; the fuzzer's vary fastest, so each is drawn in order."""
-
-    def __init__(self, outer: Sequence[Point], inner: Sequence[Point]) -> None:
-        self._outer, self._inner = outer, inner
-
-    def __len__(self) -> int:
-        return len(self._outer) * len(self._inner)
-
-    @overload
-    def __getitem__(self, index: int) -> Point: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Point]: ...
-    def __getitem__(self, index: int | slice) -> Point | list[Point]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        out, into = divmod(range(len(self))[index], len(self._inner))
-        outer, inner = self._outer[out], self._inner[into]
-        return Point(
-            make=lambda: {**outer.make(), **inner.make()},
-            axes=outer.axes,
-            sub_label=f"{outer.sub_label}, {inner.sub_label}",
-            marks=inner.marks,
-        )
-
-
-def _check_size(points: int) -> None:
+def check_size(points: int) -> None:
+    """Refuse more points than anybody can wait for."""
     if points > MOST_POINTS:
         raise OptionError(f"--sweep: {points} points are more than {MOST_POINTS}: take fewer values")
 

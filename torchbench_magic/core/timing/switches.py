@@ -16,9 +16,9 @@ from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
+from .code_reads import globals_read
 from .holders import OPAQUE, Holder, OfCell, OfClass, OfDict, OfSlots, OfTensors
 from .reached import Found, Reached, is_users_class, is_users_module, own_attributes
-from .watch import globals_read
 
 __all__ = ["Scope", "is_flag", "scope_of", "token"]
 

@@ -15,10 +15,10 @@ from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.results.cell import Body, source_id_of
 
 from .clocks import Clocks
+from .code_reads import globals_read, notebook_functions
 from .input_shapes import globals_bound, inputs_of
 from .plan import Plan
 from .values_read import Values, values_of
-from .watch import globals_read, notebook_functions
 
 __all__ = ["Inputs", "Task", "without"]
 

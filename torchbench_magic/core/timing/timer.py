@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from torchbench_magic.core.counting.options import Counting
 from torchbench_magic.core.machine.commit import read_commit
 from torchbench_magic.core.own_frames import users_traceback
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
@@ -26,7 +27,7 @@ from torchbench_magic.results.joining import join
 from .called import Called
 from .clocks import Clocks
 from .drive import drive, drive_async
-from .plan import Counting, Plan
+from .plan import Plan
 from .run import Run, Task
 from .sweep import Point
 

@@ -10,10 +10,10 @@ from typing import Any
 from torchbench_magic.results.doubts import Doubt
 
 from .block import Block, names_used
+from .code_reads import globals_read
 from .names import bound_names
 from .sweep import Point
 from .task import Task
-from .watch import globals_read
 
 __all__ = ["given_names", "unused_inputs"]
 

@@ -1,0 +1,115 @@
+"""What is shown of fixed results, byte by byte, as it is kept in ``outputs/``: text, HTML and markdown.
+
+A change of the code that is not meant to be seen leaves all of it as it is. One that is meant: look at the difference
+after ``python -m tests.views.test_outputs_stay``, which writes the files anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchbench_magic.results.comparison import Comparison
+from torchbench_magic.results.profile_diff import ProfileDiff
+from torchbench_magic.results.together import side_by_side
+
+from ..results.profiles import profile_of_two_kernels
+from ..results.samples import lone, pair
+from .builders import comparison_of, profile_of, two_shapes
+from .test_counts import compared, counted
+from .test_memory import made as memory_profile
+
+KEPT = Path(__file__).parent / "outputs"
+
+
+def sweep() -> Comparison:
+    points = [(f"n={n}", 1, (n * 1e-8 + 2e-6, n * 3e-9 + 3e-6)) for n in (10, 100, 1000, 10_000)]
+    return comparison_of(points, axes=[(("n", n),) for n in (10, 100, 1000, 10_000)])
+
+
+RESULTS: dict[str, Callable[[], Any]] = {
+    "comparison": comparison_of,
+    "two_shapes": two_shapes,
+    "statement": lambda: lone(3.2e-6),
+    "sweep": sweep,
+    "side_by_side": lambda: side_by_side({"before": pair(1e-6, 2e-6), "now": pair(1.5e-6, 2e-6, seed=1)}),
+    "torch_compare": lambda: two_shapes().compare(),
+    "counts": lambda: compared(a=counted(), b=counted(g=30)),
+    "counts_diff": lambda: compared(a=counted(), b=counted(g=30)).diff("b"),
+    "profile": profile_of,
+    "profile_with_memory": memory_profile,
+    "profile_of_a_device": profile_of_two_kernels,
+    "profile_diff": lambda: ProfileDiff(
+        profile_of_two_kernels(), profile_of_two_kernels("aten::bmm"), ("before", "now")
+    ),
+    "timeline": lambda: profile_of_two_kernels().timeline(),
+    "page": lambda: Page(comparison_of().to_html() or ""),
+}
+
+
+class Page:
+    """A page by itself, as it is written to a file."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def _repr_mimebundle_(self) -> dict[str, str]:
+        return {"text/html": self.text}
+
+
+@cache
+def scripts() -> dict[str, str]:
+    folder = files("torchbench_magic.views").joinpath("static")
+    return {item.name: item.read_text(encoding="utf-8") for item in folder.iterdir() if item.name.endswith(".js")}
+
+
+def named(match: re.Match[str]) -> str:
+    """A script by the names of the modules in it, and what else it says."""
+    said = match[2]
+    for name, text in sorted(scripts().items()):
+        said = said.replace(text, f"[{name}]\n")
+    return f"{match[1]}{said}{match[3]}"
+
+
+def shown(result: Any) -> dict[str, str]:
+    """Ending of a file -> the text of that carrier; names that are drawn by lot are taken out."""
+    bundle = result._repr_mimebundle_()
+    bundle = bundle[0] if isinstance(bundle, tuple) else bundle
+    found = {}
+    if "text/plain" in bundle:
+        found["txt"] = bundle["text/plain"]
+    if "text/html" in bundle:
+        text = re.sub(r"(<script[^>]*>)(.*?)(</script>)", named, bundle["text/html"], flags=re.DOTALL)
+        drawn = {name: f"id{n}" for n, name in enumerate(dict.fromkeys(re.findall(r"\b\w*[0-9a-f]{12,32}\b", text)))}
+        found["html"] = re.sub(r"\b\w*[0-9a-f]{12,32}\b", lambda match: drawn[match[0]], text)
+    if hasattr(result, "to_markdown"):
+        found["md"] = result.to_markdown()
+    return found
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_what_is_shown_of_a_result_stays_as_it_is(name: str) -> None:
+    outputs = shown(RESULTS[name]())
+    assert {path.suffix[1:] for path in KEPT.glob(f"{name}.*")} == set(outputs)
+    for ending, text in outputs.items():
+        kept = (KEPT / f"{name}.{ending}").read_text(encoding="utf-8")
+        assert text + "\n" == kept, f"{name}.{ending} is another; if it is meant to be: {__doc__}"
+
+
+def write() -> None:
+    KEPT.mkdir(exist_ok=True)
+    for path in KEPT.iterdir():
+        path.unlink()
+    for name, make in RESULTS.items():
+        for ending, text in shown(make()).items():
+            (KEPT / f"{name}.{ending}").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,40 @@
+"""The texts that the lines of a profile stand in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text that the lines of a profile stand in: a cell, or a file.
+
+    Attributes:
+        source_id: identifies the text across kernels and re-runs.
+        file: file name of its code.
+        text: the visible text, magic line included.
+        cell: the last n of ``In[n]`` it ran as; None for a file.
+        first_line: number of the first line of ``text``.
+        version: which text of the file it is, in words; empty for the one that the file has.
+    """
+
+    source_id: str
+    file: str
+    text: str
+    cell: int | None = None
+    first_line: int = 1
+    version: str = ""
+
+    @property
+    def label(self) -> str:
+        """``In[3]``, or the last part of the file name, with the version in brackets."""
+        name = f"In[{self.cell}]" if self.cell is not None else self.file.rsplit("/", 1)[-1]
+        return f"{name} ({self.version})" if self.version else name
+
+    def line(self, number: int) -> str:
+        """Text of line ``number``; empty where the text has no such line."""
+        lines = self.text.splitlines()
+        index = number - self.first_line
+        return lines[index] if 0 <= index < len(lines) else ""
