@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchbench_magic.magics.grammar import rows
-from torchbench_magic.magics.options import CompareOptions, ProfileOptions, TimerOptions
+from torchbench_magic.magics.reading.grammar import rows
+from torchbench_magic.magics.reading.options import CompareOptions, ProfileOptions, TimerOptions
 
 MAGICS = (
     ("`%timer STMT`, `%%timer`", TimerOptions),

@@ -41,6 +41,20 @@ ONLY_IN = {
 }
 
 
+# folder -> the rooms in it, the lowest first: a room imports none that stands after it
+ROOMS = {
+    "results": ("machine", "counting", "timing", "profiling", "storage"),
+    "core": ("machine", "process", "code", "counting", "timing", "cpp", "profiling"),
+    "core/counting": ("valgrind", "variables"),
+    "core/timing": ("points", "effects"),
+    "core/profiling": ("sources", "torch_events", "recording", "joining", "tables", "traces"),
+    "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
+    "benchmark": ("op_fuzzers", "utils"),
+}
+MOST_MODULES = 15
+"""In one folder, ``__init__`` not counted: as many names as are read at a glance, in three columns of five."""
+
+
 def imports_of(path: Path, package: str) -> Iterator[tuple[str, int]]:
     """Absolute dotted names that a module imports, at any depth, with their lines."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -122,6 +136,38 @@ def test_a_circle_is_found_with_what_only_leads_to_it_left_out() -> None:
     assert circles({name: frozenset(to) for name, to in edges.items()}) == ["b", "c"]
 
 
+def siblings(folder: str) -> Mapping[str, frozenset[str]]:
+    """What stands in a folder, rooms and modules -> what of the same folder it imports."""
+    found: dict[str, set[str]] = {}
+    for name, imported in graph().items():
+        if name.startswith(f"{folder}/"):
+            mine = name.removeprefix(f"{folder}/").split("/")[0]
+            near = {i.removeprefix(f"{folder}/").split("/")[0] for i in imported if i.startswith(f"{folder}/")}
+            found.setdefault(mine, set()).update(near - {mine})
+    return {name: frozenset(to) for name, to in found.items()}
+
+
+FOLDERS = sorted(str(path.parent.relative_to(PACKAGE)) for path in MODULES if path.name == "__init__.py")[1:]
+
+
+@pytest.mark.parametrize("layer", ["results", "core", "views", "magics", "benchmark"])
+def test_no_room_imports_one_that_stands_above_it(layer: str) -> None:
+    for folder in (f for f in FOLDERS if f.split("/")[0] == layer):
+        inside = {f.removeprefix(f"{folder}/") for f in FOLDERS if f.startswith(f"{folder}/")}
+        rooms = {name for name in inside if "/" not in name}
+        order = ROOMS.get(folder, tuple(rooms) if len(rooms) < 2 else ())
+        assert rooms == set(order), f"the order of the rooms in {folder} is to be said in ROOMS"
+        near = siblings(folder)
+        wrong = [f"{a} imports {b}" for n, a in enumerate(order) for b in order[n + 1 :] if b in near[a]]
+        assert not wrong, f"in {folder}: {'; '.join(wrong)}"
+        assert not circles(near), f"a circle in {folder}"
+
+
+def test_no_folder_holds_more_than_is_read_at_a_glance() -> None:
+    counts = {folder: len([*(PACKAGE / folder).glob("*.py")]) - 1 for folder in FOLDERS}
+    assert not {folder: n for folder, n in counts.items() if n > MOST_MODULES}
+
+
 def test_every_folder_says_what_lives_in_it() -> None:
     folders = {str(path.relative_to(PACKAGE)): path for path in MODULES if path.name == "__init__.py"}
     assert not [name for name, path in folders.items() if not ast.get_docstring(ast.parse(path.read_text()))]
@@ -130,7 +176,7 @@ def test_every_folder_says_what_lives_in_it() -> None:
 def test_only_the_gateway_names_a_view_in_results() -> None:
     naming = {
         path.name
-        for path in (PACKAGE / "results").glob("*.py")
+        for path in (PACKAGE / "results").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "torchbench_magic.views" in node.value
     }

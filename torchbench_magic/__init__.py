@@ -10,37 +10,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .core.profiling.loading import load_trace
+    from .core.profiling.load_trace import load_trace
     from .core.profiling.op_benchmark import benchmark_op
     from .core.profiling.profiler import profile
-    from .core.profiling.steps import step, step_num
+    from .core.profiling.recording.steps import step, step_num
     from .core.timing.timer import compare
     from .magics import load_ipython_extension, unload_ipython_extension
-    from .results.comparison import Comparison
-    from .results.counts import Counts
-    from .results.differences import CountsDiff
-    from .results.imports import load_torch_pickle
-    from .results.profile import Profile
-    from .results.profile_diff import ProfileDiff
-    from .results.store import load
+    from .results.counting.counts import Counts
+    from .results.counting.differences import CountsDiff
+    from .results.profiling.profile import Profile
+    from .results.profiling.profile_diff import ProfileDiff
+    from .results.storage.store import load
+    from .results.storage.torch_pickles import load_torch_pickle
+    from .results.timing.comparison import Comparison
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Comparison": "results.comparison",
-    "Counts": "results.counts",
-    "CountsDiff": "results.differences",
-    "Profile": "results.profile",
-    "ProfileDiff": "results.profile_diff",
+    "Comparison": "results.timing.comparison",
+    "Counts": "results.counting.counts",
+    "CountsDiff": "results.counting.differences",
+    "Profile": "results.profiling.profile",
+    "ProfileDiff": "results.profiling.profile_diff",
     "benchmark_op": "core.profiling.op_benchmark",
     "compare": "core.timing.timer",
-    "load": "results.store",
+    "load": "results.storage.store",
     "load_ipython_extension": "magics",
-    "load_torch_pickle": "results.imports",
-    "load_trace": "core.profiling.loading",
+    "load_torch_pickle": "results.storage.torch_pickles",
+    "load_trace": "core.profiling.load_trace",
     "profile": "core.profiling.profiler",
-    "step": "core.profiling.steps",
-    "step_num": "core.profiling.steps",
+    "step": "core.profiling.recording.steps",
+    "step_num": "core.profiling.recording.steps",
     "unload_ipython_extension": "magics",
 }
 

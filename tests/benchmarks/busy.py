@@ -29,7 +29,7 @@ import torch
 from record import Figure, record
 
 from torchbench_magic import Comparison, compare, load
-from torchbench_magic.results.inference import Interval, log_ratio_interval, verdict, without_order_effect
+from torchbench_magic.results.timing.intervals import Interval, log_ratio_interval, verdict, without_order_effect
 
 torch.manual_seed(0)
 

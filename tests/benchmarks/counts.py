@@ -205,7 +205,7 @@ def torch_beside() -> Found:
 
 def differences(theirs: dict[str, int], ours: dict[str, int], total: int, shown: int = 5) -> Iterator[str]:
     """The groups of functions, and the functions, in which two counts of one statement differ most."""
-    from torchbench_magic.results.functions import group_of, standardized
+    from torchbench_magic.results.counting.functions import group_of, standardized
 
     groups: Counter[str] = Counter()
     functions: Counter[str] = Counter()
@@ -228,7 +228,7 @@ def annotate() -> Found:
     """Every function of a dump against ``callgrind_annotate``, on our dumps and on one that torch keeps."""
     from torch.utils.benchmark import Timer
 
-    from torchbench_magic.core.counting.outfile import parse
+    from torchbench_magic.core.counting.callgrind_file import parse
 
     names = notebook()
     files = {f"ours, {name}": counted(text, names)[0].text for name, text in STEADY.items()}

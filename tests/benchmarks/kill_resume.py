@@ -26,11 +26,11 @@ SWEEP = """
 import os, sys
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.sweep import sweep_points
+from torchbench_magic.core.timing.points.sweep import sweep_points
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
-from torchbench_magic.results.recording import Recording
-from torchbench_magic.results.store import Store
+from torchbench_magic.results.storage.resumed_runs import Recording
+from torchbench_magic.results.storage.store import Store
 
 def say(text):
     os.write(1, (text + "\\n").encode())

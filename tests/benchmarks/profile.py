@@ -307,15 +307,15 @@ def _train(how: str) -> None:
 
 def memory() -> int:
     """Bytes of all lines, and the peak, against torch's own totals in the same run."""
-    from tests.core.profiling import test_memory
+    from tests.core.profiling.tables import test_memory_table
 
-    loop = test_memory.TRAINING
+    loop = test_memory_table.TRAINING
     more = "old = None\nkept = [torch.empty(n) for n in range(1, 400)]\ndel kept[::2]\n"
     wrong, figures = {"net": 0, "peak": 0}, []
     cases = {"training": (loop, {}), "freed before and after": (more, {"old": 1 << 20}), "small ops": (SMALL_OPS, {})}
     for name, (text, older) in cases.items():
         given = names() | {key: names()["torch"].ones(size) for key, size in older.items()}
-        found = test_memory.figures_against_torch(text.format(n=100) if "{n}" in text else text, given)
+        found = test_memory_table.figures_against_torch(text.format(n=100) if "{n}" in text else text, given)
         for what, (ours, theirs) in found.items():
             wrong[what] += abs(ours - theirs)
             figures.append(Figure(f"{name}: {what}, torch's own {theirs:,}", ours, "bytes"))
@@ -327,7 +327,7 @@ def memory() -> int:
 def pictures() -> int:
     """Bytes that a profile of half a million events leaves in the saved notebook."""
     from torchbench_magic import profile
-    from torchbench_magic.views.profile import mimebundle
+    from torchbench_magic.views.profiling.profile import mimebundle
 
     figures = []
     for body, text in (("small ops", SMALL_OPS), ("training", TRAINING)):

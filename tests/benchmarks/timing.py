@@ -27,8 +27,8 @@ from torchbench_magic import Comparison, compare
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
-from torchbench_magic.results.contamination import is_bimodal
-from torchbench_magic.results.inference import order_rank
+from torchbench_magic.results.timing.intervals import order_rank
+from torchbench_magic.results.timing.timing_doubts import is_bimodal
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

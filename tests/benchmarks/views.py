@@ -20,8 +20,9 @@ from nbclient import NotebookClient
 from playwright.sync_api import Browser, sync_playwright
 from record import Figure, record
 
-from torchbench_magic.views import flame, html, spec
+from torchbench_magic.views.carriers import html, spec
 from torchbench_magic.views.document import Document, Run
+from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 
 REPETITIONS = 10

@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Page, expect
 
-from torchbench_magic.views import comparison, flame, html
+from torchbench_magic.views.carriers import html
+from torchbench_magic.views.drawing import flame
+from torchbench_magic.views.timing import comparison
 
 from ..views.builders import profile_of, two_shapes
 from .test_bad_input import rows_of

@@ -13,14 +13,15 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from torchbench_magic.views import flame, html, spec
+from torchbench_magic.views.carriers import html, spec
 from torchbench_magic.views.document import Document, Run
+from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
-from torchbench_magic.views.widgets import TableWidget
+from torchbench_magic.views.widgets.explorers import TableWidget
 
 from ..views.builders import HOSTILE, comparison_of, profile_of, two_shapes
-from ..views.test_counts import compared, counted
-from ..views.test_memory import made as memory_profile
+from ..views.counting.test_counts import compared, counted
+from ..views.profiling.test_memory import made as memory_profile
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -93,7 +94,7 @@ def test_no_text_runs_in_a_page_of_any_result(show: Open) -> None:
 
 
 def test_no_text_runs_in_the_widgets(show: Open) -> None:
-    from torchbench_magic.views import comparison
+    from torchbench_magic.views.timing import comparison
 
     for name in TRIES:
         document = comparison.document(two_shapes(names=(name, name + "2"), stmt=name))

@@ -15,9 +15,9 @@ from .test_widgets import run_cell
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 
 MADE = """\
-from torchbench_magic.results.call_graph import Call, CallGraph
-from torchbench_magic.results.counts import Counted, CountKey, Counts, stats_of
-from torchbench_magic.results.differences import difference
+from torchbench_magic.results.counting.call_graph import Call, CallGraph
+from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
+from torchbench_magic.results.counting.differences import difference
 
 LIB = "[/lib/libtorch_cpu.so]"
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from torchbench_magic.views import flame
+from torchbench_magic.views.drawing import flame
 
 pytestmark = pytest.mark.browser
 

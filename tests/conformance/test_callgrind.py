@@ -17,8 +17,8 @@ import torch
 from torch.utils.benchmark.utils import timer as torch_timer
 
 from torchbench_magic.benchmark import CallgrindStats, CopyIfCallgrind, Timer
-from torchbench_magic.core.counting import requests
 from torchbench_magic.core.counting.client import close_server, the_server
+from torchbench_magic.core.counting.valgrind import client_requests
 from torchbench_magic.errors import CountError
 
 pytestmark = [
@@ -204,7 +204,7 @@ def test_a_missing_valgrind_is_an_oserror_with_the_command_that_installs_it(monk
 
 def test_where_the_fast_way_cannot_run_torchs_own_is_taken_and_the_reason_said(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(requests, "is_supported", lambda: False)
+    monkeypatch.setattr(client_requests, "is_supported", lambda: False)
     monkeypatch.setattr(
         torch_timer.Timer, "collect_callgrind", lambda self, number, **options: asked.append((number, options))
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 from torch.utils.benchmark import Compare as TorchCompare
 
 from torchbench_magic.benchmark import CallgrindStats, Compare, Measurement, Timer
-from torchbench_magic.results.counts import stats_of
-from torchbench_magic.results.imports import load_torch_pickle
+from torchbench_magic.results.counting.counts import stats_of
+from torchbench_magic.results.storage.torch_pickles import load_torch_pickle
 
 # what runs in a process that has torch and not this package
 READ = """

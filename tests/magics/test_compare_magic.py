@@ -15,7 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tests.results.samples import lone, pair
 from torchbench_magic import load
-from torchbench_magic.results.together import AXIS
+from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 
 Run = Callable[..., str]
 QUICK = "-n 1 -r 2"

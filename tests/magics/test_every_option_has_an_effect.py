@@ -16,8 +16,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from torchbench_magic import load, load_trace
-from torchbench_magic.magics.grammar import options_of
-from torchbench_magic.magics.options import ProfileOptions, TimerOptions
+from torchbench_magic.magics.reading.grammar import options_of
+from torchbench_magic.magics.reading.options import ProfileOptions, TimerOptions
 
 Run = Callable[..., str]
 
@@ -381,7 +381,7 @@ def callgrind_asks_for_instruction_counts(bench: Bench) -> None:
 
 
 def callgrind_form_is_the_form_that_is_counted(bench: Bench) -> None:
-    from torchbench_magic.core.counting import alternatives
+    from torchbench_magic.core.timing import counted_alternatives
     from torchbench_magic.errors import CountError
 
     forms: list[str] = []
@@ -391,7 +391,7 @@ def callgrind_form_is_the_form_that_is_counted(bench: Bench) -> None:
         raise CountError("not in this test")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alternatives, "count", count)
+        patch.setattr(counted_alternatives, "count", count)
         bench("--callgrind")
         bench("--callgrind --callgrind-form module")
     assert forms == ["function", "module"]
@@ -409,7 +409,7 @@ def cpp_reads_the_cell_as_cpp(bench: Bench) -> None:
 
 
 def global_setup_stands_at_the_level_of_the_file(bench: Bench) -> None:
-    from torchbench_magic.core.cpp import timer
+    from torchbench_magic.core.cpp import cpp_timer
     from torchbench_magic.errors import SnippetError
 
     texts: list[str] = []
@@ -419,7 +419,7 @@ def global_setup_stands_at_the_level_of_the_file(bench: Bench) -> None:
         raise SnippetError("not in this test")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timer, "compile_snippets", compile_snippets)
+        patch.setattr(cpp_timer, "compile_snippets", compile_snippets)
         bench("--cpp", "f();")
         bench('--cpp --global-setup "#include <mine.h>"', "f();")
     assert "mine.h" not in texts[0]

@@ -72,7 +72,7 @@ def test_a_printer_of_the_users_own_stays(shell: InteractiveShell) -> None:
 
 
 def test_the_names_are_those_that_the_views_know() -> None:
-    from torchbench_magic.views.torch_results import SHOWN
+    from torchbench_magic.views.torch_forms.torch_results import SHOWN
 
     assert list(SHOWN) == list(display._TORCHS)
 

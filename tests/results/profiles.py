@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchbench_magic.results.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.profile import Profile, Source
-from torchbench_magic.results.traces import (
+from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile, Source
+from torchbench_magic.results.profiling.trace import (
     EVENT_COLUMNS,
     KINDS,
     NODE_COLUMNS,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from torchbench_magic.results.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
-from torchbench_magic.results.comparison import Comparison
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.environment import Environment
-from torchbench_magic.results.profile import Profile, ProfileOptions, Source
-from torchbench_magic.results.subject import Subject
+from torchbench_magic.results.machine.environment import Environment
+from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.subject import Subject
 
 ENVIRONMENT = Environment(python="3.11.7", torch="2.13.0+cpu", usable_cores=2, num_threads=2)
 MIB = 2**20

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.results.comparison import Comparison
-from torchbench_magic.results.profile_diff import ProfileDiff
-from torchbench_magic.results.together import side_by_side
+from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
+from torchbench_magic.results.timing.comparison import Comparison
 
 from ..results.profiles import profile_of_two_kernels
 from ..results.samples import lone, pair
 from .builders import comparison_of, profile_of, two_shapes
-from .test_counts import compared, counted
-from .test_memory import made as memory_profile
+from .counting.test_counts import compared, counted
+from .profiling.test_memory import made as memory_profile
 
 KEPT = Path(__file__).parent / "outputs"
 

@@ -17,12 +17,12 @@ import torch
 from torch.utils.benchmark.utils.common import TaskSpec
 from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats, CopyIfCallgrind
 
+from torchbench_magic.core.counting.callgrind_file import Costs
 from torchbench_magic.core.counting.client import the_server
 from torchbench_magic.core.counting.count import Job, LibraryJob, count
-from torchbench_magic.core.counting.outfile import Costs
 from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.results.cell import Body
-from torchbench_magic.results.counts import stats_of
+from torchbench_magic.results.counting.counts import stats_of
 
 from .statement import dedented, source_of
 

@@ -14,14 +14,14 @@ from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.common import TaskSpec
 from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CopyIfCallgrind
 
-from torchbench_magic.core.settings import collector, preserved_state, set_threads
-from torchbench_magic.core.timing.clocks import Clocks
+from torchbench_magic.core.machine.clocks import Clocks
+from torchbench_magic.core.process.run_settings import collector, preserved_state, set_threads
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.cell import Body
-from torchbench_magic.results.comparison import Comparison
 from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.timing.comparison import Comparison
 
 from .statement import parsed, source_of
 

@@ -19,7 +19,7 @@ from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
-from torchbench_magic.core.timing.names import bound_names
+from torchbench_magic.core.code.bound_names import bound_names
 
 __all__ = ["ExactTimer", "dedented", "parsed", "source_of"]
 

@@ -11,15 +11,15 @@ from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 
 from torchbench_magic.errors import OptionError
 
-from .grammar import describe, documented, read_words
-from .options import CompareOptions
+from .reading.grammar import describe, documented, read_words
+from .reading.options import CompareOptions
 from .session import Session, one_line_errors
 
 if TYPE_CHECKING:
-    from torchbench_magic.results.comparison import Comparison
-    from torchbench_magic.results.profile import Profile
-    from torchbench_magic.results.profile_diff import ProfileDiff
-    from torchbench_magic.results.store import Store
+    from torchbench_magic.results.profiling.profile import Profile
+    from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+    from torchbench_magic.results.storage.store import Store
+    from torchbench_magic.results.timing.comparison import Comparison
 
 __all__ = ["CompareMagics"]
 
@@ -66,8 +66,8 @@ class CompareMagics(Magics):
         return delivery.result
 
     def _together(self, options: CompareOptions, words: list[str]) -> Comparison | ProfileDiff:
-        from torchbench_magic.results.comparison import Comparison
-        from torchbench_magic.results.together import side_by_side
+        from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
+        from torchbench_magic.results.timing.comparison import Comparison
 
         if not words:
             raise OptionError("%tcompare needs results: give names of variables that hold one, or files of results")
@@ -87,9 +87,9 @@ class CompareMagics(Magics):
         return side_by_side(timings, baseline=options.baseline, by=options.by)
 
     def _since_last(self, options: CompareOptions, words: list[str]) -> Comparison | ProfileDiff:
-        from torchbench_magic.results.nearest import nearest_words
-        from torchbench_magic.results.profile import Profile
-        from torchbench_magic.results.together import since_last
+        from torchbench_magic.results.profiling.profile import Profile
+        from torchbench_magic.results.timing.across_runs.nearest_run import nearest_words
+        from torchbench_magic.results.timing.across_runs.side_by_side import since_last
 
         if options.baseline is not None or options.by != "description":
             raise OptionError("%tcompare --last compares with the last stored run: leave --baseline and --by out")
@@ -112,7 +112,7 @@ class CompareMagics(Magics):
 
     def _store(self, paths: list[str]) -> Store:
         """The file that ``--last`` asks."""
-        from torchbench_magic.results.store import Store
+        from torchbench_magic.results.storage.store import Store
 
         path = paths[0] if paths else self._session.settings.store
         if len(paths) > 1 or not path:
@@ -126,7 +126,7 @@ class CompareMagics(Magics):
     def _current(self, names: list[str], store: Store) -> Comparison | Profile:
         """The result that ``--last`` is about: the one named, else ``_timer``, else the newest stored one (a timing
         where there is one)."""
-        from torchbench_magic.results.comparison import Comparison
+        from torchbench_magic.results.timing.comparison import Comparison
 
         if not names:
             kept = self._session.shell.user_ns.get("_timer")
@@ -153,9 +153,9 @@ class CompareMagics(Magics):
         """Name -> result, of a variable or of an item such as ``runs[-1]``."""
         from torch.utils.benchmark import Measurement
 
-        from torchbench_magic.results.comparison import Comparison
-        from torchbench_magic.results.imports import comparison_of
-        from torchbench_magic.results.profile import Profile
+        from torchbench_magic.results.profiling.profile import Profile
+        from torchbench_magic.results.storage.torch_pickles import comparison_of
+        from torchbench_magic.results.timing.comparison import Comparison
 
         names = self._session.shell.user_ns
         try:
@@ -175,7 +175,7 @@ class CompareMagics(Magics):
 
 def _two_profiles(profiles: dict[str, Profile], options: CompareOptions) -> ProfileDiff:
     """The difference of two profiles; the first is the baseline, unless ``--baseline`` names the second."""
-    from torchbench_magic.results.profile_diff import ProfileDiff
+    from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
     if len(profiles) != 2:
         raise OptionError(f"%tcompare puts two profiles side by side, not {len(profiles)}: {', '.join(profiles)}")
@@ -191,7 +191,7 @@ def _two_profiles(profiles: dict[str, Profile], options: CompareOptions) -> Prof
 
 def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
     """What changed since the last stored profile of the same code."""
-    from torchbench_magic.results.profile_diff import ProfileDiff
+    from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
     last = store.last_profile(profile)
     if last is None:
@@ -204,7 +204,7 @@ def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
 
 def _stored(path: str) -> dict[str, Comparison | Profile]:
     """Name -> result, of a file of results."""
-    from torchbench_magic.results.store import Store
+    from torchbench_magic.results.storage.store import Store
 
     store = Store(path)
     if not store.path.exists():

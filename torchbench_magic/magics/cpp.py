@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torchbench_magic.errors import BodyError, OptionError
 from torchbench_magic.results.cell import Body
 
-from .cells import Place
-from .options import TimerOptions
-from .sections import Section, Sections, has_code, split_sections
+from .reading.cells import Place
+from .reading.options import TimerOptions
+from .reading.sections import Section, Sections, has_code, split_sections
 
 __all__ = ["CppCell", "check_language", "read_cpp"]
 

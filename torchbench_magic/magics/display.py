@@ -15,10 +15,10 @@ from .settings import settings_of
 __all__ = ["Output", "ShownOnce", "bundle_of", "register_formatters", "withdraw_formatters"]
 
 _RESULTS = (
-    ("torchbench_magic.results.comparison", "Comparison"),
-    ("torchbench_magic.results.differences", "CountsDiff"),
-    ("torchbench_magic.results.profile", "Profile"),
-    ("torchbench_magic.results.profile_diff", "ProfileDiff"),
+    ("torchbench_magic.results.timing.comparison", "Comparison"),
+    ("torchbench_magic.results.counting.differences", "CountsDiff"),
+    ("torchbench_magic.results.profiling.profile", "Profile"),
+    ("torchbench_magic.results.profiling.profile_diff", "ProfileDiff"),
 )
 _TORCHS = (
     ("torch.utils.benchmark.utils.common", "Measurement"),
@@ -28,7 +28,7 @@ _TORCHS = (
     ("torch.autograd.profiler_util", "EventList"),
     ("torch.profiler.profiler", "profile"),
 )
-_LIVE = ("torchbench_magic.views.lasting", "Lasting")
+_LIVE = ("torchbench_magic.views.carriers.kept_output", "Lasting")
 _LIST = ("torch.autograd.profiler_util", "EventList")
 """By name: that torch's results are shown richly is no reason to import torch."""
 _KEPT = ("_timer", "_tprofile", "_tcompare")
@@ -103,7 +103,7 @@ class Output:
 
     def _tell_live(self, done: float, total: float | None, what: str, line: str) -> None:
         if self._view is None:
-            from torchbench_magic.views.live import LiveView
+            from torchbench_magic.views.widgets.live import LiveView
 
             self._view = LiveView()
             data, metadata = self._shell.display_formatter.format(self._view)
@@ -204,7 +204,7 @@ def bundle_of(shell: Any, result: Any, *, explore: bool = False, **options: Any)
     ``options`` go to the view, such as ``sort_by`` of a profile.
     """
     from torchbench_magic.results import _gateway
-    from torchbench_magic.views.held import shown_as
+    from torchbench_magic.views.name_in_notebook import shown_as
 
     with shown_as(_name_of(shell, result)):
         return _shown(shell, result, _gateway.show, explore, options)
@@ -270,7 +270,7 @@ def _withdraw(formatter: Any, module: str, name: str, kind: type) -> None:
 
 def _print_events(events: Any, printer: Any, cycle: bool) -> None:
     """torch's table of an ``EventList``."""
-    from torchbench_magic.views.torch_results import events_text
+    from torchbench_magic.views.torch_forms.torch_results import events_text
 
     printer.text(events_text(events))
 
@@ -288,7 +288,7 @@ class _OfTorch:
         self._shell, self._key = shell, (module, name)
 
     def __call__(self, value: Any, include: Any = None, exclude: Any = None) -> Any:
-        from torchbench_magic.views.torch_results import SHOWN
+        from torchbench_magic.views.torch_forms.torch_results import SHOWN
 
         own = getattr(value, "_repr_mimebundle_", None)  # a subclass may show itself
         shown = SHOWN[self._key](value) if own is None else own()

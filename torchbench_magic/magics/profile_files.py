@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from torchbench_magic.errors import InputError
 
-from .options import ProfileOptions
+from .reading.options import ProfileOptions
 
 if TYPE_CHECKING:
-    from torchbench_magic.results.profile import Profile
+    from torchbench_magic.results.profiling.profile import Profile
 
 __all__ = ["check_files", "write_files"]
 
@@ -22,11 +22,11 @@ def check_files(options: ProfileOptions) -> None:
         StoreError, TraceError: one cannot, and why.
     """
     if options.save is not None:
-        from torchbench_magic.results.store import Store
+        from torchbench_magic.results.storage.store import Store
 
         Store(options.save).check()
     if options.trace is not None or options.stacks is not None:
-        from torchbench_magic.results.chrome_trace import check_target
+        from torchbench_magic.results.storage.chrome_trace import check_target
 
         for target in (options.trace, options.stacks):
             if target is not None:

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.displayhook import DisplayHook
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
-from torchbench_magic.core.body import CompiledBody
+from torchbench_magic.core.code.body import CompiledBody
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
-from .enclosing import unseen_names
-from .grammar import describe, documented, read_line
-from .local_scope import Names, check_not_local, local_names
-from .options import ProfileOptions
 from .profile_files import check_files, write_files
-from .sections import has_code
+from .reading.enclosing_names import unseen_names
+from .reading.grammar import describe, documented, read_line
+from .reading.local_scope import Names, check_not_local, local_names
+from .reading.options import ProfileOptions
+from .reading.sections import has_code
 from .session import Delivery, Session, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.results.doubts import Doubt
-    from torchbench_magic.results.profile import Profile
-    from torchbench_magic.results.schedule import Schedule
+    from torchbench_magic.results.profiling.profile import Profile
+    from torchbench_magic.results.profiling.schedule import Schedule
 
 __all__ = ["ProfilerMagics"]
 
@@ -100,8 +100,8 @@ class ProfilerMagics(Magics):
 
     def _read(self, line: str, cell: str | None) -> _Request:
         """Everything that can be wrong about the line and the cell is said here, before anything runs."""
-        from torchbench_magic.core.profiling.loops import mark_loop
-        from torchbench_magic.views.profile import check_keys
+        from torchbench_magic.core.profiling.loop_steps import mark_loop
+        from torchbench_magic.views.profiling.profile import check_keys
 
         session, book = self._session, self._session.book
         magic = "%tprofile" if cell is None else "%%tprofile"
@@ -171,7 +171,7 @@ class ProfilerMagics(Magics):
 
 def _on_trace(target: str | None, names: Mapping[str, Any]) -> Callable[[Profile], object] | None:
     """The notebook's function of that name, or one that writes traces into that folder."""
-    from torchbench_magic.core.profiling.traces_of_cycles import traces_into
+    from torchbench_magic.core.profiling.cycle_traces import traces_into
 
     if target is None or target not in names:
         return None if target is None else traces_into(target)

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from torchbench_magic.core.body import CompiledBody, compile_body
-from torchbench_magic.core.notebook import close_book, open_book
-from torchbench_magic.core.profiling.file_texts import FileTexts
-from torchbench_magic.core.profiling.scope import Scope
+from torchbench_magic.core.code.body import CompiledBody, compile_body
+from torchbench_magic.core.code.notebook_cells import close_book, open_book
+from torchbench_magic.core.profiling.sources.file_texts import FileTexts
+from torchbench_magic.core.profiling.sources.scope import Scope
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
 from torchbench_magic.results.cell import Body
 
 from . import awaiting, settings
-from .alignment import aligned_text
-from .cells import Book, Place
 from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters
+from .reading.alignment import aligned_text
+from .reading.cells import Book, Place
 from .tracebacks import Tracebacks
 
 if TYPE_CHECKING:
     from torchbench_magic.core.progress import Progress
 
-    from .options import SharedOptions
+    from .reading.options import SharedOptions
 
 __all__ = ["Delivery", "Session", "one_line_errors"]
 

@@ -12,20 +12,20 @@ from torchbench_magic.errors import BodyError, OptionError
 from torchbench_magic.results.cell import Body
 
 from .cpp import check_language, read_cpp
-from .enclosing import unseen_names
-from .grammar import describe, documented, read_line
-from .keeping import keeping
-from .local_scope import check_not_local, local_names
-from .options import TimerOptions
-from .sections import Section, Sections, split_sections
+from .reading.enclosing_names import unseen_names
+from .reading.grammar import describe, documented, read_line
+from .reading.local_scope import check_not_local, local_names
+from .reading.options import TimerOptions
+from .reading.sections import Section, Sections, split_sections
+from .reading.timed_statements import python_of, statement
+from .saving import keeping
 from .session import Session, one_line_errors
-from .statements import python_of, statement
 
 if TYPE_CHECKING:
     from torchbench_magic.core.timing.plan import Plan
-    from torchbench_magic.core.timing.sweep import Point
-    from torchbench_magic.results.comparison import Comparison
+    from torchbench_magic.core.timing.points.sweep import Point
     from torchbench_magic.results.doubts import Doubt
+    from torchbench_magic.results.timing.comparison import Comparison
 
 __all__ = ["TimerMagics"]
 
@@ -95,7 +95,7 @@ class TimerMagics(Magics):
             from torchbench_magic.core.timing.timer import compare_bodies
 
             return compare_bodies(**self._arguments(request), **hooks)
-        from torchbench_magic.core.cpp.timer import compare_snippets
+        from torchbench_magic.core.cpp.cpp_timer import compare_snippets
 
         hooks.pop("skip", None)  # it has one point
         before: dict[str, Any] = {"setup": request.setup, "global_setup": request.global_setup}
@@ -158,7 +158,7 @@ class TimerMagics(Magics):
             return ()
         if options.sub_label is not None:
             raise OptionError("--sub-label names a lone input; here each point has a name of its own: leave it out")
-        from torchbench_magic.core.timing.points import points_of
+        from torchbench_magic.core.timing.points.points_asked import points_of
 
         names, on_gpu = {**self._session.shell.user_ns, **local}, options.device.startswith("cuda")
         return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)

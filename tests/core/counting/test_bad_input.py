@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.counting import client, outfile, shipping, valgrind
+from torchbench_magic.core.counting import callgrind_file, client
 from torchbench_magic.core.counting.client import CodeFailed, NotStarted, Server
 from torchbench_magic.core.counting.count import Job, count
-from torchbench_magic.core.counting.options import Counting
-from torchbench_magic.core.counting.shipping import pack, unpack
+from torchbench_magic.core.counting.count_options import Counting
+from torchbench_magic.core.counting.valgrind import launch
+from torchbench_magic.core.counting.variables import shipping
+from torchbench_magic.core.counting.variables.shipping import pack, unpack
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import CountError, MissingTool
@@ -178,8 +180,8 @@ def test_a_full_disk_gives_an_error_and_no_number(server: Server, size: int) -> 
 
 @pytest.mark.valgrind
 def test_a_count_that_was_cut_short_on_its_way_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    parse = outfile.parse
-    monkeypatch.setattr(client.outfile, "parse", lambda text: parse(text[: len(text) // 2]))
+    parse = callgrind_file.parse
+    monkeypatch.setattr(client.callgrind_file, "parse", lambda text: parse(text[: len(text) // 2]))
     with pytest.raises(CountError, match=r"callgrind did not write its counts.*run the cell again"):
         total(server, "x + 1")
 
@@ -189,7 +191,7 @@ def test_a_directory_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(client.tempfile, "mkdtemp", full)
-    monkeypatch.setattr(valgrind, "program", lambda: "valgrind")
+    monkeypatch.setattr(launch, "program", lambda: "valgrind")
     with pytest.raises(NotStarted, match="cannot be started: No space left on device"):
         Server().start()
 
@@ -212,9 +214,9 @@ def test_a_valgrind_that_cannot_run_is_told(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_another_processor_or_system_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(valgrind.requests, "is_supported", lambda: False)
-    monkeypatch.setattr(valgrind.platform, "system", lambda: "Darwin")
-    monkeypatch.setattr(valgrind.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(launch.client_requests, "is_supported", lambda: False)
+    monkeypatch.setattr(launch.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(launch.platform, "machine", lambda: "arm64")
     with pytest.raises(MissingTool, match=r"Linux with an x86_64 processor; this is Darwin on arm64"):
         Server().start()
 

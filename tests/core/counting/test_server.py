@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.counting import valgrind
 from torchbench_magic.core.counting.client import CodeFailed, Server
 from torchbench_magic.core.counting.count import Job, count
+from torchbench_magic.core.counting.valgrind import launch
 from torchbench_magic.errors import BodyError, CountError
 from torchbench_magic.results.cell import Body
 
@@ -294,9 +294,9 @@ def test_what_a_package_adds_to_the_path_is_not_told_to_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """setuptools, once imported, adds a folder with copies: with it a server's counts were others."""
-    before = valgrind.start_path()
+    before = launch.start_path()
     assert any((Path(entry) / "torch").is_dir() for entry in before)
     (tmp_path / "typing_extensions.py").touch()
     (tmp_path / "mine.py").touch()
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(tmp_path / "not there")])
-    assert valgrind.start_path() == before
+    assert launch.start_path() == before

@@ -15,16 +15,16 @@ import pytest
 from torchbench_magic import load
 from torchbench_magic.core.counting.client import CodeFailed, Server, close_server, the_server
 from torchbench_magic.core.counting.count import LibraryJob, count
-from torchbench_magic.core.counting.options import Counting
-from torchbench_magic.core.cpp.silence import Silence
+from torchbench_magic.core.counting.count_options import Counting
+from torchbench_magic.core.cpp.cpp_timer import compare_snippets
+from torchbench_magic.core.cpp.muted_output import Silence
 from torchbench_magic.core.cpp.snippet import Snippet
-from torchbench_magic.core.cpp.timer import compare_snippets
 from torchbench_magic.core.cpp.trial import try_out
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.errors import OptionError, SnippetError
 from torchbench_magic.results.cell import Body
-from torchbench_magic.results.identity import identity_of
-from torchbench_magic.results.subject import Subject
+from torchbench_magic.results.timing.identity import identity_of
+from torchbench_magic.results.timing.subject import Subject
 
 from .conftest import SNIPS
 

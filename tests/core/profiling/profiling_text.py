@@ -5,9 +5,9 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
-from torchbench_magic.core.body import compile_body
-from torchbench_magic.core.profiling import run as run_module
+from torchbench_magic.core.code.body import compile_body
 from torchbench_magic.core.profiling.profiler import Outcome, profile_body
+from torchbench_magic.core.profiling.recording import recorded_run as run_module
 from torchbench_magic.results.cell import Body, CellText
 
 from .running import KeptKineto

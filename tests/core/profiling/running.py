@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchbench_magic.core.body import compile_body
-from torchbench_magic.core.profiling import run as run_module
-from torchbench_magic.core.profiling.kineto import Kineto
+from torchbench_magic.core.code.body import compile_body
 from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async
+from torchbench_magic.core.profiling.recording import recorded_run as run_module
+from torchbench_magic.core.profiling.torch_events.kineto import Kineto
 from torchbench_magic.results.cell import Body, CellText
 
 from .cases import Case

@@ -19,12 +19,12 @@ from torch import nn  # noqa: E402
 from torch.nn.modules import module as torch_modules  # noqa: E402
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core import notebook  # noqa: E402
-from torchbench_magic.core.profiling import older_blocks  # noqa: E402
-from torchbench_magic.core.profiling.torch_profiler import is_running  # noqa: E402
+from torchbench_magic.core.code import notebook_cells  # noqa: E402
+from torchbench_magic.core.profiling.torch_events import older_blocks  # noqa: E402
+from torchbench_magic.core.profiling.torch_events.torch_profiler import is_running  # noqa: E402
 from torchbench_magic.results.cell import CellText  # noqa: E402
-from torchbench_magic.results.profile import Profile  # noqa: E402
-from torchbench_magic.views.profile import document  # noqa: E402
+from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.views.profiling.profile import document  # noqa: E402
 
 from .profiling_text import profiled  # noqa: E402
 
@@ -158,12 +158,12 @@ def test_profile_called_in_a_notebook_names_the_cells_of_the_book_that_is_open()
     names: dict[str, Any] = {}
     exec(compile(cell.text, cell.file, "exec"), names)
     book = lambda file: cell if file == cell.file else None
-    notebook.open_book(book)
+    notebook_cells.open_book(book)
     try:
         assert set(profile(names["f"]).lines["cell"].dropna()) == {7}
     finally:
-        notebook.close_book(book)
-    assert notebook.cell_of(cell.file) is None
+        notebook_cells.close_book(book)
+    assert notebook_cells.cell_of(cell.file) is None
 
 
 def test_a_grouping_that_was_asked_for_is_shown_first() -> None:

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torchbench_magic  # noqa: E402
-from torchbench_magic.core.profiling.arguments import ArgumentError, parsed  # noqa: E402
 from torchbench_magic.core.profiling.op_benchmark import code_of  # noqa: E402
+from torchbench_magic.core.profiling.tables.call_arguments import ArgumentError, parsed  # noqa: E402
 from torchbench_magic.errors import InputError  # noqa: E402
 
 from .profiling_text import profiled  # noqa: E402

@@ -25,7 +25,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core.body import compile_body  # noqa: E402
+from torchbench_magic.core.code.body import compile_body  # noqa: E402
 from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError  # noqa: E402
 from torchbench_magic.results.cell import Body, CellText  # noqa: E402

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.profiling.run import Run
+from torchbench_magic.core.profiling.recording.recorded_run import Run
 from torchbench_magic.views.document import plain
-from torchbench_magic.views.profile import document
+from torchbench_magic.views.profiling.profile import document
 
 from .profiling_text import profiled
 

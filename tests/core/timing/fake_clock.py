@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchbench_magic import Comparison
+from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.machine.contention import Counters
-from torchbench_magic.core.timing.clocks import Clocks
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body

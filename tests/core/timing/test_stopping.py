@@ -10,7 +10,7 @@ from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.cell import Body
-from torchbench_magic.results.subject import Clock
+from torchbench_magic.results.timing.subject import Clock
 
 from .fake_clock import FakeClock, timed
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.core.timing.clocks import Clocks
+from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies, compare_bodies_async
 from torchbench_magic.errors import BodyError, Interrupted, OptionError

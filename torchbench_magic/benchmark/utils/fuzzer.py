@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.utils.benchmark.utils.fuzzer import FuzzedTensor, Fuzzer, ParameterAlias, dtype_size, prod
 
 from torchbench_magic.benchmark.reexport import names_of
-from torchbench_magic.core.timing.fuzzers import FuzzedParameter
+from torchbench_magic.core.timing.points.fuzzers import FuzzedParameter
 
 __all__ = ["Fuzzer", "FuzzedParameter", "ParameterAlias", "FuzzedTensor", "dtype_size", "prod"]
 __getattr__ = names_of("torch.utils.benchmark.utils.fuzzer")

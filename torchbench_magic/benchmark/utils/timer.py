@@ -15,12 +15,12 @@ from torchbench_magic.benchmark import callgrind, clocks, side_by_side
 from torchbench_magic.benchmark.cpp import CPPTimer
 from torchbench_magic.benchmark.reexport import names_of
 from torchbench_magic.benchmark.statement import ExactTimer
-from torchbench_magic.core.counting import requests
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import Job, LibraryJob
+from torchbench_magic.core.counting.valgrind import client_requests
 
 if TYPE_CHECKING:
-    from torchbench_magic.results.comparison import Comparison
+    from torchbench_magic.results.timing.comparison import Comparison
 
 __all__ = ["Timer", "timer", "Language"]
 __getattr__ = names_of("torch.utils.benchmark.utils.timer")
@@ -107,7 +107,7 @@ class Timer(torch_timer.Timer):
         """
         if repeats is not None and repeats < 1:
             raise ValueError("If specified, `repeats` must be >= 1")
-        if not requests.is_supported():
+        if not client_requests.is_supported():
             warnings.warn(
                 "Instructions are counted by torch's own collector, which takes most of a minute and asks for globals"
                 " wrapped in CopyIfCallgrind: the faster way is for Linux on x86_64 processors.",

@@ -23,7 +23,8 @@ from typing import Any
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import CountError, MissingTool
 
-from . import outfile, valgrind
+from . import callgrind_file
+from .valgrind import launch
 
 __all__ = [
     "CodeFailed",
@@ -103,7 +104,7 @@ class Server:
         """Start it in the background if it is not there; `start` waits for it."""
         with self._lock:
             if not self.is_alive:
-                self._launch(valgrind.program())
+                self._launch(launch.program())
 
     def start(self, progress: Progress = NO_PROGRESS) -> None:
         """Start it if it is not there, and wait until it takes jobs. After Ctrl-C it goes on starting."""
@@ -135,15 +136,15 @@ class Server:
             self._jobs, jobs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
             with control, jobs, open(os.path.join(self._directory, "output"), "wb") as output:
                 self._process = subprocess.Popen(
-                    valgrind.command(program, self._directory, self._preloaded),
+                    launch.command(program, self._directory, self._preloaded),
                     stdin=control.fileno(),
                     stdout=jobs.fileno(),
                     stderr=output,
-                    env=valgrind.environment(),
+                    env=launch.environment(),
                     cwd="/",
                     start_new_session=True,  # Ctrl-C is the notebook's
                 )
-            path = json.dumps(valgrind.start_path()).encode()
+            path = json.dumps(launch.start_path()).encode()
             with contextlib.suppress(ConnectionError):  # it has ended already: `_wait` says why
                 self._control.sendall(struct.pack("<Q", len(path)) + path)
         except OSError as error:
@@ -156,7 +157,7 @@ class Server:
             if self._control is None or not self.is_alive:
                 told = self._startup_words()
                 self._forget()
-                valgrind.check()
+                launch.check()
                 raise NotStarted(f"the process that counts did not start: {told}")
             passed = time.monotonic() - began
             expected, what = _START_SECONDS, "starting valgrind, once in a kernel"
@@ -217,7 +218,7 @@ class Server:
         storages: int | None = None,
         timeout: float | None = None,
         progress: Progress = NO_PROGRESS,
-    ) -> tuple[outfile.Costs, outfile.Costs]:
+    ) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
         """Hand over one job and the bytes of its tensors; the costs of the statement and of the empty loop.
 
         Raises:
@@ -235,7 +236,7 @@ class Server:
 
     def _count(
         self, job: Mapping[str, Any], storages: int | None, timeout: float | None, progress: Progress
-    ) -> tuple[outfile.Costs, outfile.Costs]:
+    ) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
         self.start(progress)
         connection, theirs = socket.socketpair()
         with connection:
@@ -264,11 +265,11 @@ class Server:
             finally:
                 self._clean_up(child)
 
-    def _costs(self, child: int) -> tuple[outfile.Costs, outfile.Costs]:
+    def _costs(self, child: int) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
         """Those of the statement and of the empty loop: the parts after that of the calls that warmed up."""
         try:
             warm, statement, empty = (
-                outfile.parse(Path(self._directory, f"cost.{child}.{part}").read_text(errors="replace"))
+                callgrind_file.parse(Path(self._directory, f"cost.{child}.{part}").read_text(errors="replace"))
                 for part in (1, 2, 3)
             )
         except (FileNotFoundError, CountError) as error:
@@ -277,7 +278,7 @@ class Server:
                 f"callgrind did not write its counts into {self._directory}{why}: is the disk full? Free space there"
                 " and run the cell again"
             ) from error
-        return outfile.since(statement, [warm]), outfile.since(empty, [warm, statement])
+        return callgrind_file.since(statement, [warm]), callgrind_file.since(empty, [warm, statement])
 
     def _reason(self, child: int) -> str:
         """Why a child gave no answer."""

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from torchbench_magic.core.process_state import unusual_settings
+from torchbench_magic.core.code.timed_loop import compile_block, names_used
+from torchbench_magic.core.process.process_state import unusual_settings
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
-from torchbench_magic.core.timing.block import compile_block, names_used
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell import Body
 
+from .callgrind_file import Costs
 from .client import Server
-from .modules import Loaded, words_of
-from .options import Form
-from .outfile import Costs
-from .shipping import pack
+from .count_options import Form
+from .variables.notebook_modules import Loaded, words_of
+from .variables.shipping import pack
 
 __all__ = ["Job", "LibraryJob", "count"]
 

@@ -57,7 +57,7 @@ def main() -> None:
     sys.path += [entry for entry in json.loads(_exactly(notebook, size)) if entry not in sys.path]
     control = notebook.fileno()
 
-    from torchbench_magic.core.counting import heap, requests
+    from torchbench_magic.core.counting.valgrind import client_requests, heap
 
     heap.place_arenas()
     # Modules of this package are compiled anew, so that it does not matter which of them Python has compiled before.
@@ -66,7 +66,7 @@ def main() -> None:
     import torch
 
     sys.pycache_prefix = never
-    from torchbench_magic.core.counting import shipping  # noqa: F401  (the jobs are unpacked with it)
+    from torchbench_magic.core.counting.variables import shipping  # noqa: F401  (the jobs are unpacked with it)
 
     sys.pycache_prefix = None
     for name in sys.argv[2:]:
@@ -74,7 +74,7 @@ def main() -> None:
     _demand.absent = ON_DEMAND - set(sys.argv[2:])
     sys.meta_path.insert(0, _demand)
 
-    if not requests.is_running():
+    if not client_requests.is_running():
         raise SystemExit("not under valgrind")
     torch.set_num_threads(1)
     libc = ctypes.CDLL(None)
@@ -82,7 +82,7 @@ def main() -> None:
     read, fork, exit_ = os.read, os.fork, os._exit
     # Collecting is switched thread by thread. Those that the code starts collect from the first instruction on, and
     # what they do before the statement goes into the part of the warm-up; this one only between two toggles.
-    start = requests.builtin((requests.START,), (requests.TOGGLE,))
+    start = client_requests.builtin((client_requests.START,), (client_requests.TOGGLE,))
     gc.collect()
     for _ in range(3):  # the loop itself must leave the heap as it found it
         if fork() == 0:
@@ -165,13 +165,13 @@ def _rehearse() -> None:
     """Run what every job runs, so that children inherit valgrind's translations of it."""
     import torch
 
-    from torchbench_magic.core.counting import modules, shipping
+    from torchbench_magic.core.counting.variables import notebook_modules, shipping
 
     a = torch.ones(2, 4)
     torch.add(a, a * a, out=torch.empty(2, 4))
     layer = torch.nn.Linear(4, 4)
     code = marshal.dumps(_like_the_timed_loop.__code__, 2)
-    with shipping.pack(["a", "layer"], {"a": a, "layer": layer}, loaded=modules.Loaded()) as parcel:
+    with shipping.pack(["a", "layer"], {"a": a, "layer": layer}, loaded=notebook_modules.Loaded()) as parcel:
         job = {
             "path": [],
             "search": os.environ["PATH"],
@@ -256,7 +256,8 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     """The names of the code, and the state of torch it is to find; the descriptor is of the bytes of the tensors."""
     import torch
 
-    from torchbench_magic.core.counting import heap, shipping
+    from torchbench_magic.core.counting.valgrind import heap
+    from torchbench_magic.core.counting.variables import shipping
 
     sys.path += [entry for entry in job["path"] if entry not in sys.path]
     os.environ["PATH"] = job["search"]
@@ -268,7 +269,7 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     heap.level()
     namespace = shipping.unpack(job["names"], storages, implied, is_guarded=True)
     if job["settings"]:  # put after the variables are there, which would be made by them
-        from torchbench_magic.core.process_state import put_settings
+        from torchbench_magic.core.process.process_state import put_settings
 
         put_settings(job["settings"])
     torch.set_grad_enabled(job["grad"])
@@ -291,14 +292,14 @@ def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool
 
     In a rehearsal nothing is collected and nothing dumped.
     """
-    from torchbench_magic.core.counting import heap, requests
+    from torchbench_magic.core.counting.valgrind import client_requests, heap
 
     label_warm, label_stmt, label_empty = (ctypes.create_string_buffer(text) for text in (b"warm", b"stmt", b"empty"))
-    toggle = requests.builtin((requests.TOGGLE,))
-    nothing = requests.builtin((requests.IS_RUNNING,))
-    dump_warm = requests.builtin((requests.DUMP, ctypes.addressof(label_warm)))
-    dump_stmt = requests.builtin((requests.DUMP, ctypes.addressof(label_stmt)))
-    dump_empty = requests.builtin((requests.DUMP, ctypes.addressof(label_empty)))
+    toggle = client_requests.builtin((client_requests.TOGGLE,))
+    nothing = client_requests.builtin((client_requests.IS_RUNNING,))
+    dump_warm = client_requests.builtin((client_requests.DUMP, ctypes.addressof(label_warm)))
+    dump_stmt = client_requests.builtin((client_requests.DUMP, ctypes.addressof(label_stmt)))
+    dump_empty = client_requests.builtin((client_requests.DUMP, ctypes.addressof(label_empty)))
     if is_rehearsal:
         toggle = dump_warm = dump_stmt = dump_empty = nothing
     number, warm = job["number"], min(job["number"], _WARM_CALLS)
@@ -322,7 +323,7 @@ def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool
     gc.disable()
     heap.level()  # also of what the first calls replaced, such as caches
     heap.shift(job["layout"])
-    dump_warm()  # how often functions were called until now: see `outfile.since`
+    dump_warm()  # how often functions were called until now: see `callgrind_file.since`
     for run, calls, dump in zip(runs, passes, (dump_stmt, dump_empty), strict=True):
         run(calls, toggle)
         dump()
@@ -330,7 +331,7 @@ def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool
 
 def _count_library(job: dict[str, Any]) -> None:
     """As `_count`, of a compiled C++ snippet, which switches the collection itself (`core/cpp/runtime.h`)."""
-    from torchbench_magic.core.counting import heap
+    from torchbench_magic.core.counting.valgrind import heap
 
     run = ctypes.CDLL(job["library"]).torchbench_count
     text = ctypes.create_string_buffer(2000)

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from torchbench_magic.results.contention import Contention
+from torchbench_magic.results.machine.contention import Contention
 
 __all__ = ["Counters", "blurred", "contention_between"]
 

@@ -9,7 +9,7 @@ import platform
 from functools import lru_cache
 from pathlib import Path
 
-from torchbench_magic.results.environment import Environment
+from torchbench_magic.results.machine.environment import Environment
 
 __all__ = ["read_environment", "usable_cores"]
 

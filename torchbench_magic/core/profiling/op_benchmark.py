@@ -13,13 +13,13 @@ from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.callers import full_name
 from torchbench_magic.results.cell import Body
-from torchbench_magic.results.comparison import Comparison
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profile import Profile
+from torchbench_magic.results.profiling.callers import full_name
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.timing.comparison import Comparison
 
-from .arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed
+from .tables.call_arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed
 
 __all__ = ["benchmark_op", "code_of"]
 

@@ -13,28 +13,28 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from torchbench_magic.core.body import CompiledBody, compile_body
-from torchbench_magic.core.callables import check_callable, not_run
-from torchbench_magic.core.notebook import cell_of
-from torchbench_magic.core.own_frames import without_own_frames
+from torchbench_magic.core.code.body import CompiledBody, compile_body
+from torchbench_magic.core.code.callables import check_callable, not_run
+from torchbench_magic.core.code.notebook_cells import cell_of
+from torchbench_magic.core.code.own_frames import without_own_frames
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body, CellText
-from torchbench_magic.results.cycles import sum_of_cycles
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profile import MAX_EVENTS, Profile, ProfileOptions
-from torchbench_magic.results.schedule import Schedule
+from torchbench_magic.results.profiling.cycles import sum_of_cycles
+from torchbench_magic.results.profiling.profile import MAX_EVENTS, Profile, ProfileOptions
+from torchbench_magic.results.profiling.schedule import Schedule
 
-from .callees import libraries_called
-from .doubts import doubts_of_steps
-from .file_texts import FileTexts
-from .host_memory import HostMemory
-from .lines import choose_line_source
-from .naming import names_around, names_in
+from .profile_doubts import doubts_of_steps
+from .recording.host_memory import HostMemory
+from .recording.line_sources import choose_line_source
+from .recording.recorded_run import Run
+from .recording.steps import SteppedRun
 from .report import Cells, report
-from .run import Run
-from .scope import Scope, resolve_lines_of
-from .steps import SteppedRun
+from .sources.file_texts import FileTexts
+from .sources.library_calls import libraries_called
+from .sources.scope import Scope, resolve_lines_of
+from .sources.variable_names import names_around, names_in
 from .twice import Repeats, completed, with_repeats
 
 __all__ = ["Outcome", "profile", "profile_body", "profile_body_async"]
@@ -87,7 +87,7 @@ def profile_body(
         shapes: input shapes, dtypes and strides per op.
         lines_of: names of modules or paths whose lines to record besides cells and the files under ``root``.
         schedule: record only these steps; the body calls `step` at the end of each.
-        in_loop: the steps are the iterations of the loop that `loops.mark_loop` marked in the body.
+        in_loop: the steps are the iterations of the loop that `loop_steps.mark_loop` marked in the body.
         on_trace: called with each cycle's profile (without a schedule: with the whole one). What it raises ends the
             body as an exception of its own would.
         max_events: line events of a thread, and events of torch, above which detail is dropped, and said to be.

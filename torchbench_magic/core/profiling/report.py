@@ -11,33 +11,33 @@ from types import CodeType
 import numpy as np
 
 from torchbench_magic.core.machine.environment import read_environment
-from torchbench_magic.results.columns import LINE_COLUMNS, frame_of
-from torchbench_magic.results.profile import Profile, ProfileOptions
+from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
-from .attribution import Joined, join, without_repeats
-from .budget import within_budget
-from .code_sources import Cells, sources_of
-from .collecting import collector_paused
-from .compiling import gather_compiling
-from .cost import Recorded, profiler_cost
-from .devices import attribute_device_time, find_launches
-from .doubts import clock_offset, find_doubts
-from .events import Events, read_events
-from .flops import attribute_flops, recorded_calls
-from .forks import FORKED, Forking
-from .frame_table import frame_table
-from .host_bytes import attribute_host_bytes
-from .kineto import Kineto
-from .line_rows import line_rows
-from .memory import attribute_bytes, timeline
-from .run import Run
-from .scripted import read_scripted
-from .streams import LEAVE, SUSPEND, LineRecord, entered_code
-from .tables import line_table, op_table
-from .tracks import trace_of
-from .tree import call_tree
+from .joining.attribution import Joined, join, without_repeats
+from .joining.budget import within_budget
+from .joining.call_tree import call_tree
+from .joining.compiling import gather_compiling
+from .joining.device_time import attribute_device_time, find_launches
+from .joining.forks import FORKED, Forking
+from .joining.host_bytes import attribute_host_bytes
+from .profile_doubts import clock_offset, find_doubts
+from .profiler_cost import Recorded, profiler_cost
+from .recording.recorded_run import Run
+from .recording.scripted_functions import read_scripted
+from .recording.streams import LEAVE, SUSPEND, LineRecord, entered_code
+from .recording.workers import worker_table
+from .sources.code_sources import Cells, sources_of
+from .tables.flops import attribute_flops, recorded_calls
+from .tables.frame_table import frame_table
+from .tables.line_rows import line_rows
+from .tables.lines_and_ops import line_table, op_table
+from .tables.memory_table import attribute_bytes, timeline
+from .torch_events.events import Events, read_events
+from .torch_events.kineto import Kineto
+from .torch_events.paused_collector import collector_paused
+from .traces.tracks import trace_of
 from .waiting_for_workers import waits_for_workers
-from .workers import worker_table
 
 __all__ = ["Cells", "report"]
 

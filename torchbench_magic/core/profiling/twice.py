@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from torchbench_magic.core.settings import CountingSink, output_to
+from torchbench_magic.core.process.run_settings import CountingSink, output_to
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profile import Profile
+from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.units import interval, ratio, seconds_text
 
-from .run import Run, torch_threads
+from .recording.recorded_run import Run, torch_threads
 
 __all__ = ["Repeats", "completed", "with_repeats"]
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profile import Source
+from torchbench_magic.results.profiling.profile import Source
 from torchbench_magic.units import seconds_text
 
-from .attribution import Joined
-from .run import Run
-from .segments import NO_LINE
-from .thread_join import ThreadJoin
+from .joining.attribution import Joined
+from .joining.segments import NO_LINE
+from .joining.thread_join import ThreadJoin
+from .recording.recorded_run import Run
 
 __all__ = ["waits_for_threads"]
 

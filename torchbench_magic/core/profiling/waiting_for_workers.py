@@ -9,7 +9,7 @@ import pandas as pd
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.units import seconds_text
 
-from .workers import WorkerRecord, is_waiting
+from .recording.workers import WorkerRecord, is_waiting
 
 __all__ = ["waits_for_workers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.subject import Clock
+from torchbench_magic.results.timing.subject import Clock
 
 __all__ = ["Plan"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchbench_magic.results.inference import (
+from torchbench_magic.results.timing.intervals import (
     Look,
     log_ratio_interval,
     median_interval,
@@ -28,10 +28,10 @@ from torchbench_magic.results.inference import (
     without_order_effect,
 )
 
-from .block import Timeable
-from .drive import Call, Steps
+from ..code.timed_loop import Timeable
 from .plan import Plan
 from .samples import Samples
+from .stepping import Call, Steps
 from .warmup import minor_faults
 
 __all__ = ["Entry", "Rounds"]

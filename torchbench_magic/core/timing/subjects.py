@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchbench_magic.results.subject import Subject
+from torchbench_magic.results.timing.subject import Subject
 
-from .sweep import Point
+from .points.sweep import Point
 from .task import Task
 
 __all__ = ["subject_of"]

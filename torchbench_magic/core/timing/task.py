@@ -10,15 +10,15 @@ from functools import cached_property
 from types import CodeType, FunctionType
 from typing import Any
 
-from torchbench_magic.core.body import CompiledBody, compile_body
+from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.results.cell import Body, source_id_of
 
-from .clocks import Clocks
-from .code_reads import globals_read, notebook_functions
-from .input_shapes import globals_bound, inputs_of
+from ..code.code_reads import globals_read, notebook_functions
+from ..code.input_shapes import globals_bound, inputs_of
+from ..code.values_read import Values, values_of
+from ..machine.clocks import Clocks
 from .plan import Plan
-from .values_read import Values, values_of
 
 __all__ = ["Inputs", "Task", "without"]
 

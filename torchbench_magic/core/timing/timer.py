@@ -12,24 +12,24 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from torchbench_magic.core.counting.options import Counting
+from torchbench_magic.core.code.own_frames import users_traceback
+from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.machine.commit import read_commit
-from torchbench_magic.core.own_frames import users_traceback
+from torchbench_magic.core.process.run_settings import preserved_state
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
-from torchbench_magic.core.settings import preserved_state
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body
-from torchbench_magic.results.comparison import Comparison
-from torchbench_magic.results.contamination import doubts_of
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.joining import join
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.joined_comparisons import join
+from torchbench_magic.results.timing.timing_doubts import doubts_of
 
-from .called import Called
-from .clocks import Clocks
-from .drive import drive, drive_async
+from ..code.script_alternatives import Called
+from ..machine.clocks import Clocks
 from .plan import Plan
-from .run import Run, Task
-from .sweep import Point
+from .point_run import Run, Task
+from .points.sweep import Point
+from .stepping import drive, drive_async
 
 __all__ = ["Collected", "Keep", "Skip", "check_names", "compare", "compare_bodies", "compare_bodies_async"]
 
@@ -187,7 +187,7 @@ class Collected:
 
     def _count(self, run: Run, counting: Counting) -> None:
         """Add the counts of a point that is timed; on Ctrl-C hand over its timings."""
-        from torchbench_magic.core.counting.alternatives import counted
+        from torchbench_magic.core.timing.counted_alternatives import counted
 
         try:
             self._parts[-1] = counted(self._parts[-1], run, counting)

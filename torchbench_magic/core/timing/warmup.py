@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .block import Timeable
-from .clocks import Clocks
-from .drive import Call, Steps
+from ..code.timed_loop import Timeable
+from ..machine.clocks import Clocks
+from .stepping import Call, Steps
 
 __all__ = ["Warm", "minor_faults", "overheads", "warm_up"]
 

@@ -1,6 +1,6 @@
 // A zoomable flame graph on one canvas. It stands after makers.js, canvas.js and pattern.js.
 //
-// spec is what torchbench_magic/views/flame.py writes: columns with one entry per frame, a parent before its
+// spec is what torchbench_magic/views/drawing/flame.py writes: columns with one entry per frame, a parent before its
 // children, children in the order in which they ran. Text from it only ever becomes a text node or pixels.
 
 const ROW = 19, AXIS = 22, LEAST = 0.5, MOST_ROWS = 600, SIGHT = 560; // px; rows drawn at most; px of the scrolled box

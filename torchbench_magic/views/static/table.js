@@ -3,7 +3,7 @@
 //   the inline <script type="module"> of an HTML output
 //   widget.js, anywidget's render(): the same drawing from a model that Python can change
 //
-// spec is what torchbench_magic/views/spec.py writes. Text from it only ever becomes a text node or an attribute
+// spec is what torchbench_magic/views/carriers/spec.py writes. Text from it only ever becomes a text node or an attribute
 // set by name, never markup. All is drawn in a shadow root: the notebook's own styles do not reach it, its colour
 // variables do, and the static table in the light DOM disappears behind it.
 

@@ -1,6 +1,6 @@
 // A timeline on one canvas: rows of bars per thread and stream. It stands after makers.js and canvas.js.
 //
-// spec is what torchbench_magic/views/timeline.py writes: bars by row, starts as differences, in ticks. Text from it
+// spec is what torchbench_magic/views/profiling/pictures/timeline.py writes: bars by row, starts as differences, in ticks. Text from it
 // only ever becomes a text node or pixels.
 
 const ROW = 16, GAP = 8, AXIS = 22, LABEL = 132, LEAST = 0.6, SIGHT = 480; // px

@@ -1,0 +1,217 @@
+"""What code reads besides shapes: known wherever it stands, without a step of the user's code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from torchbench_magic.core.code.code_reads import globals_read
+from torchbench_magic.core.code.values_read import values_of, without_changed
+from torchbench_magic.results.timing.values_read import CHANGES, Value
+
+
+def notebook(source: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"__name__": "__main__", "torch": torch}
+    exec(compile(source, "<cell>", "exec"), made)
+    return made
+
+
+def read(body: str, names: dict[str, Any]) -> tuple[Value, ...]:
+    code = compile(body, "<body>", "exec")
+    return values_of(globals_read(code), [code], names, names)
+
+
+def known(body: str, names: dict[str, Any]) -> dict[str, str]:
+    return {label: text for label, text, _ in read(body, names)}
+
+
+CLASSES = """
+class Base:
+    depth = 1
+class Cfg(Base):
+    n = N
+    class inner:
+        m = N
+class Slots:
+    __slots__ = ("size",)
+    def __init__(self): self.size = N
+class Holder:
+    def __init__(self): self.size = N; self.batch = torch.zeros(N); self._n = N
+    @property
+    def count(self): asked.append(1); return self._n
+    def __getattr__(self, name): asked.append(1); raise AttributeError(name)
+    def __repr__(self): asked.append(1); return "me"
+    def run(self): return self.size
+class Net(torch.nn.Module):
+    def __init__(self): super().__init__(); self.width = N; self.layer = torch.nn.Conv2d(1, 1, 1, stride=N)
+    def forward(self, x): return self.layer(x) * self.width
+class Color(__import__("enum").Enum):
+    RED = N
+class Attr(dict):
+    def __getattr__(self, name): asked.append(1); return self[name]
+asked = []
+cls, slots, obj, net, color, attr = Cfg, Slots(), Holder(), Net(), Color.RED, Attr(size=N)
+def default(x, n=N): return n
+def reader(): return k
+def closing():
+    n = N
+    def inner(): return n
+    return inner
+closed = closing()
+k = N
+cfg = {"size": N, "deep": {"size": N}, "other": [N]}
+many = {"objects": [Holder()]}
+parts = [1, (N, {2.5: {N}})]
+bound, table = obj.run, {"f": reader}
+partial = __import__("functools").partial(default, n=N)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "label"),
+    [
+        ("cfg['size']", "cfg['size']"),
+        ("cfg[key]", "cfg"),
+        ("cfg['deep']['size']", "cfg['deep']['size']"),
+        ("Cfg.n", "Cfg.n"),
+        ("cls.n", "cls.n"),
+        ("Cfg.inner.m", "Cfg.inner.m"),
+        ("slots.size", "slots.size"),
+        ("obj.size", "obj.size"),
+        ("obj.run()", "obj.size"),
+        ("obj.count", "obj._n"),
+        ("obj.batch", "obj.batch"),
+        ("getattr(obj, name)", "obj.size"),
+        ("bound()", "bound.size"),
+        ("many['objects']", "many['objects']"),
+        ("net(1)", "net"),
+        ("net(1)", "net.width"),
+        ("[net]", "net"),
+        ("color", "color"),
+        ("attr.size", "attr['size']"),
+        ("default(1)", "default(n=)"),
+        ("partial()", "partial(n=)"),
+        ("reader()", "k"),
+        ("table['f']()", "k"),
+        ("closed()", "n"),
+        ("parts", "parts"),
+    ],
+)
+def test_a_value_is_known_wherever_code_finds_it(body: str, label: str) -> None:
+    small, large = (notebook(f"N = {n}\n{CLASSES}") for n in (2, 3))
+    before, again, now = known(body, small), known(body, notebook(f"N = 2\n{CLASSES}")), known(body, large)
+    assert before == again
+    assert label in before
+    assert before[label] != now[label]
+    assert not small["asked"], "nothing of the user's runs"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("sum", "max"),
+        ([1, 2], [1, 3]),
+        ({1, 2}, {1, 3}),
+        ({"a": 1}, {"b": 1}),
+        (list(range(100_000)), [*range(99_999), 0][::-1]),
+        ("x" * 3_000_000, "y" * 3_000_000),
+        (np.int64(1), np.int64(2)),
+        (torch.tensor(1), torch.tensor(2)),
+        (torch.float32, torch.float64),
+        (types.SimpleNamespace(n=1), types.SimpleNamespace(n=2)),
+        (argparse.Namespace(n=1), argparse.Namespace(n=2)),
+        (torch.nn.Conv2d(1, 1, 1, stride=1), torch.nn.Conv2d(1, 1, 1, stride=2)),
+        (torch.optim.SGD([torch.zeros(1)], lr=1.0), torch.optim.SGD([torch.zeros(1)], lr=2.0)),
+        ([torch.zeros(1), 1], [torch.zeros(1), 2]),
+        (range(3), range(4)),
+        (slice(3), slice(4)),
+        (Path("a"), Path("b")),
+        (10**5000, 10**5000 + 1),
+        (1.5, 2.5),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_of_every_kind_are_told_apart(one: object, other: object) -> None:
+    texts = [known("v", {"v": value}) for value in (one, one, other)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_no_data_is_kept_but_numbers() -> None:
+    assert "secret" not in str(read("v", {"v": "secret"}))
+    assert "secret" not in str(read("v", {"v": {"key": ["secret"], "secret": 1}}))
+    assert read("v", {"v": 3}) == (("v", "3", ""),)
+    assert read("v", {"v": torch.ones(3)}) == ()
+    assert read("v", {"v": torch.ones(())}) == ()
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: (i for i in range(3)), "generator"),
+        (lambda: iter([1]), "list_iterator"),
+        (lambda: Path(__file__).open(), "TextIOWrapper"),  # noqa: SIM115
+        (lambda: [object()], "object"),
+        (lambda: list(range(100_000)), "too large to compare whole"),
+        (lambda: {n: n for n in range(100_000)}, "too large to compare whole"),
+        (lambda: [[[i] for i in range(100)] for _ in range(100)], "too large to compare whole"),
+    ],
+)
+def test_what_cannot_be_known_is_said_with_the_value(make: Any, why: str) -> None:
+    value = make()
+    assert [unknown for _, _, unknown in read("v", {"v": value})] == [why]
+    getattr(value, "close", lambda: None)()
+
+
+def test_containers_that_hold_themselves_end() -> None:
+    value: list[Any] = [1]
+    value.append(value)
+    table: dict[str, Any] = {"a": 1}
+    table["self"] = table
+    assert read("v['self']", {"v": value})
+    assert read("v['self']", {"v": table})
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path / "values_module.py"
+    sys.modules.pop("values_module", None)
+
+
+def loaded(file: Path, text: str) -> types.ModuleType:
+    made = types.ModuleType("values_module")
+    made.__file__ = str(file)
+    file.write_text(text)
+    sys.modules["values_module"] = made
+    exec(compile(text, str(file), "exec"), vars(made))
+    return made
+
+
+def test_globals_and_code_of_a_module_of_the_users_are_known(module: Path) -> None:
+    text = "N, UNUSED = 2, 1\ndef f(): return g()\ndef g(): return N\n"
+    before = known("mod.f()", {"mod": loaded(module, text)})
+    assert set(before) == {"mod.N", "values_module", "values_module.N"}
+    assert known("mod.f()", {"mod": loaded(module, "\n" + text.replace("UNUSED = 2, 1", "UNUSED = 2, 5"))}) == before
+    assert known("mod.N", {"mod": loaded(module, text)}) == {"mod.N": "2"}
+    now = known("mod.f()", {"mod": loaded(module, text.replace("2, 1", "3, 1"))})
+    assert {label for label in now if now[label] != before[label]} == {"mod.N", "values_module.N"}
+    edited = known("mod.f()", {"mod": loaded(module, text.replace("return N", "return N + 1"))})
+    assert {label for label in edited if edited[label] != before[label]} == {"values_module"}
+
+
+def test_a_counter_of_a_function_is_no_value() -> None:
+    names = notebook("calls = 0\ndef f():\n    global calls\n    calls += 1")
+    assert set(known("f()", names)) == {"f"}
+
+
+def test_what_changed_during_the_run_is_marked_by_its_variable() -> None:
+    values = (("cfg", "contents 1", ""), ("cfg['n']", "1", ""), ("k", "2", ""))
+    assert without_changed(values, {"cfg"}) == (("cfg", "", CHANGES), ("k", "2", ""))

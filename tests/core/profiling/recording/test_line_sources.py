@@ -1,0 +1,276 @@
+"""Every line source names the line of every call, without torch, on each Python at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torchbench_magic.core.profiling.joining.segments import LineTree, Segments, replay
+from torchbench_magic.core.profiling.recording.line_sources import LineSource, NoLines, choose_line_source
+from torchbench_magic.core.profiling.recording.streams import LEAVE, SUSPEND, LineRecord, entered
+from torchbench_magic.core.profiling.recording.tracing import SettraceSource
+from torchbench_magic.core.profiling.sources.statement_lines import Statements, read_statements
+
+from ..line_cases import CELLS, TRUTH, Noted, namespace
+
+HAS_MONITORING = hasattr(sys, "monitoring")
+
+if HAS_MONITORING:
+    from torchbench_magic.core.profiling.recording.monitoring import MonitoringSource, free_tool
+
+
+def settrace() -> LineSource:
+    return SettraceSource(is_cell)
+
+
+def monitoring() -> LineSource:
+    tool = free_tool()
+    assert tool is not None
+    return MonitoringSource(is_cell, tool)
+
+
+SOURCES = [settrace, *([monitoring] if HAS_MONITORING else [])]
+
+
+def is_cell(file: str) -> bool:
+    return file.startswith("<cell")
+
+
+def compiled(text: str, file: str = "<cell>") -> CodeType:
+    return compile(text, file, "exec")
+
+
+def recorded(source: LineSource, run: Callable[[], object]) -> LineRecord:
+    source.start()
+    try:
+        run()
+    finally:
+        record = source.stop()
+    return record
+
+
+def lines_of(record: LineRecord, texts: dict[str, str]) -> tuple[LineTree, list[Segments]]:
+    tree = LineTree()
+    statements = {file: read_statements(text) for file, text in texts.items()}
+    streams = enumerate(record.streams)
+    return tree, [replay(stream, number, record.codes, statements, tree) for number, stream in streams]
+
+
+def calls_of(source: LineSource, text: str) -> dict[int, int]:
+    """Line -> calls of a cell that is run as a whole."""
+    record = recorded(source, lambda: exec(compiled(text), {"time": time}))
+    tree, _ = lines_of(record, {"<cell>": text})
+    found: dict[int, int] = {}
+    for line, calls, code in zip(tree.line, tree.calls, tree.code, strict=True):
+        if code >= 0 and calls:
+            found[line] = found.get(line, 0) + calls
+    return found
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_every_call_is_on_its_line(make: Callable[[], LineSource]) -> None:
+    noted = Noted()
+    names = namespace(noted)
+    first, second = (compiled(text, file) for file, text in CELLS.items())
+    exec(first, names)  # an earlier cell
+    record = recorded(make(), lambda: exec(second, names))
+    tree, threads = lines_of(record, CELLS)
+    by_native = {segments.native_id: segments for segments in threads}
+    wrong = []
+    for moment, native, tag in noted.ops:
+        segments = by_native[native]
+        node = segments.node[segments.at(np.array([moment]))[0]]
+        place = (record.codes[tree.code[node]].co_filename, tree.line[node]) if tree.code[node] >= 0 else None
+        if place != TRUTH[tag]:
+            wrong.append((tag, place))
+    assert wrong == []
+    assert {tag for _, _, tag in noted.ops} == set(TRUTH)
+    assert record.complete
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_each_thread_ends_on_no_line(make: Callable[[], LineSource]) -> None:
+    names = namespace(Noted())
+    exec(compiled(CELLS["<cell-1>"], "<cell-1>"), names)
+    record = recorded(make(), lambda: exec(compiled(CELLS["<cell-2>"], "<cell-2>"), names))
+    tree, threads = lines_of(record, CELLS)
+    assert len(threads) == 4
+    assert all(tree.code[segments.node[-1]] < 0 for segments in threads)
+    assert all(segments.depth[-1] == 0 for segments in threads)
+    assert all((np.diff(segments.start) >= 0).all() for segments in threads)
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_the_coroutine_that_awaits_the_recorded_one_is_no_part_of_it(make: Callable[[], LineSource]) -> None:
+    """A cell that awaits is itself a coroutine of a cell's file, suspended and resumed with the body."""
+    names: dict[str, Any] = {"asyncio": asyncio}
+    exec(compiled("async def body():\n    for _ in range(3):\n        await asyncio.sleep(0)\n"), names)
+    exec(compiled("async def cell(source, body):\n    source.start()\n    await body()\n"), names)
+    source = make()
+    try:
+        asyncio.run(names["cell"](source, names["body"]))
+    finally:
+        record = source.stop()
+    assert [code.co_name for code in record.codes] == ["body"]
+    marks = record.streams[0].record[1::2].tolist()
+    assert marks.count(entered(0)) == marks.count(SUSPEND) + marks.count(LEAVE) == 4
+
+
+@pytest.mark.parametrize("make", SOURCES)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 1\nfor i in range(3):\n    x += 1\n", {1: 1, 2: 4, 3: 3}),
+        ("for i in range(3): x = i\n", {1: 1}),
+        ("x = [i for i in range(5)]\n", {1: 1}),
+        ("n = 0\nwhile True:\n    n += 1\n    if n == 3: break\n", {1: 1, 2: 3, 3: 3, 4: 3}),
+        ("x = max(\n    1,\n    abs(\n        2),\n)\n", {1: 1, 2: 1, 3: 1, 4: 1}),
+        ("for i in range(2):\n    x = max(\n        i,\n        abs(i))\n", {1: 3, 2: 2, 3: 2, 4: 2}),
+        ("def f(x):\n    return x\nf(1)\nf(2)\n", {1: 3, 2: 2, 3: 1, 4: 1}),
+        ("def f():\n    yield 1\n    yield 2\nlist(f())\n", {1: 2, 2: 1, 3: 1, 4: 1}),
+        (
+            "import contextlib\nfor i in range(2):\n    with contextlib.suppress():\n        i\n    i\n",
+            {1: 1, 2: 3, 3: 2, 4: 2, 5: 2},
+        ),
+        ("def d(f): return f\n@d\ndef g():\n    pass\ng()\n", {1: 2, 2: 1, 3: 2, 4: 1, 5: 1}),
+        ("f = lambda x: x\nf(1)\n", {1: 2, 2: 1}),
+        ("class A:\n    x = 1\n", {1: 1, 2: 1}),
+    ],
+)
+def test_calls_says_how_often_a_line_ran(
+    make: Callable[[], LineSource], text: str, expected: dict[int, int]
+) -> None:
+    assert calls_of(make(), text) == expected
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_code_outside_the_scope_is_not_recorded(make: Callable[[], LineSource]) -> None:
+    library: dict[str, object] = {}
+    exec(compiled("def f(g):\n    return g()\n", "library.py"), library)
+    names = {"f": library["f"]}
+    record = recorded(make(), lambda: exec(compiled("x = f(\n lambda:\n 3)\n"), names))
+    assert {code.co_filename for code in record.codes} == {"<cell>"}
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_what_runs_after_the_stop_is_not_recorded(make: Callable[[], LineSource]) -> None:
+    names: dict[str, object] = {}
+    text = "def gen():\n    for i in range(9):\n        yield i\ng = gen()\nnext(g)\n"
+    record = recorded(make(), lambda: exec(compiled(text), names))
+    count = record.n_events
+    exec(compiled("list(g)"), names)
+    assert record.n_events == count
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_a_thread_left_running_stops_recording(make: Callable[[], LineSource]) -> None:
+    names = {"threading": threading, "time": time, "end": threading.Event()}
+    text = (
+        "def work():\n    while not end.is_set():\n        time.sleep(0.001)\n"
+        "thread = threading.Thread(target=work)\nthread.start()\ntime.sleep(0.02)\n"
+    )
+    record = recorded(make(), lambda: exec(compiled(text), names))
+    time.sleep(0.02)
+    count = record.n_events
+    time.sleep(0.02)
+    names["end"].set()
+    names["thread"].join()
+    assert len(record.streams) == 2
+    assert record.n_events == count
+
+
+def test_settrace_puts_the_hooks_back_that_were_there() -> None:
+    def hook(frame: object, event: str, arg: object) -> None:
+        return None
+
+    threading.settrace(hook)
+    sys.settrace(hook)
+    try:
+        recorded(SettraceSource(is_cell), lambda: exec(compiled("x = 1"), {}))
+        assert sys.gettrace() is hook
+        assert threading.gettrace() is hook
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+
+
+def test_a_hook_taken_away_by_the_code_is_said_and_ends_the_lines() -> None:
+    source = SettraceSource(is_cell)
+    record = recorded(
+        source, lambda: exec(compiled("import sys\nx = 1\nsys.settrace(None)\ny = 2\nz = 3\n"), {})
+    )
+    assert not record.complete
+    tree = LineTree()
+    segments = replay(record.streams[0], 0, record.codes, {"<cell>": Statements()}, tree, ends_blind=True)
+    assert tree.line[segments.node[-1]] == 0
+    assert 4 not in tree.line
+
+
+@pytest.mark.skipif(HAS_MONITORING, reason="before 3.12 a debugger's trace hook is the only way to lines")
+def test_an_active_trace_hook_leaves_no_line_source() -> None:
+    sys.settrace(lambda frame, event, arg: None)
+    try:
+        source = choose_line_source(is_cell)
+    finally:
+        sys.settrace(None)
+    assert isinstance(source, NoLines)
+    record = recorded(source, lambda: None)
+    assert record.source == "none"
+    assert "holds Python's trace hook" in record.reason
+
+
+@pytest.mark.skipif(not HAS_MONITORING, reason="sys.monitoring came with 3.12")
+def test_a_debugger_does_not_stand_in_the_way_of_monitoring() -> None:
+    sys.settrace(lambda frame, event, arg: None)
+    try:
+        assert choose_line_source(is_cell).name == "monitoring"
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.skipif(not HAS_MONITORING, reason="sys.monitoring came with 3.12")
+def test_without_a_free_tool_there_are_no_lines() -> None:
+    taken = [tool for tool in (2, 3, 4) if sys.monitoring.get_tool(tool) is None]
+    for tool in taken:
+        sys.monitoring.use_tool_id(tool, "other")
+    try:
+        source = choose_line_source(is_cell)
+    finally:
+        for tool in taken:
+            sys.monitoring.free_tool_id(tool)
+    assert isinstance(source, NoLines)
+
+
+@pytest.mark.skipif(not HAS_MONITORING, reason="settrace sees new threads only")
+def test_monitoring_sees_threads_that_ran_before() -> None:
+    go, done = threading.Event(), threading.Event()
+    noted = Noted()
+    names = {"go": go, "done": done, "op": noted.op}
+    text = "def work():\n    go.wait()\n    op(4)\n    done.set()\n\ndef other():\n    op(7)\n"
+    exec(compiled(text), names)
+    thread = threading.Thread(target=names["work"])
+    thread.start()
+    time.sleep(0.01)
+    record = recorded(monitoring(), lambda: (go.set(), done.wait()))
+    thread.join()
+    tree, threads = lines_of(record, {"<cell>": text})
+    (moment, native, _) = noted.ops[0]
+    segments = next(segments for segments in threads if segments.native_id == native)
+    node = segments.node[segments.at(np.array([moment]))[0]]
+    assert tree.line[node] == 3
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12")
+def test_a_frame_that_begins_as_the_run_ends_raises_nothing_in_its_thread() -> None:
+    source: Any = choose_line_source(lambda file: True)
+    source.start()
+    source.stop()
+    source._watch_lines(compile("x = 1", "<late>", "exec"))

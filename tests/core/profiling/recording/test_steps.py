@@ -1,0 +1,526 @@
+"""Long jobs: which steps are recorded, what stands where, and that nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import math
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torchbench_magic  # noqa: E402
+from torchbench_magic import profile, step_num  # noqa: E402
+from torchbench_magic.core.code.body import compile_body  # noqa: E402
+from torchbench_magic.core.profiling.loop_steps import mark_loop  # noqa: E402
+from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async  # noqa: E402
+from torchbench_magic.core.profiling.torch_events.leaked import is_running  # noqa: E402
+from torchbench_magic.errors import BodyError, Busy  # noqa: E402
+from torchbench_magic.results.cell import Body, CellText  # noqa: E402
+from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
+
+CELL = "<cell>"
+TRAINING = """def train(n):
+    for i in range(n):
+        y = x.exp()
+        if i % 2:
+            y = y.log()
+        torchbench_magic.step()
+x = torch.ones(8)
+train(8)
+x.sin()
+"""
+
+
+def run(text: str, schedule: Schedule | str, *, in_loop: bool = False, **options: Any) -> Outcome:
+    cell = CellText.of(text, CELL, 7)
+    linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
+    body = compile_body(Body(text, CELL), transform_ast=mark_loop if in_loop else None)
+    names = {"torch": torch, "torchbench_magic": torchbench_magic, "time": time, **options.pop("names", {})}
+    asked = {
+        "namespace": names,
+        "cells": lambda file: cell if file == CELL else None,
+        "schedule": schedule if isinstance(schedule, Schedule) else Schedule.of(schedule),
+        "in_loop": in_loop,
+        **options,
+    }
+    if body.is_coroutine:
+        return asyncio.run(profile_body_async(body, **asked))
+    return profile_body(body, **asked)
+
+
+def calls(result: Profile) -> dict[tuple[str, int], int]:
+    """(op, line) -> calls."""
+    ops = result.ops.dropna(subset="line")
+    keys = zip(ops["op"], ops["line"].astype(int), strict=True)
+    counted: Counter[tuple[str, int]] = Counter()
+    for key, number in zip(keys, ops["calls"], strict=True):
+        counted[key] += int(number)
+    return dict(counted)
+
+
+def line_calls(result: Profile) -> dict[int, int]:
+    lines = result.lines.dropna(subset="line")
+    return dict(zip(lines["line"].astype(int), lines["calls"], strict=True))
+
+
+def kinds(result: Profile) -> list[str]:
+    """Without what profiling cost: how much that is of a body of microseconds differs from run to run."""
+    return [doubt.kind for doubt in result.warnings if doubt.kind != "profiler-cost"]
+
+
+def adds_up(result: Profile) -> None:
+    own = result.lines[result.lines["thread"] == 0]
+    assert (own["self_cpu_time"] + own["python_time"]).sum() == pytest.approx(result.wall_time, rel=0.01)
+    assert 0 <= result.not_attributed <= 0.03 * result.wall_time + 0.005
+
+
+# ---- which steps ------------------------------------------------------------------------------------------------
+
+TRIED = [
+    {"wait": 1, "warmup": 1, "active": 2},
+    {"wait": 0, "warmup": 0, "active": 1},
+    {"wait": 0, "warmup": 1, "active": 2, "repeat": 1},
+    {"wait": 2, "warmup": 0, "active": 3, "repeat": 2},
+    {"skip_first": 3, "wait": 1, "warmup": 1, "active": 2, "repeat": 1},
+    {"skip_first": 2, "wait": 4, "warmup": 1, "active": 1, "skip_first_wait": 1},
+    {"wait": 0, "warmup": 7, "active": 5},
+    {"skip_first": 20, "wait": 0, "warmup": 0, "active": 1},
+]
+
+
+@pytest.mark.parametrize("numbers", TRIED, ids=lambda numbers: str(Schedule(**numbers)))
+@pytest.mark.parametrize("steps", [1, 7, 8])
+def test_cycles_hold_the_steps_and_ops_of_torchs_own_scheduled_profile(numbers: dict[str, int], steps: int) -> None:
+    theirs: list[Counter[str]] = []
+    steps_of_theirs: list[list[int]] = []
+
+    def ready(running: Any) -> None:
+        theirs.append(Counter(event.name for event in running.events()))
+        raw = [event.name() for event in running.profiler.kineto_results.events()]
+        steps_of_theirs.append(sorted(int(name.partition("#")[2]) for name in raw if "ProfilerStep#" in name))
+
+    def job(step: Any) -> None:
+        for _ in range(steps):
+            torch.ones(3).exp()
+            step()
+        torch.ones(3).sin()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan = torch.profiler.schedule(**numbers)
+        with torch.profiler.profile(schedule=plan, on_trace_ready=ready) as running:
+            job(running.step)
+    ours = profile(lambda: job(torchbench_magic.step), schedule=numbers)
+    assert [Counter(_ops(cycle)) for cycle in ours.cycles] == theirs
+    assert [list(cycle.steps) for cycle in ours.cycles] == steps_of_theirs
+
+
+def _ops(result: Profile) -> dict[str, int]:
+    return {str(op): int(count) for op, count in result.ops.groupby("op")["calls"].sum().items()}
+
+
+def test_ops_and_lines_of_recorded_steps_only_are_there_on_their_lines() -> None:
+    result = run(TRAINING, "wait=1,warmup=1,active=2").profile
+    assert result.steps == (2, 3, 6, 7)
+    assert calls(result) == {("aten::exp", 3): 4, ("aten::log", 5): 2, ("ProfilerStep*", 6): 4}
+    assert {line: n for line, n in line_calls(result).items() if line in (3, 4, 5, 6)} == {3: 4, 4: 4, 5: 2, 6: 4}
+    assert [calls(cycle)["aten::exp", 3] for cycle in result.cycles] == [2, 2]
+    assert kinds(result) == []
+
+
+def test_lines_that_did_not_run_in_a_recorded_step_have_no_row() -> None:
+    result = run(TRAINING, "wait=1,warmup=1,active=2,repeat=1").profile
+    # line 1, the def, ran before; lines 2 and 8 are active all along
+    assert set(line_calls(result)) == {2, 3, 4, 5, 6, 8}
+
+
+def test_rows_of_each_cycle_and_of_the_sum_add_up_to_the_recorded_part() -> None:
+    started = time.perf_counter()
+    result = run(TRAINING.replace("y = x.exp()", "y = x.exp(); time.sleep(0.002)"), "wait=1,warmup=1,active=2").profile
+    took = time.perf_counter() - started
+    for each in (*result.cycles, result):
+        adds_up(each)
+    assert result.wall_time == pytest.approx(sum(cycle.wall_time for cycle in result.cycles))
+    assert 0.008 <= result.wall_time <= took - 0.008, "four steps of eight"
+    by_line = result.lines.set_index("line")["python_time"]
+    assert by_line[3] >= 0.008
+
+
+def test_bytes_of_the_sum_are_the_bytes_of_the_cycles() -> None:
+    text = "keep = []\nfor i in range(6):\n    keep.append(torch.empty(1000))\n    torchbench_magic.step()\n"
+    result = run(text, "wait=1,warmup=0,active=2", memory=True).profile
+    lines = result.lines.set_index("line")
+    assert result.steps == (1, 2, 4, 5)
+    assert (lines.loc[3, "allocated"], lines.loc[3, "net"], lines.loc[3, "peak"]) == (16000, 16000, 8000)
+    assert result.memory is not None
+    assert result.memory["bytes"].max() == 8000, "of the cycle with the highest peak"
+
+
+def test_memory_of_the_sum_is_said_to_be_of_the_cycle_with_the_highest_peak() -> None:
+    text = (
+        "keep = []\nfor i in range(6):\n    keep.append(torch.empty(1000 * (1 + i)))\n    torchbench_magic.step()\n"
+    )
+    result = run(text, "wait=1,warmup=0,active=2", memory=True).profile
+    assert result.memory is not None
+    assert result.memory["bytes"].max() == 4000 * (5 + 6), "steps 4 and 5"
+    assert result.bytes_before == result.cycles[1].bytes_before > result.cycles[0].bytes_before
+    shown = " ".join(str(result).split())
+    assert "Counted from the start of steps 4 … 5, the cycle with the highest peak" in shown
+
+
+def test_frames_and_trace_of_the_sum_hold_all_cycles(tmp_path: Path) -> None:
+    result = run(TRAINING, "wait=1,warmup=1,active=2").profile
+    for columns in (["self_time", "self_cpu_time"], ["calls"]):
+        parts = sum(cycle.frames[columns].sum() for cycle in result.cycles)
+        assert result.frames[columns].sum().to_numpy() == pytest.approx(parts.to_numpy())
+    tops = result.frames[(result.frames["parent"] < 0) & (result.frames["thread"] == 0)]
+    assert tops["wall_time"].sum() == pytest.approx(result.wall_time, rel=0.01)
+    assert len(tops) == 1
+    assert (result.frames[result.frames["kind"] == "op"].groupby("name")["calls"].sum()["aten::exp"]) == 4
+    assert result.trace is not None
+    names = [result.trace.names[i] for i in result.trace.events["name"]]
+    assert names.count("aten::exp") == 4
+    result.export_trace(tmp_path / "all.json")
+    again = torchbench_magic.load_trace(tmp_path / "all.json")
+    assert _ops(again) == _ops(result)
+    assert again.wall_time >= result.wall_time, "with the gaps"
+    assert calls(again) == calls(result)
+
+
+def test_the_number_of_the_step_can_be_asked() -> None:
+    seen: list[int | None] = []
+    text = "for i in range(3):\n    seen.append(torchbench_magic.step_num())\n    torchbench_magic.step()\n"
+    run(text, "active=1", names={"seen": seen})
+    assert seen == [0, 1, 2]
+    assert step_num() is None
+    torchbench_magic.step()  # where no scheduled profile runs it does nothing
+
+
+def test_threads_keep_their_numbers_from_cycle_to_cycle() -> None:
+    text = """from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(1, "late") as late, ThreadPoolExecutor(1, "early") as early:
+    early.submit(torch.ones, 3).result()
+    late.submit(torch.ones, 3).result()
+    for i in range(4):
+        (late if i < 2 else early).submit(torch.exp, torch.ones(3)).result()
+        late.submit(torch.log, torch.ones(3)).result()
+        torchbench_magic.step()
+"""
+    result = run(text, "active=2,repeat=2").profile
+    by_thread = result.ops[result.ops["op"].isin(["aten::exp", "aten::log"])].set_index("op")
+    names = {op: {result.threads[t] for t in by_thread.loc[[op], "thread"]} for op in ("aten::exp", "aten::log")}
+    assert names == {"aten::exp": {"late_0", "early_0"}, "aten::log": {"late_0"}}
+
+
+def test_an_awaiting_body_is_recorded_in_its_steps() -> None:
+    text = """import asyncio
+async def work():
+    x = torch.ones(4)
+    await asyncio.sleep(0.001)
+    x.exp()
+for i in range(4):
+    await work()
+    torch.ones(2).log()
+    torchbench_magic.step()
+"""
+    result = run(text, "wait=1,warmup=1,active=2,repeat=1").profile
+    found = {key: n for key, n in calls(result).items() if key[0] in ("aten::exp", "aten::log")}
+    assert found == {("aten::exp", 5): 2, ("aten::log", 8): 2}
+    adds_up(result)
+
+
+def test_backward_in_a_recorded_step_stands_on_its_forward_line_too() -> None:
+    text = """w = torch.ones(64, 64, requires_grad=True)
+for i in range(4):
+    y = (w @ w).sum()
+    y.backward()
+    torchbench_magic.step()
+"""
+    result = run(text, "wait=1,warmup=1,active=2,repeat=1").profile
+    lines = result.lines.set_index("line")
+    assert lines.loc[3, "backward_cpu_time"] > 0
+    assert calls(result)["MmBackward0", 4] == 2
+
+
+# ---- --steps: the iterations of the loop -----------------------------------------------------------------------
+
+LOOPS = {
+    "for": "for i in range(9):\n    x.exp()\n",
+    "while": "i = 0\nwhile i < 9:\n    x.exp(); i += 1\n",
+    "continue": "for i in range(9):\n    x.exp()\n    continue\n    x.log()\n",
+    "break": "for i in range(99):\n    x.exp()\n    if i == 8:\n        break\nx.tan()\n",
+    "while True": "i = 0\nwhile True:\n    x.exp()\n    i += 1\n    if i == 9: break\nx.tan()\n",
+    "in a with": "with torch.no_grad():\n    for i in range(9):\n        x.exp()\n",
+    "else": "for i in range(9):\n    x.exp()\nelse:\n    x.tan()\n",
+    "async for": (
+        "async def numbers():\n    for i in range(9):\n        yield i\nasync for i in numbers():\n    x.exp()\n"
+    ),
+    "inner loops": "for i in range(9):\n    for j in range(3):\n        if j: break\n    x.exp()\n",
+    "match": "for i in range(20):\n    x.exp()\n    match i:\n        case 8:\n            break\n",
+    "try": "for i in range(20):\n    try:\n        x.exp()\n        if i == 8: break\n    finally:\n        i\n",
+}
+
+
+@pytest.mark.parametrize("text", LOOPS.values(), ids=list(LOOPS))
+def test_iterations_are_steps_in_every_kind_of_loop(text: str) -> None:
+    outcome = run(text, "wait=1,warmup=1,active=3,repeat=1", in_loop=True, names={"x": torch.ones(4)})
+    result = outcome.profile
+    assert outcome.error is None
+    assert result.steps == (2, 3, 4)
+    assert _ops(result) == {"aten::exp": 3, "ProfilerStep*": 3}
+    line = next(n for n, source in enumerate(text.splitlines(), 1) if "x.exp()" in source)
+    assert calls(result)["aten::exp", line] == 3
+    adds_up(result)
+
+
+@pytest.mark.parametrize("text", LOOPS.values(), ids=list(LOOPS))
+def test_a_loop_shorter_than_the_steps_ends_the_recording(text: str) -> None:
+    result = run(text, "wait=5,warmup=1,active=30,repeat=1", in_loop=True, names={"x": torch.ones(4)}).profile
+    assert result.steps == (6, 7, 8)
+    assert _ops(result)["aten::exp"] == 3
+    assert "aten::tan" not in _ops(result)
+    assert kinds(result) == ["short-cycle"]
+
+
+def test_what_fetches_an_item_is_part_of_its_step() -> None:
+    text = "def items():\n    for i in range(6):\n        yield x.log()\nfor item in items():\n    item.exp()\n"
+    result = run(text, "active=2,repeat=1", in_loop=True, names={"x": torch.ones(4)}).profile
+    assert _ops(result) == {"aten::log": 2, "aten::exp": 2, "ProfilerStep*": 2}
+    assert calls(result)["aten::log", 3] == 2
+
+
+def test_the_marked_loop_runs_its_lines_as_often_as_the_plain_one() -> None:
+    text = "for i in range(5):\n    if i == 3: break\n    y = i\nz = 1\n"
+    marked = run(text, "active=9,repeat=1", in_loop=True).profile
+    plain = profile(text)
+    on_loop = {line: n for line, n in line_calls(plain).items() if line < 4}
+    on_loop[1] -= 1  # the recording begins in the middle of the first run of this line
+    assert line_calls(marked) == on_loop
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "has none"),
+        ("for i in range(2): pass\nwhile False: pass\n", "has 2 (lines 1, 2)"),
+        ("def f():\n    for i in range(3): pass\nf()\n", "has none"),
+        ("[i for i in range(3)]\n", "has none"),
+    ],
+)
+def test_a_cell_without_one_loop_is_told_what_to_do(text: str, said: str) -> None:
+    with pytest.raises(BodyError, match=r"call torchbench_magic\.step\(\)") as caught:
+        compile_body(Body(text, CELL), transform_ast=mark_loop)
+    assert said in str(caught.value)
+
+
+def test_an_error_of_the_iterator_shows_no_frame_of_ours() -> None:
+    text = "def items():\n    yield 1\n    raise KeyError('k')\nfor i in items():\n    pass\n"
+    outcome = run(text, "active=1,repeat=1", in_loop=True)
+    assert isinstance(outcome.error, KeyError)
+    assert [frame.lineno for frame in traceback.extract_tb(outcome.error.__traceback__)] == [4, 3]
+
+
+# ---- what is said when there is less than asked ----------------------------------------------------------------
+
+
+def test_a_cell_without_a_step_says_so() -> None:
+    result = run("torch.ones(3).exp()\n", "wait=1,active=1").profile
+    assert result.ops.empty
+    assert kinds(result) == ["no-steps"]
+    assert "never called torchbench_magic.step()" in str(result.warnings[0])
+    recorded = run("torch.ones(3).exp()\n", "active=1").profile
+    assert kinds(recorded) == ["no-steps"]
+    assert "aten::exp" in _ops(recorded)
+
+
+def test_too_few_steps_say_which_would_have_been_recorded() -> None:
+    result = run(TRAINING, "skip_first=10,wait=5,warmup=1,active=3").profile
+    assert result.ops.empty
+    assert result.cycles == ()
+    assert kinds(result) == ["no-steps"]
+    assert "the first recorded step is number 16, and there were 9 steps" in str(result.warnings[0])
+    assert repr(result)
+
+
+def test_an_empty_loop_says_so() -> None:
+    result = run("for i in []:\n    pass\n", "active=1,repeat=1", in_loop=True).profile
+    assert kinds(result) == ["no-steps"]
+    assert "no iteration" in str(result.warnings[0])
+
+
+def test_a_cycle_during_the_codes_own_profiler_is_left_out_and_said() -> None:
+    text = """for i in range(4):
+    if i == 1:
+        with torch.profiler.profile() as own:
+            x.exp()
+            torchbench_magic.step()
+            x.log()
+    else:
+        torchbench_magic.step()
+"""
+    names: dict[str, Any] = {"x": torch.ones(3)}
+    outcome = run(text, "wait=2,warmup=0,active=1,repeat=1", names=names)
+    assert outcome.error is None
+    assert kinds(outcome.profile) == ["cycles-skipped"]
+    assert not is_running()
+
+
+# ---- each cycle's profile, at once ------------------------------------------------------------------------------
+
+
+def test_a_function_gets_each_cycles_profile_as_soon_as_it_ends() -> None:
+    seen: list[tuple[int | None, tuple[int, ...]]] = []
+    run(TRAINING, "wait=1,warmup=1,active=2", on_trace=lambda cycle: seen.append((step_num(), cycle.steps)))
+    assert seen == [(4, (2, 3)), (8, (6, 7))]
+
+
+def test_without_a_schedule_the_function_gets_the_whole_profile() -> None:
+    seen: list[Profile] = []
+    result = profile(lambda: torch.ones(3).exp(), on_trace=seen.append)
+    assert seen == [result]
+
+
+def test_an_error_of_the_function_ends_the_cell_and_loses_nothing() -> None:
+    def fails(cycle: Profile) -> None:
+        raise RuntimeError("disk full")
+
+    outcome = run(TRAINING, "wait=1,warmup=1,active=2", on_trace=fails)
+    assert isinstance(outcome.error, RuntimeError)
+    frames = [(frame.name, frame.lineno) for frame in traceback.extract_tb(outcome.error.__traceback__)]
+    assert frames[:2] == [("<module>", 8), ("train", 6)]
+    assert frames[2][0] == "fails"
+    assert len(frames) == 3
+    assert [cycle.steps for cycle in outcome.profile.cycles] == [(2, 3)]
+    assert outcome.profile.partial
+    assert sys.gettrace() is None
+    assert not is_running()
+
+
+def test_an_error_of_the_function_after_the_body_is_raised_too() -> None:
+    def fails(cycle: Profile) -> None:
+        raise RuntimeError("disk full")
+
+    outcome = run("torch.ones(3).exp()\n", "active=1", on_trace=fails)
+    assert isinstance(outcome.error, RuntimeError)
+    assert "aten::exp" in _ops(outcome.profile)
+    with pytest.raises(RuntimeError, match="disk full"):
+        profile("x = 1", on_trace=fails)
+
+
+def test_a_step_inside_the_function_is_refused() -> None:
+    outcome = run(TRAINING, "wait=1,warmup=1,active=2", on_trace=lambda cycle: torchbench_magic.step())
+    assert isinstance(outcome.error, BodyError)
+    assert "--on-trace" in str(outcome.error)
+
+
+def test_a_step_of_another_thread_is_refused() -> None:
+    text = "import threading\nt = threading.Thread(target=work); t.start(); t.join()\n"
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            torchbench_magic.step()
+        except BodyError as error:
+            caught.append(error)
+
+    run(text, "active=1", names={"work": work})
+    assert "thread that runs the cell" in str(caught[0])
+
+
+# ---- what it leaves, and what it costs --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_an_error_in_any_step_gives_what_was_recorded_and_leaves_everything_off(at: int) -> None:
+    text = f"for i in range(4):\n    x.exp()\n    if i == {at}: raise KeyError(i)\n    torchbench_magic.step()\n"
+    outcome = run(text, "wait=1,warmup=1,active=1", names={"x": torch.ones(3)}, threads=1)
+    assert isinstance(outcome.error, KeyError)
+    assert outcome.profile.partial
+    assert kinds(outcome.profile)[0] == "partial"
+    assert outcome.profile.steps == ((2,) if at >= 2 else ())
+    assert step_num() is None
+    assert sys.gettrace() is None
+    assert threading.gettrace() is None
+    assert not is_running()
+    assert profile("x = 1").wall_time > 0
+
+
+def test_a_scheduled_profile_within_another_is_refused() -> None:
+    def nested() -> None:
+        with pytest.raises(Busy, match="schedule is running already"):
+            profile(lambda: None, schedule="active=1")
+
+    profile(nested, schedule="wait=5,active=1")
+
+
+def test_steps_that_are_not_recorded_run_without_trace_and_profiler() -> None:
+    seen = []
+    text = "for i in range(4):\n    see()\n    torchbench_magic.step()\n"
+
+    def see() -> None:
+        traced = sys.gettrace() is not None or _monitored()
+        seen.append((traced, is_running()))
+
+    run(text, "wait=1,warmup=1,active=1", names={"see": see})
+    assert seen == [(False, False), (False, False), (True, True), (False, False)]
+
+
+def _monitored() -> bool:
+    return hasattr(sys, "monitoring") and sys.monitoring.get_tool(2) is not None
+
+
+def test_progress_says_the_step_and_what_takes_most_time() -> None:
+    said: list[str] = []
+
+    class Told:
+        def update(self, done: float, total: float | None, what: str) -> None:
+            said.append(what)
+
+    run(TRAINING, "wait=1,warmup=1,active=2,repeat=2", progress=Told())
+    steps = [line for line in said if line.startswith("step")]
+    assert steps[0] == "step 0 of 8"
+    assert steps[2] == "step 2 of 8, recording cycle 1"
+    assert not any(line.startswith("step 3") for line in steps), "it would take time of the recorded steps"
+    assert "most time in aten::" in next(line for line in steps if line.startswith("step 4"))
+    assert len(steps) == 7
+
+
+def test_a_trace_is_written_for_each_cycle(tmp_path: Path) -> None:
+    from torchbench_magic.core.profiling.cycle_traces import traces_into
+
+    run(TRAINING, "wait=1,warmup=1,active=2", on_trace=traces_into(tmp_path / "traces"))
+    names = sorted(path.name for path in (tmp_path / "traces").iterdir())
+    assert names == ["cycle-1-steps-2-3.json.gz", "cycle-2-steps-6-7.json.gz"]
+    loaded = torchbench_magic.load_trace(tmp_path / "traces" / names[1])
+    assert _ops(loaded)["aten::exp"] == 2
+
+
+def test_steps_that_are_not_recorded_cost_no_summary_and_are_rarely_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchbench_magic.core.profiling.recording import steps as module
+
+    told: list[str] = []
+
+    class Told:
+        def update(self, elapsed: float, total: float | None, text: str) -> None:
+            told.append(text)
+
+    summaries: list[Profile] = []
+    summary = module._most_time_in
+    monkeypatch.setattr(module, "_most_time_in", lambda cycle: summaries.append(cycle) or summary(cycle))
+    monkeypatch.setattr(module, "_RARELY", math.inf)  # only what changes is told
+    text = "for _ in range(200):\n    y = x + 1\n    step()\n"
+    names = {"x": torch.ones(2), "step": torchbench_magic.step}
+    profile(text, globals=names, schedule="wait=1,warmup=0,active=2,repeat=2", progress=Told())
+    assert len(summaries) == 2, "one for each cycle"
+    assert len([each for each in told if each.startswith("step")]) <= 6

@@ -1,0 +1,154 @@
+"""DataLoader workers: the line that waits says so, and where the workers spend their time."""
+
+from __future__ import annotations
+
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
+from torch.utils.data._utils import worker as torch_worker  # noqa: E402
+
+from torchbench_magic import load, profile  # noqa: E402
+from torchbench_magic.core.profiling.recording import worker_loop  # noqa: E402
+from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="workers are found in /proc")
+SLOW = "for b in loader:\n    pass\n"
+
+
+class Slow(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        self.sleeps()
+        return index
+
+    def __len__(self) -> int:
+        return 12
+
+    def sleeps(self) -> None:
+        time.sleep(0.05)
+
+
+class Streamed(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        for index in range(6):
+            time.sleep(0.05)
+            yield index
+
+
+class Fails(Slow):
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.1)
+        if index == 2:
+            raise ValueError("a broken file")
+        return index
+
+
+class Killed(Slow):
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.3)
+        if index == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Any:
+    folders = os.path.join(tempfile.gettempdir(), f"torchbench_magic_workers_{os.getpid()}_*")
+    loop, before = torch_worker._worker_loop, set(glob.glob(folders))
+    yield
+    assert torch_worker._worker_loop is loop
+    assert set(glob.glob(folders)) == before
+
+
+def functions(made: Profile) -> set[str]:
+    return set(made.workers["function"])
+
+
+def doubt_of(made: Profile) -> str:
+    (found,) = [each.text for each in made.warnings if each.kind == "workers"]
+    return found
+
+
+def test_a_line_that_waits_for_workers_says_so_and_where_they_spend_it(tmp_path: Path) -> None:
+    loader = DataLoader(Slow(), num_workers=2, batch_size=2)
+    state = dict(vars(loader))
+    made = profile(SLOW, globals={"loader": loader})
+    assert vars(loader) == state
+    assert set(made.workers["worker"]) == {0, 1}
+    work = made.workers[made.workers["line"].notna()]
+    top = work.groupby(["file", "function"])["seconds"].sum().idxmax()
+    assert top == (__file__, "sleeps")
+    assert "waits" in doubt_of(made)
+    assert "test_workers.py" in doubt_of(made)
+    assert "workers of the DataLoader" in str(made)
+    made.save(tmp_path / "runs.sqlite")
+    (kept,) = load(tmp_path / "runs.sqlite")
+    assert kept.workers.equals(made.workers)
+
+
+def test_spawned_workers_and_streams_are_seen_too() -> None:
+    made = profile(SLOW, globals={"loader": DataLoader(Streamed(), num_workers=1)})
+    assert "__iter__" in functions(made)
+    spawned = DataLoader(Slow(), num_workers=1, multiprocessing_context="spawn", batch_size=4)
+    try:
+        assert "sleeps" in functions(profile(SLOW, globals={"loader": spawned}))
+    finally:
+        resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]  # a process of Python's own that stays
+
+
+def test_workers_from_before_are_not_looked_into_and_their_processor_time_is_said() -> None:
+    loader = DataLoader(Slow(), num_workers=1, persistent_workers=True)
+    for _ in loader:
+        pass
+    made = profile(SLOW, globals={"loader": loader})
+    assert made.workers.empty
+    assert "started before this cell" in doubt_of(made)
+    del loader
+
+
+def test_workers_that_outlive_the_profile_go_on_without_it() -> None:
+    loader = DataLoader(Slow(), num_workers=1, persistent_workers=True)
+    assert "sleeps" in functions(profile(SLOW, globals={"loader": loader}))
+    assert len(list(loader)) == 12
+
+
+def test_an_error_and_a_killed_worker_are_the_users_as_without(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a broken file"):
+        profile(SLOW, globals={"loader": DataLoader(Fails(), num_workers=1)})
+    # of a killed worker torch leaves pipes and a thread behind: in a process of its own
+    text = f"""import glob, tempfile
+from {__name__} import DataLoader, Killed, SLOW, profile
+try:
+    profile(SLOW, globals=dict(loader=DataLoader(Killed(), num_workers=1)))
+except RuntimeError as error:
+    print(error, glob.glob(tempfile.gettempdir() + '/torchbench_magic_workers_*'))
+"""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=100)
+    assert "exited unexpectedly" in ran.stdout or "killed by signal" in ran.stdout, ran.stderr
+    assert ran.stdout.strip().endswith("[]"), "the folder is gone"
+
+
+def test_without_workers_there_is_no_table_and_no_sentence() -> None:
+    made = profile(SLOW, globals={"loader": [1, 2]})
+    assert made.workers.empty
+    assert "workers" not in [each.kind for each in made.warnings]
+
+
+def test_an_idle_worker_is_waiting_and_a_library_is_not_the_users_place() -> None:
+    assert worker_loop._place(None) == ("", 0, worker_loop.WAITING)
+    assert worker_loop._is_library(os.__file__)
+    assert worker_loop._is_library(torch.__file__)
+    assert not worker_loop._is_library(__file__)

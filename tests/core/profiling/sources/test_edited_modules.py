@@ -1,0 +1,264 @@
+"""Modules that are edited, reloaded, patched by ``%autoreload 2`` or deleted: which text stands beside the times."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import linecache
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torchbench_magic import profile  # noqa: E402
+from torchbench_magic.core.code.body import compile_body  # noqa: E402
+from torchbench_magic.core.profiling.profiler import profile_body  # noqa: E402
+from torchbench_magic.core.profiling.sources.file_texts import FileTexts  # noqa: E402
+from torchbench_magic.results.cell import Body, CellText  # noqa: E402
+from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+
+_numbers = itertools.count()
+
+OLD = """\
+import torch
+
+
+def f(x):
+    y = x.exp()  # the old f
+    return y
+
+
+def g(x):
+    z = x.sin()
+    return torch.maximum(
+        z.cos(),
+        z,
+    )
+"""
+
+
+class Edited:
+    """``model.py`` beside a notebook, imported, and edited as one likes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, f"model_{next(_numbers)}"
+        self.file = folder / f"{self.name}.py"
+        self.write(OLD)
+        self.module: ModuleType = importlib.import_module(self.name)
+
+    def write(self, text: str) -> None:
+        self.file.write_text(textwrap.dedent(text))
+
+    def reload(self) -> None:
+        importlib.invalidate_caches()
+        Path(importlib.util.cache_from_source(str(self.file))).unlink(missing_ok=True)  # of the same second
+        importlib.reload(self.module)
+
+    def seen(self) -> None:
+        """As the extension does after each cell."""
+        FileTexts(lambda file: file == str(self.file)).look()
+
+    def profiled(self, text: str, /, **names: Any) -> Profile:
+        cell = CellText.of(text, "<edited>", 3)
+        linecache.cache["<edited>"] = (len(text), None, text.splitlines(True), "<edited>")
+        body = compile_body(Body(text, "<edited>"))
+        namespace = {"torch": torch, "m": self.module, "x": torch.ones(3), **names}
+        cells = {"<edited>": cell}.get
+        outcome = profile_body(body, namespace=namespace, cells=cells, root=self.folder)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.profile
+
+
+@pytest.fixture
+def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edited]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = Edited(tmp_path)
+    yield made
+    sys.modules.pop(made.name, None)
+
+
+def beside(made: Profile, op: str) -> list[str]:
+    """The text beside the line of an op, as it is shown."""
+    ops = made.ops[made.ops["op"] == f"aten::{op}"]
+    return [
+        f"{line} {made.sources[source].line(line).strip()}"
+        for source, line in zip(ops["source_id"], ops["line"], strict=True)
+    ]
+
+
+def kinds(made: Profile) -> list[str]:
+    return [doubt.kind for doubt in made.warnings if doubt.kind.startswith("text-")]
+
+
+def test_after_a_reload_the_text_is_the_one_that_ran_whatever_linecache_holds(edited: Edited) -> None:
+    linecache.getlines(str(edited.file))
+    edited.write("import torch\n\n\n\ndef f(x):\n    return x.log()\n")
+    edited.reload()
+    made = edited.profiled("m.f(x)")
+    assert beside(made, "log") == ["6 return x.log()"]
+    assert kinds(made) == []
+
+
+def test_a_function_kept_from_before_a_reload_stands_beside_its_old_text(edited: Edited) -> None:
+    edited.seen()
+    kept = edited.module.f
+    edited.write("import torch\n\n\n# a new line\ndef f(x):\n    return x.log()\n")
+    edited.reload()
+    made = edited.profiled("m.f(x)\nkept(x)", kept=kept)
+    assert beside(made, "log") == ["6 return x.log()"]
+    assert beside(made, "exp") == ["5 y = x.exp()  # the old f"]
+    assert len({made.ops[made.ops["op"] == op]["source_id"].item() for op in ("aten::log", "aten::exp")}) == 2
+    assert kinds(made) == ["text-older"]
+    assert "`f`" in made.warnings[-1].text
+    assert "older text" in str(made)
+
+
+def test_a_file_edited_and_not_reloaded_shows_what_ran_if_it_was_seen(edited: Edited) -> None:
+    edited.seen()
+    edited.write(OLD.replace("x.exp()  # the old f", "x.log()  # the new f"))
+    made = edited.profiled("m.f(x)\nm.g(x)")
+    assert beside(made, "exp") == ["5 y = x.exp()  # the old f"]
+    assert kinds(made) == ["text-older"]
+
+
+def test_a_text_that_nobody_saw_is_not_made_up(edited: Edited) -> None:
+    edited.write(OLD.replace("x.exp()  # the old f", "x.log()  # the new f"))
+    made = edited.profiled("m.f(x)\nm.g(x)")
+    assert beside(made, "exp") == ["5 "], "no line of the new text is given for what the old one did"
+    assert beside(made, "sin") == ["10 z = x.sin()"], "a function that is unchanged keeps its text"
+    assert kinds(made) == ["text-unknown"]
+    assert "`f`" in made.warnings[-1].text
+    assert "`g`" not in made.warnings[-1].text
+    assert "text not known" in str(made)
+    shown = [line for line in str(made).splitlines() if line.split()[:1] == ["5"]]
+    assert shown, "the line is in the table, without source"
+
+
+def test_functions_that_only_moved_stand_where_they_are_now(edited: Edited) -> None:
+    edited.write("# one\n# two\n" + OLD.replace("    z = x.sin()", "    # three\n    z = x.sin()"))
+    made = edited.profiled("m.g(x)")
+    assert beside(made, "sin") == ["13 z = x.sin()"]
+    assert beside(made, "cos") == ["15 z.cos(),"]
+    assert beside(made, "maximum") == ["14 return torch.maximum("]
+    assert kinds(made) == []
+    calls = made.lines.set_index("line")["calls"]
+    assert {line: int(calls[line]) for line in (13, 14, 15)} == {13: 1, 14: 1, 15: 1}
+
+
+def test_a_file_saved_in_the_middle_of_the_run_leaves_the_text_that_ran(edited: Edited) -> None:
+    text = OLD.replace("x.exp()  # the old f", "x.log()")
+    made = edited.profiled("m.f(x)\nopen(m.__file__, 'w').write(text)\nm.f(x)", text=text)
+    assert beside(made, "exp") == ["5 y = x.exp()  # the old f"]
+    assert kinds(made) == ["text-older"]
+
+
+def test_a_deleted_file_that_was_seen_keeps_its_text(edited: Edited) -> None:
+    edited.seen()
+    edited.file.unlink()
+    made = edited.profiled("m.f(x)")
+    assert beside(made, "exp") == ["5 y = x.exp()  # the old f"]
+    assert kinds(made) == []
+
+
+def test_a_deleted_file_that_was_not_seen_is_said_to_be_unreadable(edited: Edited) -> None:
+    edited.file.unlink()
+    made = edited.profiled("m.f(x)")
+    assert beside(made, "exp") == ["5 "]
+    assert "cannot be read" in made.warnings[-1].text
+
+
+METHODS = """\
+import torch
+
+LIMIT = 3
+
+
+def unchanged(x):
+    return x.tan()
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        '''What it does,
+
+        in words.
+        '''
+        # a comment
+        y = torch.maximum(
+            x.exp(),
+            x,
+        )
+        for _ in range(2):
+            y = y.sin()
+        return y
+
+
+class Other(torch.nn.Module):
+    def forward(self, x):
+        return x.cos()
+"""
+
+
+def test_functions_patched_by_autoreload_stand_on_their_lines(edited: Edited) -> None:
+    deduperreload = pytest.importorskip("IPython.extensions.deduperreload.deduperreload")
+    edited.write(METHODS)
+    edited.reload()
+    net, other = edited.module.Net(), edited.module.Other()
+    reloader = deduperreload.DeduperReloader()
+    reloader.source_by_modname[edited.name] = METHODS
+    new = "# on top\n" + METHODS.replace("y.sin()", "y.sinh()").replace("x.cos()", "x.cosh()")
+    edited.write(new)
+    assert reloader.maybe_reload_module(edited.module), "IPython patches the functions in place"
+    assert net.forward.__func__.__code__.co_firstlineno == 2, "with lines of its own"
+    made = edited.profiled("net(x)\nother(x)\nm.unchanged(x)", net=net, other=other)
+    lines = new.splitlines()
+    for op in ("sinh", "cosh", "tan"):
+        number = next(n for n, line in enumerate(lines, 1) if f"{op}()" in line)
+        assert beside(made, op) == [f"{number} {lines[number - 1].strip()}"]
+    assert beside(made, "exp") == beside(made, "maximum") == ["21 y = torch.maximum("], "the statement's first line"
+    assert kinds(made) == []
+    calls = made.lines.set_index("line")["calls"]
+    assert int(calls[26]) == 2
+
+
+def test_methods_alike_are_told_apart_by_the_class_that_holds_them(edited: Edited) -> None:
+    deduperreload = pytest.importorskip("IPython.extensions.deduperreload.deduperreload")
+    method = "    def f(self, x):\n        return x.{}()\n"
+    text = f"class A:\n{method}\n\nclass B:\n{method}"
+    edited.write(text.format("sin", "exp"))
+    edited.reload()
+    reloader = deduperreload.DeduperReloader()
+    reloader.source_by_modname[edited.name] = text.format("sin", "exp")
+    edited.write(text.format("sin", "sin"))
+    assert reloader.maybe_reload_module(edited.module)
+    made = edited.profiled("m.B().f(x)")
+    assert beside(made, "sin") == ["8 return x.sin()"]
+
+
+def test_code_that_an_import_hook_changed_is_taken_as_its_file_has_it() -> None:
+    made = profile(lambda: torch.ones(3).exp())  # pytest rewrites this file
+    assert kinds(made) == []
+
+
+def test_a_file_is_read_once_and_again_when_it_changes(edited: Edited, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchbench_magic.core.profiling.sources import file_texts
+
+    read: list[str] = []
+    monkeypatch.setattr(file_texts, "_keep", read.append)
+    texts = FileTexts(lambda file: file == str(edited.file))
+    texts.look()
+    texts.look()
+    assert read == [str(edited.file)]
+    edited.write(OLD + "\n# more\n")
+    texts.look()
+    assert read == [str(edited.file)] * 2

@@ -1,0 +1,69 @@
+"""Which code gets lines of its own."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import torchbench_magic
+from torchbench_magic.core.profiling.sources.scope import Scope, resolve_lines_of
+from torchbench_magic.errors import OptionError
+from torchbench_magic.results.cell import CellText
+
+
+def cells(file: str) -> CellText | None:
+    return CellText.of("x", file, 1) if "cell" in file else None
+
+
+def test_cells_and_files_of_the_folder_are_in(tmp_path: Path) -> None:
+    scope = Scope(tmp_path, cells)
+    assert scope("<cell-3>")
+    assert scope("/tmp/ipykernel_1/cell.py")
+    assert scope(str(tmp_path / "model.py"))
+    assert scope(str(tmp_path / "package" / "deep" / "module.py"))
+
+
+def test_libraries_and_other_files_are_out(tmp_path: Path) -> None:
+    scope = Scope(tmp_path, cells)
+    assert not scope("<string>")
+    assert not scope("/elsewhere/model.py")
+    assert not scope(json.__file__)
+    assert not scope(str(tmp_path / "notes.txt"))
+    assert not scope(str(tmp_path) + "-other/model.py")
+    assert not scope(str(tmp_path / "env" / "lib" / "site-packages" / "torch" / "nn.py"))
+
+
+def test_an_environment_and_this_package_are_out_even_inside_the_folder() -> None:
+    package = Path(torchbench_magic.__file__).parent
+    assert not Scope(package.parent, cells)(str(package / "units.py"))
+    everywhere = Scope("/", cells)
+    assert not everywhere(sysconfig.get_paths()["purelib"] + "/x.py")
+    assert not everywhere(json.__file__)
+
+
+def test_a_file_of_a_symlinked_folder_is_in(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert Scope(tmp_path / "link", cells)(str(tmp_path / "real" / "model.py"))
+
+
+def test_what_is_asked_for_is_in(tmp_path: Path) -> None:
+    (tmp_path / "helpers").mkdir()
+    asked = resolve_lines_of(["json", "textwrap", str(tmp_path / "helpers")])
+    scope = Scope(tmp_path / "notebook", cells, asked, always={"<body>"})
+    assert scope(json.__file__)
+    assert scope(json.decoder.__file__)
+    assert scope(sysconfig.get_paths()["stdlib"] + "/textwrap.py")
+    assert scope(str(tmp_path / "helpers" / "a.py"))
+    assert scope("<body>")
+    assert not scope(sysconfig.get_paths()["stdlib"] + "/ast.py")
+
+
+@pytest.mark.parametrize("name", ["no_such_module_here", "no/such/path.py", "math", "", "a b"])
+def test_a_name_that_is_no_module_and_no_path_is_refused_in_one_line(name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        resolve_lines_of([name])
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,174 @@
+"""What recording cost: a word from the number of events, and with ``--twice`` a measurement."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torchbench_magic.core.profiling.profiler_cost import Recorded, cost_doubt, profiler_cost  # noqa: E402
+from torchbench_magic.core.profiling.twice import LEAST_PAIRS, PAIRS, Repeats, completed, with_repeats  # noqa: E402
+from torchbench_magic.errors import OptionError  # noqa: E402
+from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
+
+from .profiling_text import profiled  # noqa: E402
+
+
+def recorded(**numbers: int) -> Recorded:
+    return Recorded(**{"ops": 0, "allocations": 0, "lines": 0, "calls": 0, "modules": 0} | numbers)
+
+
+@pytest.mark.parametrize(
+    ("wall_time", "numbers", "word"),
+    [
+        (1.0, {"ops": 1000, "lines": 1000}, "little"),
+        (0.1, {"ops": 30_000}, "noticeable"),
+        (0.1, {"lines": 300_000}, "most"),
+        (0.1, {"modules": 10_000}, "most"),
+        (0.1, {"ops": 10_000, "allocations": 100_000}, "most"),
+        (0.0, {}, "little"),
+    ],
+)
+def test_the_word_follows_from_the_number_of_events(wall_time: float, numbers: dict[str, int], word: str) -> None:
+    assert profiler_cost(wall_time, recorded(**numbers)) == word
+
+
+def test_what_is_little_is_not_worth_a_line() -> None:
+    seen = recorded(ops=1200, lines=50_000)
+    assert cost_doubt("little", seen) is None
+    most = cost_doubt("most", seen)
+    assert most is not None
+    assert most.text.replace("\u202f", " ") == (
+        "Recording took most of this cell's time (50 000 lines, 1 200 operations)."
+    )
+    assert "--twice" in most.action
+
+
+def test_a_profile_says_its_cost_and_a_heavy_one_a_line() -> None:
+    light = profiled("big @ big\n" * 4, {"torch": torch, "big": torch.ones(600, 600)}).profile
+    assert light.profiler_cost in ("little", "noticeable")
+    heavy = profiled("for i in range(100_000):\n    a = i\n", {}).profile
+    assert heavy.profiler_cost in ("noticeable", "most")
+    assert "profiler-cost" in [doubt.kind for doubt in heavy.warnings]
+
+
+def test_where_python_memory_is_counted_no_word_is_given() -> None:
+    assert profiled("x = 1\n", {}, host_memory=True).profile.profiler_cost is None
+
+
+def test_a_profile_draws_no_random_numbers() -> None:
+    torch.manual_seed(7)
+    random.seed(7)
+    before = torch.get_rng_state(), random.getstate()
+    profiled("torch.ones(3)\n", memory=True, shapes=True)
+    profiled("torch.ones(3)\n", twice=True)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+
+
+def test_a_short_body_runs_in_pairs_with_and_without() -> None:
+    profile = profiled("ran.append(1)\n", {"ran": (ran := [])}, twice=True).profile
+    assert len(profile.repeats) in range(LEAST_PAIRS, PAIRS + 1)
+    assert len(ran) == 1 + 2 * len(profile.repeats)
+    assert profile.unprofiled_time is not None
+    low, high = profile.dilation_interval
+    assert low <= profile.dilation <= high
+    assert [d.kind for d in profile.warnings].count("dilation") == 1
+    assert "profiler-cost" not in [d.kind for d in profile.warnings]
+
+
+def test_without_twice_the_body_runs_once() -> None:
+    profile = profiled("ran.append(1)\n", {"ran": (ran := [])}).profile
+    assert ran == [1]
+    assert profile.unprofiled_time is None
+    assert math.isnan(profile.dilation)
+
+
+def test_an_error_of_a_later_run_is_the_users_and_the_profile_is_kept() -> None:
+    outcome = profiled("n.append(1)\n1 / (2 - len(n))\n", {"n": []}, twice=True)
+    assert isinstance(outcome.error, ZeroDivisionError)
+    assert outcome.profile.unprofiled_time is None
+    assert "twice-failed" in [d.kind for d in outcome.profile.warnings]
+
+
+def test_what_was_measured_before_an_interrupt_is_kept() -> None:
+    text = "n.append(1)\nif len(n) == 9:\n    raise KeyboardInterrupt\n"
+    outcome = profiled(text, {"n": []}, twice=True)
+    assert isinstance(outcome.error, KeyboardInterrupt)
+    assert 0 < len(outcome.profile.repeats) < LEAST_PAIRS
+    (doubt,) = [d for d in outcome.profile.warnings if d.kind == "dilation"]
+    assert "no interval" in doubt.text or "cannot tell" in doubt.text
+
+
+def test_every_run_has_the_threads_of_the_first() -> None:
+    seen: list[int] = []
+    before = torch.get_num_threads()
+    profiled("seen.append(torch.get_num_threads())\n", {"seen": seen, "torch": torch}, twice=True, threads=1)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == before
+
+
+def test_twice_and_a_schedule_exclude_each_other() -> None:
+    with pytest.raises(OptionError, match="give one"):
+        profiled("x = 1\n", {}, twice=True, schedule=Schedule.of("active=1"))
+
+
+class FakeRuns:
+    """A body and a recording that take what they are told to, by a clock of their own."""
+
+    def __init__(self, plain: float, added: float) -> None:
+        self.now, self.plain, self.added, self.is_recorded, self.runs = 0.0, plain, added, False, 0
+
+    def body(self) -> None:
+        self.runs += 1
+        self.now += self.plain + self.added * self.is_recorded * (1 + 0.01 * (self.runs % 7))
+
+    @contextmanager
+    def record(self) -> Iterator[FakeRuns]:
+        self.is_recorded = True
+        yield self
+        self.is_recorded = False
+
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
+
+    def measured(self, first: float) -> Any:
+        record: Any = self.record
+        repeats = Repeats(self.body, record, None, clock=lambda: self.now)
+        completed(repeats.measure(first))
+        assert repeats.error is None
+        return with_repeats(profiled("x = 1\n", {}).profile, repeats)
+
+
+def said(profile: Any) -> str:
+    return next(d.text for d in profile.warnings if d.kind == "dilation")
+
+
+def test_the_cost_comes_with_its_interval() -> None:
+    profile = FakeRuns(plain=0.010, added=0.005).measured(first=0.015)
+    low, high = profile.dilation_interval
+    assert 0.5 - 1e-9 <= low < profile.dilation < high <= 0.5 * 1.06 + 1e-9
+    assert re.fullmatch(
+        r"With recording this cell takes 1\.5\d times as long \(1\.5\d* … 1\.5\d*; 8 runs each: 15\.\d ms with,"
+        r" 10\.0 ms without\)\.",
+        said(profile),
+    )
+
+
+def test_what_the_runs_cannot_tell_is_not_measured() -> None:
+    assert "not measured" in said(FakeRuns(plain=0.010, added=0.0).measured(first=0.010))
+
+
+def test_a_long_body_runs_once_more_and_has_no_interval() -> None:
+    profile = FakeRuns(plain=2.0, added=1.0).measured(first=3.0)
+    assert profile.repeats == ((3.0, 2.0),)
+    assert "no interval" in said(profile)
+    close = FakeRuns(plain=2.0, added=1.0).measured(first=2.2)
+    assert "cannot tell" in said(close)

@@ -1,0 +1,174 @@
+"""Inputs that calls take from until nothing is left, and inputs that grow with every call."""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import queue
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torchbench_magic import Comparison  # noqa: E402
+
+from ..fake_clock import FakeClock, timed  # noqa: E402
+
+
+def hows(result: Comparison) -> list[tuple[object, object]]:
+    return [(d.facts["how"], d.facts["name"]) for d in result.warnings if d.kind == "used-up"]
+
+
+def run(clock: FakeClock, body: str, min_run_time: float = 0.01, **names: Any) -> Comparison:
+    """A body beside one that works for 500 us a call."""
+    return timed(clock, {"a": "clock.work(500)", "b": body}, names={"torch": torch, **names}, min_run_time=min_run_time)
+
+
+def filled(**names: Any) -> Any:
+    made = queue.Queue(**names)
+    for number in range(50):
+        made.put(number)
+    return made
+
+
+TAKING = [
+    ("while q: q.pop(); clock.work(10)", lambda: list(range(50))),
+    ("while q: q.popleft(); clock.work(10)", lambda: collections.deque(range(50))),
+    ("while q: q.popitem(); clock.work(10)", lambda: dict.fromkeys(range(50))),
+    ("while q: q.pop(); clock.work(10)", lambda: set(range(50))),
+    ("while q: heappop(q); clock.work(10)", lambda: list(range(50))),
+    ("while not q.empty(): q.get(); clock.work(10)", filled),
+    ("while not q.empty(): q.get_nowait(); clock.work(10)", filled),
+]
+
+
+@pytest.mark.parametrize(("body", "make"), TAKING)
+def test_what_the_first_call_emptied_is_said_as_that_and_voids_the_verdict(body: str, make: Any) -> None:
+    result = run(FakeClock(), "clock.work(1)\n" + body, q=make(), heappop=heapq.heappop)
+    assert hows(result) == [("emptied", "q")]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+    (doubt,) = (d for d in result.warnings if d.kind == "used-up")
+    assert "emptied by the first call" in doubt.text
+    assert "--restore" in doubt.action
+    assert "cache" not in str(doubt)
+
+
+@pytest.mark.parametrize(("body", "make"), TAKING)
+def test_restore_fills_it_again_before_each_call(body: str, make: Any) -> None:
+    names = {"q": make(), "heappop": heapq.heappop}
+    result = timed(FakeClock(), {"": body}, names=names, restore=True, min_run_time=0.01)
+    assert result.frame["median"][0] == pytest.approx(500e-6)
+    assert not result.warnings
+    assert (names["q"].qsize() if hasattr(names["q"], "qsize") else len(names["q"])) == 50
+
+
+@pytest.mark.parametrize(
+    ("body", "make"),
+    [
+        ("clock.work(10 if q and q.pop() else 1)", lambda: list(range(1, 50))),
+        ("clock.work(10 if q and q.popleft() else 1)", lambda: collections.deque(range(1, 50))),
+        ("clock.work(10 if q and q.popitem() else 1)", lambda: dict.fromkeys(range(50))),
+        ("clock.work(1 if q.empty() else 10 + q.get())", filled),
+    ],
+)
+def test_what_was_emptied_bit_by_bit_is_said(body: str, make: Any) -> None:
+    result = run(FakeClock(), body, q=make())
+    assert hows(result) == [("drained", "q")]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+
+
+def test_a_key_that_the_first_call_took_away_is_said() -> None:
+    result = run(FakeClock(), "clock.work(500 if d.pop('a', None) else 1)", d={"a": 1, "b": 2})
+    assert hows(result) == [("shorter", "d")]
+
+
+def test_a_list_that_the_first_call_sorted_is_said_as_that() -> None:
+    body = "clock.work(1 if numbers == sorted(numbers) else 50)\nnumbers.sort()"
+    result = run(FakeClock(), body, numbers=[3, 1, 2])
+    assert hows(result) == [("changed", "numbers")]
+    assert "`numbers.copy()`" in next(d.action for d in result.warnings if d.kind == "used-up")
+
+
+def test_a_list_that_gets_shorter_is_told_as_that_and_not_as_a_memo() -> None:
+    result = timed(FakeClock(), {"": "clock.work(10)\nll.pop()"}, names={"ll": list(range(10**5))}, min_run_time=0.01)
+    (doubt,) = result.warnings
+    assert doubt.kind == "grows"
+    assert doubt.text.startswith("`ll` got shorter by ")
+
+
+class Layer:
+    def __init__(self) -> None:
+        self.keys = torch.ones(1, 4)
+
+    def update(self, key: Any) -> Any:
+        self.keys = torch.cat([self.keys, key])
+        return self.keys
+
+
+class Cache:
+    """Not of the user's: what a library calls so."""
+
+    def __init__(self) -> None:
+        self.layers = [Layer(), Layer()]
+
+
+Layer.__module__ = Cache.__module__ = "torch.nn"  # a library's
+
+
+@pytest.mark.parametrize("body", ["clock.work(10)\ncache.layers[0].update(k)", "clock.work(10)\nf()"])
+def test_tensors_that_grow_with_every_call_void_the_verdict_whoever_holds_them(body: str) -> None:
+    cache, k = Cache(), torch.ones(1, 4)
+    names = {"cache": cache, "k": k, "f": lambda: [layer.update(k) for layer in cache.layers]}
+    result = run(FakeClock(), body, **names)
+    assert ("grows", "cache") in hows(result)
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert "copy.deepcopy(cache)" in next(d.action for d in result.warnings if d.kind == "used-up")
+
+
+def test_a_list_that_grows_is_only_an_obstacle_where_the_times_grow_with_it() -> None:
+    quiet = run(FakeClock(), "log.append(1)\nclock.work(10)", log=[])
+    assert not hows(quiet)
+    assert [d.kind for d in quiet.warnings] == ["grows"]
+    assert hows(run(FakeClock(), "log.append(1)\nclock.work(10 + len(log) / 50)", 0.3, log=[])) == [("grows", "log")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "outs.append(torch.ones(3))",  # more tensors, none of them larger
+        "x.add_(1)",
+        "x.mul_(0.999)",
+        "out['y'] = torch.ones(3)",
+        "buffer.append(1); buffer.clear()",
+        "q.put(1); q.get()",
+        "d.appendleft(1); d.pop()",
+        "fixed.append(1)",
+        "bn(x)",
+        "opt.zero_grad(); lin(x).sum().backward(); opt.step()",
+    ],
+)
+def test_ordinary_bodies_say_nothing(body: str) -> None:
+    lin = torch.nn.Linear(3, 3)
+    names = {
+        "outs": [],
+        "x": torch.ones(2, 3),
+        "out": {},
+        "buffer": [0],
+        "q": filled(),
+        "lin": lin,
+        "d": collections.deque(range(9)),
+        "fixed": collections.deque(maxlen=3),
+        "bn": torch.nn.BatchNorm1d(3),
+        "opt": torch.optim.Adam(lin.parameters()),
+    }
+    assert not hows(run(FakeClock(), body + "\nclock.work(10)", **names))
+
+
+def test_restore_leaves_logs_and_results_alone() -> None:
+    log, out = [0], {"y": 1}
+    body = "log.append(1)\nout['y'] = [1]\nclock.work(10)"
+    result = timed(FakeClock(), {"": body}, names={"log": log, "out": out}, restore=True, min_run_time=0.01)
+    assert len(log) > 10
+    assert out == {"y": [1]}
+    assert len(log) > 5 * len(result.samples)  # blocks of several calls, as without

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from torchbench_magic.core.machine.caches import cache_flusher, last_level_cache
+from torchbench_magic.core.timing import device
+from torchbench_magic.core.timing.device import DeviceEvents, choose_device
+from torchbench_magic.core.timing.effects.guards import MemoryGuard
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.sweep import Point
+from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
+from torchbench_magic.results.cell import Body
+
+from ..fake_clock import FakeClock, timed
+
+
+def test_check_passes_alternatives_that_return_close_values() -> None:
+    x = torch.rand(3, 4)
+    bodies = {"a": "clock.work(1)\nx.mul(x).sum(-1)", "b": "clock.work(1)\ntorch.einsum('ij,ij->i', x, x)"}
+    frame = timed(FakeClock(), bodies, names={"x": x, "torch": torch}, check=True).frame
+    assert len(frame) == 2
+
+
+def test_check_names_the_alternative_that_is_off_and_by_how_much() -> None:
+    x = torch.ones(3)
+    with pytest.raises(CheckFailed) as caught:
+        timed(FakeClock(), {"a": "x", "b": "x + 1"}, names={"x": x}, check=True)
+    text = str(caught.value)
+    assert text.startswith("--check: `b` does not return what `a` does")
+    assert "\n" not in text
+
+
+def test_check_draws_the_same_random_numbers_for_each() -> None:
+    bodies = {"a": "clock.work(1)\ntorch.rand(3)", "b": "clock.work(1)\ntorch.rand((3,))"}
+    assert len(timed(FakeClock(), bodies, names={"torch": torch}, check=True).frame) == 2
+
+
+def test_check_gives_each_alternative_the_same_inputs() -> None:
+    x = torch.zeros(3)
+    bodies = {"a": "clock.work(1)\nx.add_(1)", "b": "clock.work(1)\nx.add_(1)"}
+    assert len(timed(FakeClock(), bodies, names={"x": x}, check=True).frame) == 2
+
+
+@pytest.mark.parametrize(("a", "b"), [("'x'", "'y'"), ("[1, 2]", "[1, 3]"), ("1.0", "2.0")])
+def test_check_compares_other_values_too(a: str, b: str) -> None:
+    with pytest.raises(CheckFailed):
+        timed(FakeClock(), {"a": a, "b": b}, check=True)
+
+
+def test_check_needs_an_expression_at_the_end() -> None:
+    with pytest.raises(BodyError, match="returns nothing"):
+        timed(FakeClock(), {"a": "y = 1", "b": "2"}, check=True)
+
+
+def test_restore_gives_every_block_the_same_inputs_and_the_user_theirs_back() -> None:
+    x = torch.zeros(2)
+    seen: list[float] = []
+    body = "seen.append(float(x[0]))\nx += 1\nclock.work(10)"
+    result = timed(FakeClock(), {"": body}, names={"x": x, "seen": seen}, restore=True, number=1, repeat=10)
+    assert set(seen) == {0.0}
+    assert x.tolist() == [0, 0]
+    assert [d.kind for d in result.warnings if d.kind == "in-place"] == []
+
+
+def test_without_restore_the_change_stays_and_is_said() -> None:
+    x = torch.zeros(2)
+    result = timed(FakeClock(), {"": "x += 1\nclock.work(10)"}, names={"x": x}, number=1, repeat=10)
+    assert x[0] >= 10
+    assert "in-place" in [d.kind for d in result.warnings]
+
+
+def test_a_list_that_grows_is_said() -> None:
+    log: list[int] = []
+    result = timed(FakeClock(), {"": "log.append(1)\nclock.work(10)"}, names={"log": log})
+    (doubt,) = result.warnings
+    assert (doubt.kind, doubt.facts["items"]) == ("grows", len(log))
+
+
+def test_cold_samples_are_single_calls_after_the_caches_were_emptied() -> None:
+    result = timed(FakeClock(), {"": "clock.work(5000)"}, cold=True, repeat=5)
+    assert set(result.samples["number"]) == {1}
+    assert len(result.samples) == 5
+
+
+def test_cold_times_of_memory_bound_code_are_longer_than_warm_ones() -> None:
+    from torchbench_magic import compare
+
+    x = torch.zeros(200_000)
+    warm = compare({"": "x.sum()"}, globals={"x": x}, threads=1, min_run_time=0.02)
+    cold = compare_bodies(
+        {"": Body("x.sum()")}, namespace={"x": x}, plan=Plan(threads=(1,), min_run_time=0.2, cold=True)
+    )
+    assert cold.frame["median"][0] > 1.2 * warm.frame["median"][0]
+    assert last_level_cache() >= 1 << 20
+    cache_flusher()()
+
+
+def test_a_body_that_eats_all_memory_is_stopped_with_what_was_measured() -> None:
+    readings = iter([(1 << 30, 8 << 30, 16 << 30), (12 << 30, 1 << 30, 16 << 30)])
+    guard = MemoryGuard(lambda: next(readings))
+    doubt = guard.check()
+    assert doubt is not None
+    assert doubt.kind == "memory"
+    assert "keeps 11.0 GiB more" in str(doubt)
+
+
+def test_memory_that_others_use_stops_nothing() -> None:
+    readings = iter([(1 << 30, 8 << 30, 16 << 30), (1 << 30, 1 << 30, 16 << 30)])
+    assert MemoryGuard(lambda: next(readings)).check() is None
+
+
+def test_a_body_that_sets_threads_is_said() -> None:
+    before = torch.get_num_threads()
+    result = timed(FakeClock(), {"": "torch.set_num_threads(1)\nclock.work(10)"}, names={"torch": torch}, threads=(2,))
+    assert "changes-threads" in [d.kind for d in result.warnings]
+    assert torch.get_num_threads() == before
+
+
+def test_a_body_that_closes_its_output_leaves_ours_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    timed(FakeClock(), {"": "print('x')\nsys.stdout.close()\nclock.work(10)"}, names={"sys": sys})
+    assert not stream.closed
+    assert stream.getvalue() == "x\n"
+
+
+# ---- points ----------------------------------------------------------------------------------------------------
+
+
+def points(values: list[int], made: list[int] | None = None) -> list[Point]:
+    def maker(value: int) -> Any:
+        def make() -> dict[str, int]:
+            if made is not None:
+                made.append(value)
+            return {"n": value}
+
+        return make
+
+    return [Point(maker(v), (("n", v),), f"n={v}") for v in values]
+
+
+def sweep(clock: FakeClock, body: str = "clock.work(n)", **more: Any) -> Any:
+    return compare_bodies(
+        {"a": Body(body), "b": Body("clock.work(2 * m)")},
+        setup=[Body("m = n")],
+        namespace={"clock": clock},
+        plan=Plan(threads=(1,), min_run_time=0.01, seed=0),
+        clocks=clock.clocks,
+        **more,
+    )
+
+
+def test_each_point_is_a_set_of_alternatives_with_its_own_names() -> None:
+    result = sweep(FakeClock(), points=points([10, 100]))
+    frame = result.frame
+    assert result.axes == ("n",)
+    assert frame["n"].tolist() == [10, 10, 100, 100]
+    assert frame["sub_label"].tolist() == ["n=10", "n=10", "n=100", "n=100"]
+    assert frame["median"].tolist() == pytest.approx([10e-6, 20e-6, 100e-6, 200e-6])
+    assert frame["ratio"].tolist() == pytest.approx([1, 2, 1, 2])
+    assert set(result.samples["measurement"]) == {0, 1, 2, 3}
+
+
+def test_points_are_made_one_at_a_time() -> None:
+    made: list[int] = []
+    kept: list[int] = []
+    sweep(FakeClock(), points=points([10, 20, 30], made), keep=lambda part: kept.append(len(made)))
+    assert made == [10, 20, 30]
+    assert kept == [1, 2, 3]
+
+
+def test_a_point_that_is_kept_already_is_not_run_again() -> None:
+    made: list[int] = []
+    stored: dict[str | None, Any] = {}
+    sweep(FakeClock(), points=points([10]), keep=lambda part: stored.update({part.subjects[0].sub_label: part}))
+
+    def skip(task: Any, point: Point | None) -> Any:
+        return stored.get(point.sub_label if point is not None else None)
+
+    result = sweep(FakeClock(), points=points([10, 20], made), skip=skip)
+    assert made == [20]
+    assert result.frame["n"].tolist() == [10, 10, 20, 20]
+
+
+def test_an_interrupt_keeps_the_points_that_are_finished() -> None:
+    clock = FakeClock()
+
+    def work(n: int) -> None:
+        if n == 30:
+            raise KeyboardInterrupt
+        clock.work(n)
+
+    with pytest.raises(Interrupted) as caught:
+        compare_bodies(
+            {"": Body("work(n)")},
+            namespace={"work": work},
+            plan=Plan(threads=(1,), min_run_time=0.01),
+            clocks=clock.clocks,
+            points=points([10, 20, 30, 40]),
+        )
+    partial: Any = caught.value.partial
+    assert partial.partial
+    assert partial.frame["n"].tolist() == [10, 20]
+
+
+# ---- accelerators, simulated -----------------------------------------------------------------------------------
+
+
+class FakeEvent:
+    log: list[str] = []  # noqa: RUF012  (shared on purpose)
+    times: Iterator[float] = iter(())
+
+    def record(self) -> None:
+        self.at = next(FakeEvent.times)
+        FakeEvent.log.append("record")
+
+    def elapsed_time(self, other: FakeEvent) -> float:
+        return other.at - self.at  # milliseconds, as torch's events tell them
+
+
+def test_device_events_stand_after_the_first_wait_and_before_the_second() -> None:
+    FakeEvent.log, FakeEvent.times = [], iter([1.0, 3.5])
+    events = DeviceEvents(lambda: FakeEvent.log.append("wait"), FakeEvent)
+    events.synchronize()
+    FakeEvent.log.append("work")
+    events.synchronize()
+    assert FakeEvent.log == ["wait", "record", "work", "record", "wait"]
+    assert events.elapsed_ns == pytest.approx(2.5e6)
+
+
+def test_the_device_clock_is_what_the_figures_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torchbench_magic.core.timing.point_run as run_module
+
+    clock = FakeClock()
+    FakeEvent.log = []
+    FakeEvent.times = (clock.wall_ns / 2e6 for _ in iter(int, 1))  # a device twice as fast as the clock
+    monkeypatch.setattr(run_module, "choose_device", lambda asked, read: "fake:0")
+    monkeypatch.setattr(run_module, "device_events", lambda name, sync: DeviceEvents(sync, FakeEvent))
+    result = timed_by_device(clock)
+    assert result.frame["device"][0] == "fake:0"
+    assert result.frame["median"][0] == pytest.approx(5e-6)
+    assert result.samples["device"].tolist() == pytest.approx((result.samples["wall"] / 2).tolist())
+
+
+def timed_by_device(clock: FakeClock) -> Any:
+    return compare_bodies(
+        {"": Body("clock.work(10)")},
+        namespace={"clock": clock},
+        plan=Plan(threads=(1,), clock="device"),
+        clocks=clock.clocks,
+    )
+
+
+def test_the_accelerator_is_waited_for_at_the_edges_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torchbench_magic.core.timing.point_run as run_module
+
+    clock = FakeClock()
+    monkeypatch.setattr(run_module, "choose_device", lambda asked, read: "fake:0")
+    monkeypatch.setattr(run_module, "synchronizer", lambda asked, name: lambda: clock.work(1000))
+    result = timed(clock, {"": "clock.work(10)"})
+    assert result.frame["number_per_run"][0] == 500  # blocks of 5 ms: waiting must not be most of a block
+    assert result.frame["median"][0] == pytest.approx(10e-6)  # an idle wait is taken out with the clocks' cost
+
+
+@pytest.mark.parametrize(("wait_us", "is_bound"), [(1.0, True), (50_000.0, False)])
+def test_work_whose_launches_take_longer_than_the_device_is_said_to_be_so(
+    monkeypatch: pytest.MonkeyPatch, wait_us: float, is_bound: bool
+) -> None:
+    """A simulated device: work is queued, and the wait at the end of a block takes what is left of it."""
+    import torchbench_magic.core.timing.point_run as run_module
+
+    clock = FakeClock()
+    queued: list[float] = []
+
+    def wait() -> None:
+        if queued:
+            clock.work(wait_us)
+            queued.clear()
+
+    def launch() -> None:
+        clock.work(10)
+        queued.append(1.0)
+
+    monkeypatch.setattr(run_module, "choose_device", lambda asked, read: "fake:0")
+    monkeypatch.setattr(run_module, "synchronizer", lambda asked, name: wait)
+    result = timed(clock, {"": "launch()"}, names={"launch": launch})
+    assert ("launch-bound" in [d.kind for d in result.warnings]) == is_bound
+
+
+@pytest.mark.parametrize("asked", ["cuda:7", "tpu", "nonsense!"])
+def test_a_device_that_is_not_there_is_one_line(asked: str) -> None:
+    if torch.accelerator.is_available() and torch.accelerator.device_count() > 7:
+        asked = "nonsense!"
+    with pytest.raises(OptionError) as caught:
+        choose_device(asked, set())
+    assert str(caught.value).startswith("--device")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_device_clock_without_an_accelerator_is_one_line() -> None:
+    with pytest.raises(OptionError, match="--clock device"):
+        device.device_events("cpu", lambda: None)

@@ -1,0 +1,344 @@
+"""Bodies that do their work only in the first call."""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from torchbench_magic import Comparison, load
+from torchbench_magic.core.code.reached_objects import reached
+from torchbench_magic.core.timing.effects.iterators import at_end, is_used_up
+from torchbench_magic.core.timing.effects.only_first_call import START_S
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.sweep import sweep_points
+from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.results.cell import Body
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.views.document import plain
+from torchbench_magic.views.timing import comparison as view
+
+from ..fake_clock import FakeClock
+from ..fake_clock import timed as timed_long
+
+timed = functools.partial(timed_long, min_run_time=0.01)
+
+
+def used_up(result: Comparison) -> list[Doubt]:
+    return [doubt for doubt in result.warnings if doubt.kind == "used-up"]
+
+
+def hows(result: Comparison) -> list[tuple[object, object]]:
+    return [(doubt.facts["how"], doubt.facts["name"]) for doubt in used_up(result)]
+
+
+def sentence(result: Comparison) -> str:
+    return plain(view.document(result).sentence)
+
+
+def test_a_generator_that_the_first_call_used_up_voids_the_verdict_and_is_said_first() -> None:
+    clock = FakeClock()
+    gen = (clock.work(10) for _ in range(100))
+    bodies = {"list": "clock.work(1000)", "gen": "clock.work(1)\nlist(gen)"}
+    result = timed(clock, bodies, names={"gen": gen})
+    assert result.frame["ratio"][1] == pytest.approx(0.001)
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert hows(result) == [("first", "gen")]
+    assert used_up(result)[0].facts["voids"] == [1]
+    assert sentence(result).startswith("gen was used up by the first call: later calls had nothing to do. ")
+    assert "faster" not in sentence(result)
+    assert not result.undecided_seconds  # more seconds would decide nothing
+
+
+def test_a_verdict_beside_the_void_one_stands() -> None:
+    clock = FakeClock()
+    gen = (clock.work(10) for _ in range(100))
+    bodies = {"a": "clock.work(10)", "gen": "clock.work(1)\nlist(gen)", "b": "clock.work(20)"}
+    assert timed(clock, bodies, names={"gen": gen}).frame["verdict"].tolist() == ["baseline", "undecided", "slower"]
+
+
+def test_a_baseline_that_does_nothing_voids_every_verdict_until_another_one_is_chosen() -> None:
+    clock = FakeClock()
+    gen = (clock.work(10) for _ in range(100))
+    bodies = {"gen": "clock.work(1)\nlist(gen)", "a": "clock.work(10)", "b": "clock.work(20)"}
+    result = timed(clock, bodies, names={"gen": gen})
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided", "undecided"]
+    assert result.rebase("a").frame["verdict"].tolist() == ["undecided", "baseline", "slower"]
+
+
+def test_a_lone_statement_says_it_before_its_time() -> None:
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(1)\nlist(it)"}, names={"it": iter([1, 2])})
+    assert sentence(result).startswith("it was used up by the first call: later calls had nothing to do. ")
+    assert "~1" in sentence(result)
+
+
+def test_it_is_kept_in_a_store(tmp_path: Any) -> None:
+    clock = FakeClock()
+    result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(1)\nlist(it)"}, names={"it": iter([1, 2])})
+    result.save(tmp_path / "runs.sqlite")
+    (again,) = load(tmp_path / "runs.sqlite")
+    assert again.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert hows(again) == [("first", "it")]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: (i for i in [1]),
+        lambda: iter([1]),
+        lambda: iter({1: 2}.items()),
+        lambda: map(str, iter([1])),
+        lambda: zip(iter([1]), [2], strict=True),
+        lambda: enumerate(i for i in [1]),
+        lambda: itertools.islice(itertools.count(), 2),
+        lambda: itertools.chain([1], [2]),
+    ],
+)
+def test_every_kind_of_iterator_is_known(make: Any) -> None:
+    it = make()
+    assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(it)"}, names={"it": it})) == [("first", "it")]
+
+
+def test_one_that_an_earlier_run_used_up_is_said_too() -> None:
+    it = iter([1])
+    assert list(it) == [1]
+    assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(it)"}, names={"it": it})) == [("before", "it")]
+
+
+def test_one_that_lasts_for_some_calls_is_said_too() -> None:
+    it = iter(range(50))
+    names = {"it": it, "islice": itertools.islice}
+    assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(islice(it, 10))"}, names=names)) == [("later", "it")]
+
+
+def test_an_iterator_that_lasts_is_not() -> None:
+    names = {"it": itertools.cycle([1]), "many": iter(range(10**9))}
+    assert not used_up(timed(FakeClock(), {"": "clock.work(1)\nnext(it)\nnext(many)"}, names=names))
+
+
+def test_one_that_the_body_makes_is_not_whatever_the_notebook_calls_so() -> None:
+    it = iter([1])
+    list(it)
+    assert not used_up(timed(FakeClock(), {"": "clock.work(1)\nit = iter([1])\nlist(it)"}, names={"it": it}))
+
+
+def test_one_that_is_made_anew_when_it_ends_is_not() -> None:
+    class Loader:
+        def __init__(self) -> None:
+            self.batches: Iterator[int] = iter([1])
+
+        def take(self) -> int:
+            for batch in self.batches:
+                return batch
+            self.batches = iter([1, 2])
+            return 0
+
+    assert not used_up(timed(FakeClock(), {"": "clock.work(1)\nloader.take()"}, names={"loader": Loader()}))
+
+
+def test_restore_hands_out_iterators_that_can_be_copied_and_leaves_the_users() -> None:
+    clock, it, gen = FakeClock(), iter([10, 20]), (i for i in [1])
+    names = {"it": it, "gen": gen}
+    bodies = {"it": "for us in it:\n    clock.work(us)", "gen": "clock.work(1)\nlist(gen)"}
+    result = timed(clock, bodies, names=names, restore=True)
+    assert result.frame["median"][0] == pytest.approx(30e-6)
+    assert hows(result) == [("first", "gen")]
+    assert list(it) == [10, 20]
+
+
+def test_restore_rewinds_files() -> None:
+    clock, file = FakeClock(), io.StringIO("x" * 30)
+    result = timed(clock, {"": "clock.work(1 + len(file.read()))"}, names={"file": file}, restore=True)
+    assert result.frame["median"][0] == pytest.approx(31e-6)
+    assert not used_up(result)
+    assert file.tell() == 0
+
+
+def test_a_file_read_to_its_end_is_said_and_one_that_the_body_rewinds_is_not() -> None:
+    clock, file = FakeClock(), io.StringIO("x" * 30)
+    names = {"file": file}
+    assert hows(timed(clock, {"": "clock.work(1 + len(file.read()))"}, names=names)) == [("file", "file")]
+    assert not used_up(timed(clock, {"": "file.seek(0)\nclock.work(1 + len(file.read()))"}, names=names))
+
+
+def test_a_functools_cache_that_only_hits_is_said_in_the_run_that_fills_it_and_in_the_next() -> None:
+    @functools.lru_cache
+    def power(n: int) -> int:
+        return sum(range(n))
+
+    names = {"power": power}
+    clock = FakeClock()
+    first = timed(clock, {"": "clock.work(0.1)\npower(1000)"}, names=names)
+    assert hows(first) == [("cache", "power")]
+    assert hows(timed(clock, {"": "clock.work(0.1)\npower(1000)"}, names=names)) == [("cache", "power")]
+
+
+def test_a_cached_helper_within_real_work_is_not() -> None:
+    @functools.lru_cache
+    def mask(n: int) -> int:
+        return n
+
+    assert not used_up(timed(FakeClock(), {"": "clock.work(50)\nmask(3)"}, names={"mask": mask}))
+
+
+def memo(clock: FakeClock, cache: dict[int, int]) -> Any:
+    def slow(n: int) -> int:
+        clock.work(1)
+        if n not in cache:
+            clock.work(500)
+            cache[n] = n
+        return cache[n]
+
+    return slow
+
+
+def test_a_dict_that_the_first_call_filled_is_said_with_its_name() -> None:
+    clock, cache = FakeClock(), {7: 7}
+    bodies = {"slow": "slow(3)", "plain": "clock.work(500)"}
+    result = timed(clock, bodies, names={"slow": memo(clock, cache)})
+    assert hows(result) == [("memo", "cache")]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert cache == {7: 7, 3: 3}
+
+
+def test_an_alternative_that_finds_the_memo_filled_by_another_is_void_too() -> None:
+    clock = FakeClock()
+    bodies = {"plain": "clock.work(500)", "a": "slow(3)", "b": "slow(3)\nclock.work(2)"}
+    result = timed(clock, bodies, names={"slow": memo(clock, {})})
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided", "undecided"]
+
+
+def test_a_memo_that_setup_filled_is_what_the_cell_asks_for() -> None:
+    clock = FakeClock()
+    bodies = {"slow": "slow(3)", "plain": "clock.work(500)"}
+    result = timed(clock, bodies, setup=["slow(3)"], names={"slow": memo(clock, {})})
+    assert result.frame["verdict"].tolist() == ["baseline", "slower"]
+    assert not used_up(result)
+
+
+def test_an_attribute_that_is_made_when_first_asked_for_is_said() -> None:
+    clock = FakeClock()
+
+    class Model:
+        calls = 0
+
+        @functools.cached_property
+        def mask(self) -> int:
+            clock.work(500)
+            return 3
+
+        def __call__(self) -> int:
+            clock.work(1)
+            self.calls += 1
+            return self.mask
+
+    assert hows(timed(clock, {"": "model()"}, names={"model": Model()})) == [("memo", "model.mask")]
+
+
+def test_a_list_that_is_sorted_in_place_is_said() -> None:
+    clock, numbers = FakeClock(), [3, 1, 2]
+    body = "clock.work(1 if numbers == sorted(numbers) else 50)\nnumbers.sort()"
+    assert hows(timed(clock, {"": body}, names={"numbers": numbers})) == [("changed", "numbers")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "clock.work(500 if first() else 10)",  # a first call that is slow, as torch's are
+        "out['y'] = 1\nclock.work(500 if first() else 10)",  # beside a result that is kept
+        "seen.add(3)\nlog.append(1)\nclock.work(500 if first() else 10)",
+    ],
+)
+def test_a_slow_first_call_alone_is_no_sign(body: str) -> None:
+    calls = itertools.count()
+    names = {"first": lambda: next(calls) == 0, "out": {}, "seen": set(), "log": []}
+    assert not used_up(timed(FakeClock(), {"": body}, names=names))
+
+
+def test_a_result_that_is_stored_under_one_name_is_not_a_dict_that_grows() -> None:
+    out: dict[str, int] = {}
+    assert timed(FakeClock(), {"": "out['y'] = 1\nclock.work(10)"}, names={"out": out}).warnings == []
+
+
+def test_a_first_call_that_nothing_explains_voids_too() -> None:
+    clock = FakeClock()
+
+    def work(state: Any = itertools.count()) -> None:  # noqa: B008
+        clock.work(1e6 * START_S if next(state) == 0 else 10)
+
+    result = timed(clock, {"a": "work()", "b": "clock.work(20)"}, names={"work": work})
+    assert hows(result) == [("start", "a")]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+
+
+def test_a_first_call_that_imports_is_explained() -> None:
+    clock, name = FakeClock(), "torchbench_magic_made_up"
+
+    def work() -> None:
+        clock.work(10 if name in sys.modules else 2e6)
+        sys.modules.setdefault(name, types.ModuleType(name))
+
+    try:
+        assert not used_up(timed(clock, {"": "work()"}, names={"work": work}))
+    finally:
+        sys.modules.pop(name, None)
+
+
+def test_rows_are_right_where_points_are_joined() -> None:
+    clock = FakeClock()
+    bodies = {"a": Body("clock.work(n)"), "b": Body("clock.work(1)\nlist(it)")}
+    plan = Plan(threads=(1,), min_run_time=0.01)
+    names = {"clock": clock}
+    result = compare_bodies(
+        bodies,
+        setup=[Body("it = iter([1]) if n > 15 else []")],
+        namespace=names,
+        plan=plan,
+        clocks=clock.clocks,
+        points=sweep_points(["n=[10, 20]"], names),
+    )
+    assert used_up(result)[0].facts["rows"] == [3]
+    assert result.frame["verdict"].tolist() == ["baseline", "faster", "baseline", "undecided"]
+    assert pd.notna(result.frame["ratio"]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "error"), [("numbers.pop()\nclock.work(1)", IndexError), ("next(it)\nclock.work(1)", StopIteration)]
+)
+def test_a_later_call_that_fails_where_the_first_worked_says_so_beside_the_users_error(body: str, error: Any) -> None:
+    names = {"numbers": [1, 2, 3], "it": iter([1, 2, 3])}
+    with pytest.raises(error) as caught:
+        timed(FakeClock(), {"": body}, names=names)
+    (note,) = caught.value.__notes__
+    assert note.startswith("The first call worked; a later call in the timing loop failed.")
+
+
+def test_a_first_call_that_fails_is_the_users_error_alone() -> None:
+    with pytest.raises(IndexError) as caught:
+        timed(FakeClock(), {"": "[].pop()"})
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_looking_asks_nothing_of_an_object_that_stands_for_another() -> None:
+    class Proxy:
+        __slots__ = ()
+
+        @property
+        def __class__(self) -> Any:  # type: ignore[override]
+            raise RuntimeError("working outside of a context")
+
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError("working outside of a context")
+
+    Proxy.__module__ = "__main__"
+    proxy = Proxy()
+    assert [one.label for one in reached(["proxy"], ["x"], {"proxy": proxy}).values()] == ["proxy"]
+    assert (is_used_up(proxy), at_end(proxy)) == (None, None)

@@ -1,0 +1,85 @@
+"""A sweep's axis, or what a fuzzer draws, that no code reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.fuzzers import fuzz_points
+from torchbench_magic.core.timing.points.sweep import sweep_points
+from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.results.cell import Body
+
+from ..fake_clock import FakeClock
+
+
+def unused(setup: str, body: str, points: Any = None, **names: Any) -> list[tuple[str, object]]:
+    clock = FakeClock()
+    result = compare_bodies(
+        {"": Body(body)},
+        setup=[Body(setup)] if setup else [],
+        namespace={"clock": clock, **names},
+        plan=Plan(threads=(1,), min_run_time=0.001),
+        clocks=clock.clocks,
+        points=sweep_points(["n=[1, 2]"], names) if points is None else points,
+    )
+    return [(str(doubt), doubt.facts["name"]) for doubt in result.warnings if doubt.kind == "unused-input"]
+
+
+def test_an_axis_that_no_code_reads_is_said_once_with_its_name() -> None:
+    ((said, name),) = unused("m = 3", "clock.work(m)")
+    assert name == "n"
+    assert said.startswith("The sweep's axis `n` is read by no code")
+
+
+@pytest.mark.parametrize(
+    ("setup", "body"),
+    [
+        ("n = 3", "clock.work(n)"),
+        ("", "n = 3\nclock.work(n)"),
+        ("class cfg: n = 3", "clock.work(cfg.n)"),
+        ("", "clock.work(len('n'))"),
+    ],
+)
+def test_an_axis_that_is_overwritten_or_only_looks_used_is_said(setup: str, body: str) -> None:
+    assert [name for _, name in unused(setup, body)] == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("setup", "body"),
+    [
+        ("m = n", "clock.work(m)"),
+        ("", "clock.work(n)"),
+        ("n = n * 2", "clock.work(n)"),
+        ("def f():\n    return n", "clock.work(f())"),
+        ("m = int(f'{n}')", "clock.work(m)"),
+        ("m = [i * n for i in [1]]", "clock.work(m[0])"),
+        ("", "clock.work(eval('n'))"),
+        ("m = globals()['n']", "clock.work(m)"),
+        ("", "clock.work((lambda: n)())"),
+    ],
+)
+def test_an_axis_that_some_code_reads_is_not(setup: str, body: str) -> None:
+    assert unused(setup, body) == []
+
+
+def test_a_function_of_the_notebook_that_reads_the_name_counts() -> None:
+    names: dict[str, Any] = {"n": 5}
+    exec("def f(): return n", names)
+    clock = FakeClock()
+    names |= {"clock": clock}
+    result = compare_bodies(
+        {"": Body("clock.work(f())")},
+        namespace=names,
+        plan=Plan(threads=(1,), min_run_time=0.001),
+        clocks=clock.clocks,
+        points=sweep_points(["n=[1, 2]"], {}),
+    )
+    assert [doubt.kind for doubt in result.warnings] == ["shadowed-global"]  # it reads the notebook's own
+
+
+def test_a_tensor_of_a_fuzzer_that_no_code_reads_is_said() -> None:
+    assert [name for _, name in unused("", "clock.work(1 + x.dim())", fuzz_points("binary:2", {}))] == ["y"]
+    assert unused("", "clock.work(1 + x.dim() + y.dim())", fuzz_points("binary:2", {})) == []

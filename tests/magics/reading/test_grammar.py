@@ -1,0 +1,153 @@
+"""The line of a magic: leading options, then code, verbatim."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchbench_magic.errors import OptionError
+from torchbench_magic.magics.reading.grammar import describe, options_of, read_line
+from torchbench_magic.magics.reading.options import ProfileOptions, TimerOptions
+
+
+def timer(line: str) -> tuple[TimerOptions, str]:
+    return read_line(TimerOptions, "%timer", line)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x + 1",
+        "f('a b',  \"c\")",
+        "x['k'] + 1",
+        "d = {'it': \"s\"}",
+        "a -n 3",
+        "f(x)  # -t 2",
+        "print('it''s')",
+        "x; y",
+    ],
+)
+def test_the_rest_of_the_line_is_verbatim(code: str) -> None:
+    assert timer(f"-n 3 -q {code}")[1] == code
+    assert timer(code) == (TimerOptions(), code)
+
+
+def test_an_unclosed_quote_in_the_code_is_the_codes_own_affair() -> None:
+    assert timer("-n 3 f('it)")[1] == "f('it)"
+
+
+@pytest.mark.parametrize("line", ["-n100 x", "-n 100 x", "--number 100 x", "--number=100 x", "-qn100 x", "-qn 100 x"])
+def test_a_value_may_be_attached_or_apart(line: str) -> None:
+    options, rest = timer(line)
+    assert (options.number, rest) == (100, "x")
+
+
+def test_quotes_round_a_value_are_a_shells() -> None:
+    options, rest = timer("""--label 'two words' --setup "y = 'a'" --sub-label=10\\ x x""")
+    assert (options.label, options.setup, options.sub_label, rest) == ("two words", "y = 'a'", "10 x", "x")
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "rest"),
+    [
+        ("--callgrind x * y", 100, "x * y"),
+        ("--callgrind 20 x * y", 20, "x * y"),
+        ("--callgrind=20 x", 20, "x"),
+        ("--callgrind 20x", 100, "20x"),
+        ("--callgrind -q x", 100, "x"),
+        ("--callgrind -- 20 + x", 100, "20 + x"),
+        ("--callgrind", 100, ""),
+        ("x --callgrind", None, "x --callgrind"),
+    ],
+)
+def test_the_number_of_callgrind_is_taken_only_if_it_is_all_digits(line: str, number: int | None, rest: str) -> None:
+    options, left = timer(line)
+    assert (options.callgrind, left) == (number, rest)
+
+
+def test_callgrind_needs_a_call_to_count() -> None:
+    with pytest.raises(OptionError, match="whole number from 1"):
+        timer("--callgrind 0 x")
+
+
+def test_two_dashes_end_the_options() -> None:
+    assert timer("-q -- -x.sum()")[1] == "-x.sum()"
+    assert timer("--  -n 3") == (TimerOptions(), "-n 3")
+
+
+def test_options_are_not_abbreviated() -> None:
+    with pytest.raises(OptionError, match=r"no option --thread; write --threads"):
+        timer("--thread 1 x")
+    with pytest.raises(OptionError, match=r"write --min-run-time"):
+        timer("--min 1 x")
+
+
+def test_an_unknown_option_is_told_with_those_that_exist() -> None:
+    with pytest.raises(OptionError, match=r"%timer has no option -z; it has -o, -q, .*--baseline"):
+        timer("-z x")
+
+
+def test_a_statement_that_begins_with_a_minus_is_told_the_way_out() -> None:
+    for statement in ("-1 + x", "-x.sum()"):
+        with pytest.raises(OptionError, match="write -- before a statement"):
+            timer(statement)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("-t 0 x", "thread counts from 1 on"),
+        ("-t x", "thread counts from 1 on"),
+        ("-t 1,,2 x", "thread counts from 1 on"),
+        ("-t 2,2 x", "given twice"),
+        ("-n 0 x", "whole number from 1 on"),
+        ("-r 1.5 x", "whole number from 1 on"),
+        ("--min-run-time 0 x", "seconds above 0"),
+        ("--max-run-time inf x", "seconds above 0"),
+        ("-o 1abc x", "name of a variable"),
+        ("-o for x", "name of a variable"),
+        ("-n", "-n needs a value: -n N"),
+        ("-q=3 x", "no option -="),
+        ("--label '' x", "not empty"),
+        ("--label 'a x", "quote is not closed"),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_says_what_is_valid(line: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        timer(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flag_takes_no_value() -> None:
+    with pytest.raises(OptionError, match="--explore takes no value"):
+        timer("--explore=yes x")
+
+
+def test_thread_counts_are_a_list_for_timing_and_one_for_a_profile() -> None:
+    assert timer("-t 1,2 x")[0].threads == (1, 2)
+    assert read_line(ProfileOptions, "%tprofile", "-t 2 x")[0].threads == 2
+    with pytest.raises(OptionError, match="whole number"):
+        read_line(ProfileOptions, "%tprofile", "-t 1,2 x")
+
+
+def test_a_repeatable_option_adds_up() -> None:
+    options, _ = read_line(ProfileOptions, "%tprofile", "--lines-of a --lines-of=b x")
+    assert options.lines_of == ("a", "b")
+
+
+def test_a_trait_gives_the_default_and_the_line_wins() -> None:
+    defaults = {"min_run_time": 3.0}
+    assert read_line(TimerOptions, "%timer", "x", defaults)[0].min_run_time == 3.0
+    assert read_line(TimerOptions, "%timer", "--min-run-time 1 x", defaults)[0].min_run_time == 1.0
+
+
+@pytest.mark.parametrize("kind", [TimerOptions, ProfileOptions])
+def test_the_help_prints_every_option_with_its_default(kind: type) -> None:
+    text = " ".join(describe(kind).split())
+    declared = options_of(kind)
+    assert text.count("(default: ") == len(declared)
+    for option in declared.values():
+        assert ", ".join(option.flags) in text
+
+
+def test_the_help_says_where_a_default_is_set() -> None:
+    assert "(default: 0.2; %config TorchBench.min_run_time)" in " ".join(describe(TimerOptions).split())

@@ -1,0 +1,92 @@
+"""The record of a profiled run: its columns, its rows, and that it can be built by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from torchbench_magic.results.profiling.columns import LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
+
+LINES = (
+    "cell line source file source_id thread calls wall_time self_cpu_time cpu_time python_time backward_cpu_time "
+    "self_device_time device_time allocated freed net peak host_net host_peak"
+)
+OPS = (
+    "op input_shapes input_dtypes input_strides calls self_cpu_time cpu_time self_device_time device_time allocated "
+    "freed peak flops bytes module cell line source_id file thread"
+)
+
+
+def made(**changes: object) -> Profile:
+    lines = frame_of(
+        LINE_COLUMNS,
+        {
+            "cell": [3, 3, pd.NA],
+            "line": [2, 3, pd.NA],
+            "source_id": ["ab", "ab", None],
+            "thread": [0, 0, 0],
+            "self_cpu_time": [0.4, 0.1, 0.0],
+            "python_time": [0.1, 0.0, 0.01],
+        },
+    )
+    fields = {"lines": lines, "ops": frame_of(OP_COLUMNS, {}), "wall_time": 0.61, "num_threads": 2}
+    return Profile(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_the_columns_are_those_that_are_promised() -> None:
+    assert sorted(LINE_COLUMNS) == sorted(LINES.split())
+    assert sorted(OP_COLUMNS) == sorted(OPS.split())
+    assert list(MEMORY_COLUMNS)[:3] == ["time", "bytes", "device"]
+    assert set(MEMORY_COLUMNS) >= {"change", "block", "op", "line", "source_id", "thread"}
+
+
+def test_cell_and_line_are_nullable_integers_and_times_are_floats() -> None:
+    for frame in (made().lines, made().ops):
+        assert (str(frame["cell"].dtype), str(frame["line"].dtype)) == ("Int64", "Int64")
+        assert str(frame["self_cpu_time"].dtype) == "float64"
+
+
+def test_a_column_that_does_not_apply_is_na() -> None:
+    lines = made().lines
+    assert lines[["allocated", "host_peak", "self_device_time"]].isna().all(axis=None)
+    assert (lines["calls"] == 0).all()
+
+
+def test_a_column_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such column: allocatd"):
+        frame_of(LINE_COLUMNS, {"allocatd": [1]})
+
+
+def test_a_table_with_other_columns_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"columns of \.lines"):
+        made(lines=pd.DataFrame({"line": [1]}))
+
+
+def test_what_stands_on_no_line_is_known() -> None:
+    assert made().not_attributed == pytest.approx(0.01)
+
+
+def test_without_lines_nothing_is_attributed() -> None:
+    assert made(lines=frame_of(LINE_COLUMNS, {})).not_attributed == 0.61
+
+
+def test_a_profile_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made().wall_time = 3.0  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        made().sources["x"] = Source("x", "f", "")  # type: ignore[index]
+
+
+def test_a_source_gives_its_lines_by_their_visible_number() -> None:
+    source = Source("ab", "/notebook/model.py", "a\n  b\n")
+    assert (source.line(2), source.line(0), source.line(3)) == ("  b", "", "")
+    assert source.label == "model.py"
+    assert Source("ab", "<cell>", "a", cell=4).label == "In[4]"
+
+
+def test_two_profiles_do_not_share_their_warnings() -> None:
+    assert made().warnings is not made().warnings
+    assert made().options == ProfileOptions()

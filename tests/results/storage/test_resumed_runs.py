@@ -1,0 +1,313 @@
+"""Points are kept as they finish and found again: with the real core, at a millisecond a point."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchbench_magic.core.machine.commit import read_commit
+from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.sweep import Point, sweep_points
+from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.errors import Interrupted, StoreError
+from torchbench_magic.results.cell import Body
+from torchbench_magic.results.storage.resumed_runs import Recording
+from torchbench_magic.results.storage.store import Store, load
+from torchbench_magic.results.timing.comparison import Comparison
+
+PLAN = Plan(number=1, repeat=2)
+BODIES = {"add": Body("n + 1"), "mul": Body("n * 2")}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.sqlite"
+
+
+def points(count: int = 4) -> list[Point]:
+    return sweep_points([f"n=list(range({count}))"], {})
+
+
+def measured(
+    path: Path, *, resume: bool = False, environment: Any = None, patience: float = 5.0, **changed: Any
+) -> Comparison:
+    """A sweep with a store beside it."""
+    recording = Recording(Store(path, patience=patience), environment or read_environment(), resume=resume)
+    asked: dict[str, Any] = {"namespace": {}, "plan": PLAN, "points": points(), **changed}
+    bodies = asked.pop("bodies", BODIES)
+    return recording.finish(compare_bodies(bodies, keep=recording.keep, skip=recording.skip, **asked))
+
+
+def test_each_point_is_written_as_soon_as_it_is_finished(path: Path) -> None:
+    seen = []
+
+    def after(n: int) -> int:
+        if path.exists():
+            with closing(sqlite3.connect(path)) as connection:
+                seen.append((n, connection.execute("SELECT count(*) FROM record").fetchone()[0]))
+        return n
+
+    measured(path, bodies={"f": Body("after(n)")}, namespace={"after": after})
+    assert dict(seen) == {0: 0, 1: 1, 2: 2, 3: 3}
+    (whole,) = load(path)
+    assert list(whole.frame["n"]) == [0, 1, 2, 3]
+
+
+def test_the_stored_run_is_the_result(path: Path) -> None:
+    result = measured(path, points=points(2))
+    (stored,) = load(path)
+    assert stored.frame.drop(columns=["n"]).equals(result.frame.drop(columns=["n"]))
+    assert stored.options == result.options
+    result.save(path)
+    assert len(load(path)) == 1
+
+
+def test_what_is_interrupted_is_resumed_where_it_stopped(path: Path) -> None:
+    calls: list[int] = []
+
+    def body(n: int) -> None:
+        calls.append(n)
+        if n == 2 and len(set(calls)) == 3 and stop.exists():
+            raise KeyboardInterrupt
+
+    stop = path.with_name("stop")  # a variable that is set would be another value, with which all is measured again
+    stop.touch()
+    code: dict[str, Any] = {"bodies": {"f": Body("body(n)")}, "namespace": {"body": body}}
+    with pytest.raises(Interrupted):
+        measured(path, **code)
+    assert list(load(path)[0].frame["n"]) == [0, 1]
+    stop.unlink()
+    calls.clear()
+    whole = measured(path, resume=True, **code)
+    assert set(calls) == {2, 3}
+    assert list(whole.frame["n"]) == [0, 1, 2, 3]
+    assert [list(result.frame["n"]) for result in load(path)] == [[0, 1, 2, 3]]
+    assert [d.text for d in whole.warnings if d.kind == "resumed"] == [
+        f"2 points taken from {path}, measured there before. Not compared: `calls` (the code changes it)."
+    ]
+
+
+def skipped(path: Path, **changed: Any) -> int:
+    """How many of the points of a first run a second one takes over."""
+    if not path.exists():
+        measured(path, points=points(2))
+    result = measured(path, resume=True, points=points(2), **changed)
+    return int(next((d.text.split()[0] for d in result.warnings if d.kind == "resumed"), 0))
+
+
+def test_everything_is_taken_over_when_nothing_changed(path: Path) -> None:
+    assert skipped(path) == 2
+    assert skipped(path, plan=replace(PLAN, label="In[9]")) == 2
+    assert len(load(path)) == 1
+
+
+def test_without_resume_everything_is_measured_again(path: Path) -> None:
+    measured(path, points=points(1))
+    measured(path, points=points(1))
+    assert len(load(path)) == 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"bodies": {"add": Body("n + 1"), "mul": Body("n * 3")}},
+        {"bodies": {"add": Body("n + 1")}},
+        {"bodies": {"mul": Body("n * 2"), "add": Body("n + 1")}},
+        {"setup": [Body("m = 1")]},
+        {"plan": replace(PLAN, repeat=3)},
+        {"plan": replace(PLAN, threads=(2,))},
+        {"plan": replace(PLAN, env="E")},
+        {"plan": replace(PLAN, label="L")},
+        {"plan": replace(PLAN, baseline="mul")},
+        {"environment": replace(read_environment(), torch="2.99.0")},
+        {"environment": replace(read_environment(), cpu="another")},
+    ],
+    ids=[
+        "body",
+        "fewer bodies",
+        "order",
+        "setup",
+        "options",
+        "threads",
+        "env",
+        "label",
+        "baseline",
+        "torch",
+        "machine",
+    ],
+)
+def test_what_changed_is_measured_again(path: Path, changed: dict[str, Any]) -> None:
+    assert skipped(path, **changed) == 0
+
+
+def test_an_edited_function_is_measured_again_though_the_cell_is_the_same(path: Path) -> None:
+    def namespace(source: str) -> dict[str, Any]:
+        made: dict[str, Any] = {"__name__": "__main__"}
+        exec(source, made)
+        return made
+
+    bodies = {"f": Body("f(n)")}
+    before = "def g(n):\n    return n + 1\ndef f(n):\n    return g(n)"
+    measured(path, bodies=bodies, namespace=namespace(before), points=points(2))
+    assert skipped(path, bodies=bodies, namespace=namespace(before)) == 2
+    assert skipped(path, bodies=bodies, namespace=namespace(before.replace("n + 1", "n + 2"))) == 0
+    assert skipped(path, bodies=bodies, namespace=namespace(before + "\ndef unused(): pass")) == 2
+
+
+HIDDEN = """
+class Cfg:
+    n = SIZE
+class Holder:
+    def __init__(self): self.size = SIZE
+    def run(self): return self.size
+cfg, obj, mode = {"size": SIZE}, Holder(), "x" if SIZE == 1 else "y"
+def default(n=SIZE): return n
+def of_class(): return Cfg.n
+"""
+
+
+@pytest.mark.parametrize(
+    "body", ["cfg['size']", "Cfg.n", "obj.size", "obj.run()", "default()", "of_class()", "cfg.get(mode)", "mode"]
+)
+def test_a_value_that_source_and_shapes_do_not_tell_is_measured_again(path: Path, body: str) -> None:
+    def namespace(size: int) -> dict[str, Any]:
+        made: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(HIDDEN.replace("SIZE", "size"), "<cell>", "exec"), made | {"size": size}, made)
+        for value in list(made.values()):
+            if isinstance(value, type(skipped)):
+                value.__globals__.update(made)
+        return made
+
+    bodies = {"f": Body(f"{body}, n")}
+    measured(path, bodies=bodies, namespace=namespace(1), points=points(2))
+    assert skipped(path, bodies=bodies, namespace=namespace(1)) == 2
+    assert skipped(path, bodies=bodies, namespace=namespace(2)) == 0
+
+
+def test_what_cannot_be_compared_is_said_where_a_stored_time_is_taken_over(path: Path, tmp_path: Path) -> None:
+    with (tmp_path / "data").open("w") as file:
+        code: dict[str, Any] = {"bodies": {"f": Body("file.name")}, "namespace": {"file": file}, "points": ()}
+        measured(path, **code)
+        result = measured(path, resume=True, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said == f"1 point taken from {path}, measured there before. Not compared: `file` (TextIOWrapper)."
+
+
+def test_a_list_that_the_code_fills_is_said_not_to_be_compared(path: Path) -> None:
+    code: dict[str, Any] = {"bodies": {"f": Body("log.append(1)")}, "namespace": {"log": []}, "points": ()}
+    measured(path, **code)
+    result = measured(path, resume=True, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said.endswith("Not compared: `log` (the code changes it).")
+
+
+def test_a_list_that_the_setup_fills_at_each_point_is_said_not_to_be_compared(path: Path) -> None:
+    code: dict[str, Any] = {"bodies": {"f": Body("log[-1] + n")}, "setup": [Body("log.append(n)")], "points": points(2)}
+    measured(path, namespace={"log": []}, **code)
+    result = measured(path, resume=True, namespace={"log": [0, 1]}, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said.endswith("Not compared: `log` (the code changes it).")
+
+
+def test_a_run_of_a_store_without_values_is_taken_over_and_says_what_was_not_recorded(path: Path) -> None:
+    code: dict[str, Any] = {"bodies": {"f": Body("cfg['n']")}, "namespace": {"cfg": {"n": 1}}, "points": ()}
+    older = compare_bodies(code["bodies"], namespace=code["namespace"], plan=PLAN)
+    subjects = tuple(replace(subject, values=None, given_values=None) for subject in older.subjects)
+    Store(path).append(replace(older, subjects=subjects, environment=read_environment()))
+    result = measured(path, resume=True, **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "resumed"]
+    assert said.endswith("Not compared: `cfg['n']` (not recorded then).")
+
+
+def test_more_points_are_added_to_those_that_are_there(path: Path) -> None:
+    measured(path, points=points(2))
+    result = measured(path, resume=True, points=points(4))
+    assert list(result.frame["n"][::2]) == [0, 1, 2, 3]
+    assert "2 points taken" in str(result.warnings)
+
+
+@pytest.fixture
+def lock(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another process's transaction (a connection of its own is one to SQLite)."""
+    Store(path).check()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        yield other
+
+
+def test_a_store_that_fails_during_the_run_loses_nothing_and_is_said(path: Path, lock: sqlite3.Connection) -> None:
+    def body(n: int) -> None:
+        if n == 1 and not lock.in_transaction:
+            lock.execute("BEGIN EXCLUSIVE")
+
+    code: dict[str, Any] = {"bodies": {"f": Body("body(n)")}, "namespace": {"body": body}}
+    result = measured(path, patience=0.1, **code)
+    assert list(result.frame["n"]) == [0, 1, 2, 3]
+    said = result.warnings[0]
+    assert said.kind == "not-stored"
+    assert said.text.startswith("3 finished points could not be stored: ")
+    assert "another process has held it locked" in said.text
+    lock.execute("ROLLBACK")
+    result.save(path)
+    assert sorted(n for stored in load(path) for n in stored.frame["n"]) == [0, 1, 2, 3]
+
+
+def test_points_that_waited_for_the_store_are_written_later(path: Path, lock: sqlite3.Connection) -> None:
+    def body(n: int) -> None:
+        if n == 1 and not lock.in_transaction:
+            lock.execute("BEGIN EXCLUSIVE")
+        elif n == 3 and lock.in_transaction:
+            lock.execute("ROLLBACK")
+
+    code: dict[str, Any] = {"bodies": {"f": Body("body(n)")}, "namespace": {"body": body}}
+    result = measured(path, patience=0.1, **code)
+    assert not [d for d in result.warnings if d.kind == "not-stored"]
+    assert list(load(path)[0].frame["n"]) == [0, 1, 2, 3]
+
+
+def test_a_store_that_cannot_be_written_is_said_before_anything_runs(path: Path) -> None:
+    path.write_text("notes\n")
+    with pytest.raises(StoreError, match="is not a store of results"):
+        Recording(Store(path), read_environment())
+
+
+# ---- the commit ---------------------------------------------------------------------------------------------
+
+
+def test_the_commit_of_a_folder_is_read_with_a_mark_where_files_differ(tmp_path: Path, path: Path) -> None:
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    assert read_commit(tmp_path) is None
+    git("init", "-q")
+    assert read_commit(tmp_path) is None
+    (tmp_path / "a.py").write_text("1\n")
+    git("add", "a.py")
+    git("commit", "-qm", "one")
+    git("tag", "v1")
+    head = git("rev-parse", "HEAD")[:12]
+    assert read_commit(tmp_path) == head
+    (tmp_path / "a.py").write_text("2\n")
+    assert read_commit(tmp_path) == head + "+"
+    environment = replace(read_environment(), commit=read_commit(tmp_path))
+    assert measured(path, environment=environment).environment.commit == head + "+"
+    assert load(path)[0].environment.commit == head + "+"
+
+
+def test_a_folder_that_is_not_there_and_a_git_that_hangs_have_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_commit(tmp_path / "nowhere") is None
+    slow = tmp_path / "git"
+    slow.write_text("#!/bin/sh\nexec sleep 30\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert read_commit(tmp_path, timeout=0.2) is None

@@ -1,0 +1,376 @@
+"""Results of different occasions side by side: who is compared with whom, and when a verdict is given."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from torchbench_magic.errors import InputError
+from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side, since_last
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.ranges import BLIND, DRIFT, RUNS, Range, Single, judged, range_of, range_of_windows
+from torchbench_magic.results.timing.subject import Subject
+
+from ...samples import HERE, lone, made, pair
+
+SHORT = "one run on"
+
+
+def judgements(result: Comparison) -> list[tuple[object, ...]]:
+    """(result, description or env, verdict, method) of each row."""
+    frame = result.frame
+    columns = zip(frame["result"], frame["description"], frame["verdict"], frame["method"], strict=True)
+    return [tuple(None if value != value else value for value in row) for row in _no_na(columns)]
+
+
+def _no_na(rows: object) -> list[tuple[object, ...]]:
+    import pandas as pd
+
+    return [tuple(None if value is pd.NA else value for value in row) for row in rows]  # type: ignore[attr-defined]
+
+
+def steady(result: Comparison, *ranges: tuple[float, float] | None) -> Comparison:
+    """The result, with a history of its rows."""
+    known = {row: Range(*ends, RUNS, of_runs=True) for row, ends in enumerate(ranges) if ends is not None}
+    return replace(result, history=known)
+
+
+def single(median: float, known: Range | None = None, **more: bool) -> Single:
+    """A time that is known within a per cent in its own run."""
+    return Single(median, 0.99 * median, 1.01 * median, known, **more)
+
+
+# ---- ranges -------------------------------------------------------------------------------------------------
+
+
+def test_disjoint_ranges_of_equal_code_are_rarer_than_one_in_twenty() -> None:
+    """The chance that the docstring of `ranges` states, by counting every order of RUNS + RUNS medians."""
+    ranks = range(2 * RUNS)
+    disjoint = total = 0
+    for chosen in permutations(ranks, RUNS):
+        others = set(ranks) - set(chosen)
+        disjoint += max(chosen) < min(others) or max(others) < min(chosen)
+        total += 1
+    assert disjoint / total == pytest.approx(2 * math.factorial(RUNS) ** 2 / math.factorial(2 * RUNS))
+    assert disjoint / total < 0.05
+
+
+def test_a_history_needs_four_runs_and_twenty_seconds() -> None:
+    assert range_of([1.0, 1.1, 1.2], 60) is None
+    assert range_of([1.0, 1.1, 1.2, 1.3], 19) is None
+    assert range_of([1.0, 1.3, 1.2, 1.1], 20) == Range(1.0, 1.3, 4, of_runs=True)
+
+
+@pytest.mark.parametrize(
+    ("this", "base", "verdict"),
+    [
+        ((2.0, 2.2), (1.0, 1.1), "slower"),
+        ((1.0, 1.1), (2.0, 2.2), "faster"),
+        ((1.0, 1.2), (1.1, 1.3), "undecided"),
+        ((1.0, 1.001), (1.0, 1.001), "same"),
+        ((1.004, 1.006), (1.0, 1.002), "same"),
+        ((1.005, 1.03), (1.0, 1.002), "slower"),
+    ],
+)
+def test_known_ranges_are_judged_at_their_worst_ends(
+    this: tuple[float, float], base: tuple[float, float], verdict: str
+) -> None:
+    middle, base_middle = sum(this) / 2, sum(base) / 2
+    one = judged(single(middle, Range(*this, 6)), single(base_middle, Range(*base, 6)), 0, 0.01)
+    assert one.verdict == verdict
+    assert one.ratio == middle / base_middle
+    assert (one.low, one.high) == (this[0] / base[1], this[1] / base[0])
+    assert one.reason.startswith("6 windows of one run against 6 windows of one run")
+
+
+def test_a_median_outside_its_own_history_widens_the_range() -> None:
+    one = judged(single(3.0, Range(1.0, 1.1, 4)), single(1.0, Range(1.0, 1.1, 4)), 0, 0.01)
+    assert (one.verdict, one.high) == ("undecided", 3.0)
+
+
+@pytest.mark.parametrize(("this", "base"), [(None, None), (Range(1, 1, 6), None), (None, Range(1, 1, 6))])
+def test_one_run_on_either_side_does_not_decide_what_drift_can_do(this: Range | None, base: Range | None) -> None:
+    one = judged(single(1.3, this), single(1.0, base), 0, 0.01)
+    assert (one.verdict, one.ratio, one.low, one.high) == ("undecided", 1.3, 0.0, math.inf)
+    assert one.reason.startswith(SHORT)
+    assert f"{DRIFT:g} times" in one.reason
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.2 * DRIFT, "slower"), (1 / (1.2 * DRIFT), "faster")])
+def test_a_change_far_beyond_what_drift_can_do_is_a_verdict(ratio: float, verdict: str) -> None:
+    one = judged(single(ratio), single(1.0), 0, 0.01)
+    assert one.verdict == verdict
+    assert f"more than the {DRIFT:g} times" in one.reason
+    assert one.low <= ratio / DRIFT < ratio < ratio * DRIFT <= one.high
+
+
+def test_a_range_that_is_known_to_be_wide_raises_the_bound() -> None:
+    wide = Range(1.0, 3.0, 5, of_runs=True)
+    assert judged(single(2 * DRIFT), single(1.0, wide), 0, 0.01).verdict == "undecided"
+    assert judged(single(9.5), single(1.0, wide), 0, 0.01).verdict == "slower"
+
+
+def test_a_run_whose_load_is_not_known_needs_more() -> None:
+    assert judged(single(1.2 * DRIFT, load_known=False), single(1.0), 0, 0.01).verdict == "undecided"
+    assert judged(single(1.2 * BLIND, load_known=False), single(1.0), 0, 0.01).verdict == "slower"
+
+
+def test_a_run_that_was_held_up_can_only_be_found_to_be_the_shorter_one() -> None:
+    assert judged(single(70.0, held_up=True), single(1.0), 0, 0.01).verdict == "undecided"
+    assert judged(single(1.0, held_up=True), single(70.0), 0, 0.01).verdict == "faster"
+    assert judged(single(70.0), single(1.0, held_up=True), 0, 0.01).verdict == "slower"
+    assert judged(single(1.0), single(70.0, held_up=True), 0, 0.01).verdict == "undecided"
+
+
+def test_few_samples_decide_nothing_however_far_apart() -> None:
+    few = replace(single(100.0), low=0.0, high=math.inf)
+    assert judged(few, single(1.0), 0, 0.01).verdict == "undecided"
+
+
+def test_windows_over_twenty_seconds_know_their_range() -> None:
+    long = made(Subject(stmt="f()", span=21.0), medians=[1e-3], blocks=60)
+    known = long.known_range(0)
+    assert known is not None
+    assert known.windows == 18  # of 33 ms, in 60 blocks of 10 ms
+    assert known.low <= 1e-3 <= known.high
+    assert made(Subject(stmt="f()", span=19.0), medians=[1e-3], blocks=60).known_range(0) is None
+    twice = side_by_side({"a": long, "b": made(Subject(stmt="f()", span=21.0), medians=[2e-3], blocks=60, seed=1)})
+    assert list(twice.frame["verdict"]) == ["baseline", "slower"]
+
+
+def test_the_range_of_six_windows_is_that_of_their_medians_and_of_more_what_six_would_have() -> None:
+    times = np.repeat(np.arange(1.0, 7.0), 2)
+    six = range_of_windows(times, 0.1, 20.0)
+    assert six is not None
+    assert (six.windows, six.low, six.high) == (6, pytest.approx(1.0), pytest.approx(6.0))
+    many = range_of_windows(np.repeat(np.arange(1.0, 70.0), 2), 1e3, 20.0)
+    assert many is not None
+    assert (many.windows, many.low, many.high) == (69, pytest.approx(10.0), pytest.approx(60.0))
+    assert range_of_windows(times, 0.1, 19.9) is None
+    assert range_of_windows(times[:11], 0.1, 20.0) is None
+
+
+def test_a_body_near_the_loops_own_cost_gets_no_verdict() -> None:
+    fast = steady(lone(5e-9), (4e-9, 6e-9))
+    both = side_by_side({"a": fast, "b": steady(lone(15e-9, seed=1), (14e-9, 16e-9))})
+    assert both.frame["ratio"][1] == pytest.approx(3)
+    assert both.frame["verdict"].isna()[1]
+
+
+# ---- who is compared with whom ------------------------------------------------------------------------------
+
+
+def test_lone_statements_are_compared_with_the_first_and_stay_undecided() -> None:
+    both = side_by_side({"a": lone(1e-3), "b": lone(2e-3, "g(x)")})
+    assert judgements(both) == [("a", None, "baseline", "unpaired"), ("b", None, "undecided", "unpaired")]
+    assert both.frame["ratio"][1] == pytest.approx(2)
+    (doubt,) = [d for d in both.warnings if d.kind == "unpaired"]
+    assert SHORT in doubt.text
+    assert "one %%timer cell" in doubt.action
+    assert "--min-run-time 20" in doubt.action
+
+
+def test_a_repeated_run_is_a_row_of_its_own_compared_with_the_first() -> None:
+    both = side_by_side({"before": pair(1e-3, 2e-3), "after": pair(1e-3, 1e-3, seed=1)})
+    assert judgements(both) == [
+        ("before", "mul", "baseline", "paired"),
+        ("before", "bmm", "baseline", "unpaired"),
+        ("after", "mul", "undecided", "unpaired"),
+        ("after", "bmm", "undecided", "unpaired"),
+    ]
+    assert both.frame["ratio"][3] == pytest.approx(0.5)
+    assert len(both.frame) == 4
+
+
+def test_runs_that_share_one_alternative_keep_their_paired_ratios() -> None:
+    other = made(
+        Subject(description="mul", stmt="f(x)"), Subject(description="einsum", stmt="h(x)"), medians=(1e-3, 4e-3)
+    )
+    both = side_by_side({"one": pair(1e-3, 2e-3), "two": other})
+    assert judgements(both) == [
+        ("one", "mul", "baseline", "paired"),
+        ("one", "bmm", "slower", "paired"),
+        ("two", "mul", "baseline", "paired"),
+        ("two", "einsum", "slower", "paired"),
+    ]
+
+
+def test_a_baseline_of_one_run_serves_the_rows_of_another() -> None:
+    both = side_by_side({"one": pair(1e-3, 2e-3), "two": lone(4e-3, "h(x)", description="einsum")}, baseline="bmm")
+    assert judgements(both) == [
+        ("one", "mul", "faster", "paired"),
+        ("one", "bmm", "baseline", "paired"),
+        ("two", "einsum", "undecided", "unpaired"),
+    ]
+    assert both.frame["ratio"][2] == pytest.approx(2)
+
+
+def test_a_result_can_be_the_baseline() -> None:
+    both = side_by_side({"one": pair(1e-3, 2e-3), "two": pair(3e-3, 3e-3, seed=1)}, baseline="two")
+    assert [row[2] for row in judgements(both)] == ["undecided", "undecided", "baseline", "baseline"]
+    assert list(both.frame["ratio"][:2]) == [pytest.approx(1 / 3), pytest.approx(2 / 3)]
+
+
+def test_a_history_on_both_sides_decides() -> None:
+    before = steady(pair(1e-3, 2e-3), (0.9e-3, 1.1e-3), (1.9e-3, 2.1e-3))
+    after = steady(pair(1e-3, 1e-3, seed=1), (0.9e-3, 1.1e-3), (0.9e-3, 1.1e-3))
+    both = side_by_side({"before": before, "after": after})
+    assert [row[2] for row in judgements(both)] == ["baseline", "baseline", "undecided", "faster"]
+    assert both.frame["ratio_high"][3] == pytest.approx(1.1 / 1.9)
+    (doubt,) = [d for d in both.warnings if d.kind == "unpaired"]
+    assert "their ranges overlap" in doubt.text
+
+
+def test_other_inputs_and_other_environments_are_not_compared() -> None:
+    found = side_by_side(
+        {
+            "a": lone(1e-3, sub_label="n=1"),
+            "b": lone(2e-3, sub_label="n=2"),
+            "c": lone(2e-3, sub_label="n=1", env="new"),
+            "d": lone(2e-3, sub_label="n=1", num_threads=2),
+        }
+    )
+    assert found.frame["verdict"].isna().all()
+    (doubt,) = [d for d in found.warnings if d.kind == "no-counterpart"]
+    assert "`--by env`" in doubt.action
+
+
+def test_by_env_compares_the_same_thing_in_two_environments() -> None:
+    old, new = pair(1e-3, 2e-3), pair(2e-3, 2e-3, seed=1)
+    new = replace(new, subjects=tuple(replace(s, env="new") for s in new.subjects))
+    both = side_by_side({"a": old, "b": new}, by="env")
+    assert [row[2:] for row in judgements(both)] == [("baseline", "unpaired")] * 2 + [("undecided", "unpaired")] * 2
+    assert list(both.frame["ratio"]) == [1, 1, pytest.approx(2), pytest.approx(1)]
+    turned = side_by_side({"a": old, "b": new}, by="env", baseline="new")
+    assert list(turned.frame["ratio"]) == [pytest.approx(0.5), pytest.approx(1), 1, 1]
+
+
+def test_environments_without_a_name_beside_named_ones_are_no_trouble() -> None:
+    found = side_by_side({"a": lone(1e-3), "b": lone(2e-3, env="x"), "c": lone(3e-3, env="")}, by="env", baseline="x")
+    assert list(found.frame["verdict"]) == ["undecided", "baseline", "undecided"]
+    assert "x" in str(found)
+
+
+def test_points_of_a_sweep_meet_their_own_kind() -> None:
+    def sweep(scale: float, seed: int) -> Comparison:
+        points = [Subject(stmt="f()", sub_label=f"n={n}", axes=(("n", n),), group=n) for n in (1, 2, 3)]
+        return made(*points, medians=[scale * 1e-3 * n for n in (1, 2, 3)], seed=seed)
+
+    both = side_by_side({"a": sweep(1, 0), "b": sweep(3, 1)})
+    assert list(both.frame["n"]) == [1, 2, 3] * 2
+    assert list(both.frame["ratio"]) == [1] * 3 + [pytest.approx(3)] * 3
+
+
+def test_a_large_sweep_takes_no_more_than_a_few_seconds() -> None:
+    points = [Subject(stmt="f()", sub_label=f"n={n}", axes=(("n", n),), group=n) for n in range(500)]
+    one, two = (made(*points, medians=[1e-3] * 500, blocks=6, seed=seed) for seed in (0, 1))
+    assert (side_by_side({"a": one, "b": two}).frame["verdict"][500:] == "undecided").all()
+
+
+# ---- what is said besides -----------------------------------------------------------------------------------
+
+
+def test_unlike_clocks_are_refused_with_a_sentence() -> None:
+    with pytest.raises(
+        InputError, match="times of different clocks are not compared: a by the wall clock, b by the cpu"
+    ):
+        side_by_side({"a": lone(1e-3), "b": lone(1e-3, clock="cpu")})
+
+
+@pytest.mark.parametrize("by", ["description", "env"])
+def test_a_baseline_that_is_not_there_is_refused_with_those_that_are(by: str) -> None:
+    with pytest.raises(InputError, match=r"no .* is called 'nope'; there are: "):
+        side_by_side({"a": pair(1e-3, 2e-3), "b": lone(1.0, env="E")}, baseline="nope", by=by)  # type: ignore[arg-type]
+
+
+def test_differences_between_compared_runs_are_listed() -> None:
+    new = replace(HERE, torch="2.14.0", commit="abc+", load=9.0, variables={"OMP_NUM_THREADS": "1"})
+    found = side_by_side(
+        {
+            "a": lone(1e-3, "x.sum()\ny", label="L", options={"min_run_time": 0.2, "seed": 1}),
+            "b": lone(1e-3, "x.sum()\nz", label="L", options={"min_run_time": 1.0, "seed": 2}, environment=new),
+        }
+    )
+    (doubt,) = [d for d in found.warnings if d.kind == "differs"]
+    assert doubt.text == (
+        "From a to b: source, line 2: y -> z; option min_run_time: 0.2 -> 1.0; torch: 2.13.0 -> 2.14.0;"
+        " commit: none -> abc+; OMP_NUM_THREADS: none -> 1."
+    )
+    assert found.environment.torch == "2.13.0 / 2.14.0"
+
+
+def test_the_source_of_another_alternative_is_no_difference() -> None:
+    found = side_by_side({"a": lone(1e-3, "f(x)"), "b": lone(1e-3, "g(x)")})
+    assert not [d for d in found.warnings if d.kind == "differs"]
+
+
+def test_an_edited_function_is_a_difference_though_the_cell_is_the_same() -> None:
+    found = side_by_side({"a": lone(1e-3, functions=(("f", "1"),)), "b": lone(1e-3, functions=(("f", "2"),))})
+    assert [d.text for d in found.warnings if d.kind == "differs"] == [
+        "From a to b: source of f: edited (its text was not recorded)."
+    ]
+
+
+def test_rebasing_results_side_by_side_compares_anew() -> None:
+    both = side_by_side({"one": pair(1e-3, 2e-3), "two": pair(3e-3, 3e-3, seed=1)})
+    assert list(both.rebase("two").frame["verdict"]) == ["undecided", "undecided", "baseline", "baseline"]
+    paired = both.rebase("bmm").frame
+    assert list(paired["method"]) == ["paired"] * 4
+    assert list(paired["verdict"]) == ["faster", "baseline", "same", "baseline"]
+    with pytest.raises(InputError, match="nope"):
+        both.rebase("nope")
+
+
+def test_one_result_alone_is_shown_as_it_is() -> None:
+    alone = side_by_side({"one": pair(1e-3, 2e-3)})
+    assert judgements(alone) == [("one", "mul", "baseline", "paired"), ("one", "bmm", "slower", "paired")]
+
+
+# ---- since the last time ------------------------------------------------------------------------------------
+
+
+def test_since_the_last_run_each_row_stands_beside_its_own() -> None:
+    before, now = pair(1e-3, 2e-3), pair(1e-3, 1e-3, seed=1)
+    found = since_last(now, {0: (before, 0), 1: (before, 1)})
+    assert judgements(found) == [
+        ("last stored run", "mul", "baseline", "unpaired"),
+        ("last stored run", "bmm", "baseline", "unpaired"),
+        ("this run", "mul", "undecided", "unpaired"),
+        ("this run", "bmm", "undecided", "unpaired"),
+    ]
+    assert found.warnings[0].kind == "unchanged"
+
+
+def test_since_the_last_run_says_what_changed_and_what_was_not_there() -> None:
+    before = lone(1e-3, "f(x)", label="L", description="mul")
+    now = replace(pair(1e-3, 2e-3, seed=1), environment=replace(HERE, torch="2.14.0"))
+    found = since_last(now, {0: (before, 0)})
+    assert [d.text for d in found.warnings[:2]] == [
+        "Since the last stored run: torch: 2.13.0 -> 2.14.0.",
+        "No stored run of `bmm`: left out here.",
+    ]
+    assert len(found.frame) == 2
+
+
+def test_since_the_last_run_decides_where_both_have_a_history() -> None:
+    before = steady(lone(1e-3, label="L"), (0.9e-3, 1.1e-3))
+    now = steady(lone(3e-3, "edited(x)", label="L", seed=1), (2.9e-3, 3.1e-3))
+    assert list(since_last(now, {0: (before, 0)}).frame["verdict"]) == ["baseline", "slower"]
+
+
+def test_nothing_stored_is_said() -> None:
+    with pytest.raises(InputError, match="no stored run has the identity of this result"):
+        since_last(lone(1e-3), {})
+
+
+def test_results_that_differ_by_the_same_are_said_in_one_line() -> None:
+    other = replace(HERE, torch="9.9")
+    runs = {name: lone(1e-3, seed=at) for at, name in enumerate("abcd")}
+    runs |= {name: replace(runs[name], environment=other) for name in "bd"}
+    found = side_by_side(runs)
+    (text,) = [d.text for d in found.warnings if d.kind == "differs"]
+    assert text == f"From a to b, d: torch: {HERE.torch} -> 9.9."

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from torchbench_magic.results.timing.intervals import (
+    Interval,
+    log_ratio_interval,
+    median_interval,
+    mixture_rank,
+    order_rank,
+    rounds_for_one_look,
+    rounds_to_decide,
+    verdict,
+    without_order_effect,
+)
+
+
+def test_five_samples_give_no_exact_interval_and_six_give_their_range() -> None:
+    assert order_rank(5) == -1
+    assert order_rank(6) == 0
+    assert median_interval(np.array([1.0, 2, 3, 4, 5, 9])) == Interval(3.5, 1.0, 9.0)
+
+
+@pytest.mark.parametrize(("n", "rank"), [(10, 1), (20, 5), (50, 17), (100, 39)])
+def test_order_ranks_are_those_of_the_binomial_tables(n: int, rank: int) -> None:
+    assert order_rank(n) == rank
+
+
+def test_the_normal_approximation_meets_the_exact_ranks() -> None:
+    assert abs(order_rank(2001) - order_rank(2000)) <= 2
+
+
+def test_two_alternatives_need_six_rounds_for_one_look_and_three_need_seven() -> None:
+    assert [rounds_for_one_look(k) for k in (1, 2, 3, 4)] == [6, 6, 7, 7]
+
+
+def test_the_mixture_cannot_decide_below_twelve_rounds() -> None:
+    assert mixture_rank(11) == -1
+    assert mixture_rank(12) == 0
+    assert mixture_rank(13, 0.025) == -1
+    assert mixture_rank(14, 0.025) == 0
+
+
+def test_the_mixture_rank_is_the_largest_that_its_formula_rejects() -> None:
+    def martingale(s: int, n: int, a: float = 5.0) -> float:
+        beta = math.lgamma(a + s) + math.lgamma(a + n - s) - math.lgamma(2 * a + n)
+        return beta - (2 * math.lgamma(a) - math.lgamma(2 * a)) + n * math.log(2)
+
+    for n in (12, 37, 150, 999):
+        k = mixture_rank(n)
+        assert martingale(k, n) >= math.log(20) > martingale(k + 1, n)
+
+
+def test_an_interval_valid_at_every_look_is_wider_than_one_for_a_single_look() -> None:
+    values = np.arange(200.0)
+    assert median_interval(values, look="anytime").width > median_interval(values, look="once").width
+
+
+def test_looking_after_every_round_keeps_the_error_rate() -> None:
+    """Identical code, looked at after every one of 300 rounds: a fixed-n interval would alarm in 40 % or so."""
+    generator, alarms = np.random.default_rng(1), 0
+    for _ in range(200):
+        values = generator.normal(size=300)
+        looks = (median_interval(values[:n], look="anytime") for n in range(12, 301, 4))
+        alarms += any(look.low > 0 or look.high < 0 for look in looks)
+    assert alarms <= 17  # 5 % of 200 with three standard deviations
+
+
+def test_several_comparisons_share_one_error_rate() -> None:
+    values = np.arange(100.0)
+    assert log_ratio_interval(values, 3, "once").width > log_ratio_interval(values, 1, "once").width
+
+
+def test_an_order_effect_is_taken_out_and_the_median_stays() -> None:
+    generator = np.random.default_rng(0)
+    before = generator.random(400) < 0.5
+    values = 0.02 + generator.normal(scale=0.001, size=400) + np.where(before, 0.03, -0.03)
+    moved = without_order_effect(values, before)
+    assert median_interval(moved).median == pytest.approx(0.02, abs=0.0005)
+    assert median_interval(moved).width < 0.001 < 0.05 < median_interval(values).width
+
+
+def test_few_rounds_of_an_order_leave_the_values_as_they_are() -> None:
+    values, before = np.arange(30.0), np.arange(30) < 9
+    assert without_order_effect(values, before) is values
+
+
+def test_an_order_effect_that_is_not_known_moves_nothing() -> None:
+    generator = np.random.default_rng(1)
+    before = generator.random(60) < 0.5
+    values = generator.standard_t(1.2, size=60) * 0.005 + np.where(before, 0.0004, -0.0004)
+    assert without_order_effect(values, before) is values
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.003, 0.03])
+def test_taking_an_order_effect_out_keeps_the_error_rate(effect: float) -> None:
+    generator, alarms = np.random.default_rng(5), 0
+    for _ in range(150):
+        before = generator.random(200) < 0.5
+        values = generator.standard_t(1.2, size=200) * 0.005 + np.where(before, effect, -effect)
+        looks = (
+            median_interval(without_order_effect(values[:n], before[:n]), look="anytime") for n in range(12, 201, 6)
+        )
+        alarms += any(look.low > 0 or look.high < 0 for look in looks)
+    assert alarms <= 15
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        (Interval(0.0, -0.005, 0.005), "same"),
+        (Interval(0.05, 0.02, 0.08), "slower"),
+        (Interval(-0.05, -0.08, -0.02), "faster"),
+        (Interval(0.05, -0.01, 0.08), "undecided"),
+        (Interval(0.006, 0.001, 0.012), "undecided"),  # excludes 1, but the median is inside the margin
+        (Interval(0.5, -math.inf, math.inf), "undecided"),
+    ],
+)
+def test_verdicts(interval: Interval, expected: str) -> None:
+    assert verdict(interval, 0.01) == expected
+
+
+def test_a_wider_margin_makes_more_things_the_same() -> None:
+    interval = Interval(0.03, 0.02, 0.04)
+    assert verdict(interval, 0.01) == "slower"
+    assert verdict(interval, 0.05) == "same"
+
+
+def test_rounds_to_decide_grow_with_the_square_of_the_width() -> None:
+    narrow, wide = Interval(0.05, -0.05, 0.15), Interval(0.05, -0.15, 0.25)
+    assert rounds_to_decide(wide, 100, 0.01) == pytest.approx(4 * rounds_to_decide(narrow, 100, 0.01))
+    assert rounds_to_decide(Interval(math.log1p(0.01), -1.0, 1.0), 100, 0.01) == math.inf
+    assert math.isnan(rounds_to_decide(Interval(0.5, -math.inf, math.inf), 5, 0.01))

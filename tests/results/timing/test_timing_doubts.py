@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from torchbench_magic import Comparison
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.machine.contention import Contention
+from torchbench_magic.results.machine.environment import Environment
+from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.results.timing.timing_doubts import doubts_of, is_bimodal
+
+QUIET = {"wall": 1.0, "pressure": 0.02, "steal": 0.0, "ext": 0.0, "wanted": 1.0, "waiting": 0.0, "involuntary": 1.0}
+
+
+def comparison(
+    times: list[list[float]], cpu: float = 1.0, threads: int = 1, load: dict[str, float] | None = None
+) -> Comparison:
+    """Alternatives with these seconds a call, one block of 10 calls a round; ``cpu`` is processor over wall time."""
+    contention = Contention(**(QUIET | {"throttled": 0.0, "clock": math.nan} | (load or {})))
+    names = "abc"[: len(times)] if len(times) > 1 else [None]
+    subjects = tuple(Subject(description=n, num_threads=threads, contention=contention, page_faults=0.0) for n in names)
+    rows: list[dict[str, Any]] = [
+        {"round": r, "measurement": m, "wall": 10 * t, "cpu": 10 * t * cpu, "number": 10, "position": m}
+        for m, series in enumerate(times)
+        for r, t in enumerate(series)
+    ]
+    return Comparison(subjects, pd.DataFrame(rows), Environment("3.11", "2.13", usable_cores=2))
+
+
+def steady(level: float, n: int = 60, spread: float = 0.01) -> list[float]:
+    return list(level * (1 + spread * np.random.default_rng(0).normal(size=n)))
+
+
+def kinds(made: Comparison) -> list[str]:
+    return [doubt.kind for doubt in doubts_of(made)]
+
+
+def test_a_quiet_run_raises_no_doubt() -> None:
+    assert kinds(comparison([steady(1e-5), steady(2e-5)])) == []
+
+
+def test_pressure_says_what_still_stands() -> None:
+    (doubt, *_) = doubts_of(comparison([steady(1e-5), steady(2e-5)], load={"pressure": 0.62}))
+    assert str(doubt).startswith(
+        "Busy machine: CPU pressure 62 %. Absolute times are unreliable. The ratios are still valid."
+        " Ratio by CPU clock: b 2.000"
+    )
+
+
+def test_another_baseline_brings_its_own_doubts_and_keeps_the_others() -> None:
+    made = comparison([steady(1e-5), steady(2e-5)], load={"pressure": 0.62})
+    other = Doubt("in-place", "`x` was changed.")
+    rebased = replace(made, warnings=[other, *doubts_of(made)]).rebase("b")
+    assert rebased.warnings == [other, *doubts_of(rebased)]
+    assert "Ratio by CPU clock: a 0.500" in str(rebased.warnings[1])
+    assert made.rebase("b").warnings == []  # none were found before, none are added
+
+
+def test_a_neighbour_beside_several_threads_spoils_the_times_and_takes_no_verdict_away_by_itself() -> None:
+    load = {"ext": 0.9, "wanted": 2.0, "pressure": 0.9, "waiting": 0.9}
+    made = comparison([steady(1e-5), steady(2e-5)], threads=2, load=load)
+    (doubt,) = doubts_of(made)
+    assert doubt.kind == "co-load"
+    assert "Other processes took up to 0.9 of 2 cores while 2 threads were measured" in str(doubt)
+    assert "The ratios are still valid." in str(doubt)
+    assert made.frame["verdict"][1] == "slower"
+    same = comparison([steady(1e-5, spread=0.1), steady(1e-5, spread=0.1)[::-1]], threads=2, load=load)
+    assert same.frame["verdict"][1] == "undecided"
+    assert "valid" not in " ".join(map(str, doubts_of(same)))
+    assert "co-load" not in kinds(comparison([steady(1e-5), steady(2e-5)], threads=1, load=load))
+
+
+def test_an_interval_that_is_not_known_does_not_need_a_tenth_of_a_second_more() -> None:
+    made = comparison([steady(1e-5, 3), steady(2e-5, 3)])
+    assert math.isinf(made.frame["ratio_high"][1])
+    assert math.isnan(made.undecided_seconds[1])
+
+
+def test_no_figure_exceeds_what_the_machine_has() -> None:
+    load = {"ext": 23.5, "wanted": 2.0, "waiting": 0.9, "throttled": 4.0}  # of a store of before
+    text = " ".join(map(str, doubts_of(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load))))
+    assert "up to 2.0 of 2 cores" in text
+    assert "for 100 % of the time" in text
+
+
+def test_a_neighbour_on_cores_that_nobody_wanted_is_no_doubt() -> None:
+    load = {"ext": 5.0, "wanted": 2.0, "waiting": 0.0}  # two threads on a machine of 64 cores
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load)) == []
+
+
+def test_ratios_that_a_neighbour_spoiled_are_not_said_to_be_valid() -> None:
+    load = {"ext": 0.9, "wanted": 2.0, "pressure": 0.9, "waiting": 0.9}
+    noisy = [steady(1e-5, spread=0.4), steady(2e-5, spread=0.4)]
+    made = comparison(noisy, cpu=0.5, threads=2, load=load)
+    text = " ".join(map(str, doubts_of(made)))
+    assert "Absolute times of a, b are unreliable" in text
+    assert "No verdict on b" in text
+    assert "valid" not in text
+    one = tuple(replace(subject, num_threads=1, group=1) for subject in comparison(noisy, load=load).subjects)
+    samples = pd.concat([made.samples, made.samples.assign(measurement=made.samples["measurement"] + 2)])
+    both = Comparison(made.subjects + one, samples.reset_index(drop=True), made.environment)
+    assert "The other ratios are still valid." in " ".join(map(str, doubts_of(both)))
+
+
+def test_code_that_keeps_to_one_thread_has_no_other_to_wait_for() -> None:
+    load = {"ext": 0.9, "wanted": 1.0}
+    assert "co-load" not in kinds(comparison([steady(1e-5), steady(2e-5)], threads=2, load=load))
+
+
+def test_pressure_that_comes_from_own_oversubscription_is_not_called_a_busy_machine() -> None:
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], threads=8, load={"pressure": 0.9})) == ["oversubscribed"]
+
+
+def test_a_preempted_run_tells_wall_over_processor_time_and_switches() -> None:
+    load = {"ext": 1.0, "involuntary": 812.0, "waiting": 0.5}
+    (doubt, *_) = doubts_of(comparison([steady(1e-5), steady(2e-5)], cpu=0.5, load=load))
+    assert "wall time is 2.00 times processor time, 812 involuntary switches a second" in str(doubt)
+    assert doubt.facts["wall_over_cpu"] == pytest.approx(2)
+
+
+def test_code_that_sleeps_beside_a_busy_process_is_not_called_preempted() -> None:
+    load = {"ext": 1.0, "waiting": 0.01, "pressure": 0.8}
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.001, load=load)) == []
+
+
+def test_code_that_sleeps_on_a_quiet_machine_is_not_called_preempted() -> None:
+    assert kinds(comparison([steady(1e-5), steady(2e-5)], cpu=0.1)) == []
+
+
+def test_a_lone_time_that_cannot_be_read_says_so_and_what_to_do() -> None:
+    made = comparison([steady(1e-5, spread=0.4)], load={"pressure": 0.62})
+    text = " ".join(map(str, doubts_of(made)))
+    assert "Do not read this time: IQR" in text
+    assert "CPU pressure 62 %" in text
+    assert "compare them in one %%timer cell" in text
+
+
+@pytest.mark.parametrize(
+    ("load", "kind"),
+    [({"steal": 0.2}, "steal"), ({"throttled": 0.3}, "throttled"), ({"clock": 0.5}, "clock")],
+)
+def test_what_the_machine_took_is_said(load: dict[str, float], kind: str) -> None:
+    assert kind in kinds(comparison([steady(1e-5)], load=load))
+
+
+def test_one_sample_has_no_spread() -> None:
+    (doubt,) = doubts_of(comparison([[1.0]]))
+    assert str(doubt).startswith("One sample: no spread known.")
+
+
+def test_two_speeds_are_noticed_and_one_with_a_tail_is_not() -> None:
+    generator = np.random.default_rng(1)
+    two = np.concatenate([generator.normal(10, 0.05, 300), generator.normal(10.8, 0.05, 200)])
+    assert is_bimodal(two) == pytest.approx((10, 10.8), rel=0.01)
+    one = 10 + np.abs(generator.standard_cauchy(500)) * 0.1
+    assert is_bimodal(one) is None
+    assert is_bimodal(generator.normal(10, 1, 500)) is None
+    assert is_bimodal(two[:20]) is None
+    assert "bimodal" in kinds(comparison([list(generator.permutation(two) * 1e-6)]))
+
+
+def test_speeds_and_spreads_far_apart_are_told_by_factors_and_not_by_per_cents() -> None:
+    far = [*steady(1e-5, 50), *steady(271e-5, 50)]
+    text = " ".join(map(str, doubts_of(comparison([far, far]))))
+    assert "Two speeds, 271 times apart: the samples of a (and 1 more) jump" in text
+    assert "IQR up to 2.03 times the median" in text
+    assert "Two speeds, 7.9 % apart" in str(doubts_of(comparison([[*steady(1e-5, 50), *steady(1.08e-5, 50)]]))[0])
+
+
+def test_more_threads_than_cores_are_labelled() -> None:
+    (doubt,) = doubts_of(comparison([steady(1e-5)], threads=8))
+    assert str(doubt) == "Oversubscribed: 8 threads share 2 usable cores."
+
+
+def test_page_faults_are_shown_with_the_setting_that_avoids_them() -> None:
+    from dataclasses import replace
+
+    made = comparison([steady(14e-3)])
+    made = replace(made, subjects=tuple(replace(s, page_faults=12_289.0) for s in made.subjects))
+    (doubt,) = doubts_of(made)
+    assert doubt.kind == "page-faults"
+    assert "12289 page faults a call" in str(doubt)
+    assert "MALLOC_MMAP_THRESHOLD_" in doubt.action
+
+
+def test_a_body_near_the_loops_cost_gets_no_verdict() -> None:
+    made = comparison([steady(5e-9), steady(9e-9)])
+    assert made.frame["verdict"].isna()[1]
+    assert kinds(made) == ["near-loop"]
+
+
+def test_that_the_ratios_are_valid_is_said_once() -> None:
+    load = {"ext": 0.9, "wanted": 1.0, "pressure": 0.62, "steal": 0.2}
+    noisy = [steady(1e-5, spread=0.4), steady(2e-5, spread=0.4)]
+    found = doubts_of(comparison(noisy, cpu=1.0, load=load))
+    assert {"busy", "noisy"} <= {doubt.kind for doubt in found}
+    assert " ".join(map(str, found)).count("still valid") == 1

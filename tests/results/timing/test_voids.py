@@ -1,0 +1,197 @@
+"""A verdict is withheld where the run itself knows that its ratio is not that of the code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from torchbench_magic import Comparison, load
+from torchbench_magic.results.machine.contention import Contention
+from torchbench_magic.results.machine.environment import Environment
+from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
+from torchbench_magic.results.timing.intervals import Interval
+from torchbench_magic.results.timing.scaling import thread_curves
+from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.results.timing.timing_doubts import doubts_of
+from torchbench_magic.results.timing.voids import spell_factor, widened
+from torchbench_magic.views.carriers import text
+from torchbench_magic.views.timing import comparison as view
+
+Blocks = tuple[Sequence[float], float, int]  # seconds of each block, processor over wall time, calls in a block
+BESIDE_THREE = Contention(wall=1.0, ext=1.6, wanted=2.0, waiting=1.6, pressure=0.99, involuntary=140.0, steal=0.0)
+IDLE = Contention(wall=1.0, ext=0.0, wanted=2.0, waiting=0.01, pressure=0.01, involuntary=10.0, steal=0.0)
+
+
+def made(a: Blocks, b: Blocks, load: Contention = BESIDE_THREE, threads: int = 2) -> Comparison:
+    subjects = tuple(Subject(description=n, num_threads=threads, contention=load, page_faults=0.0) for n in "ab")
+    rows = [
+        (at, row, wall, wall * share, number, row)
+        for row, (walls, share, number) in enumerate((a, b))
+        for at, wall in enumerate(walls)
+    ]
+    samples = pd.DataFrame(rows, columns=["round", "measurement", "wall", "cpu", "number", "position"])
+    return Comparison(subjects, samples, Environment("3.11", "2.13", usable_cores=2))
+
+
+def near(level: float, n: int = 60, seed: int = 0, spread: float = 0.01) -> list[float]:
+    return list(level * (1 + spread * np.random.default_rng(seed).normal(size=n)))
+
+
+def verdict(of: Comparison) -> str:
+    return str(of.frame["verdict"][1])
+
+
+def said(of: Comparison) -> str:
+    return " ".join(text.render(view.document(replace(of, warnings=doubts_of(of)))).split())
+
+
+# ---- stalls --------------------------------------------------------------------------------------------------------
+
+# The README's pair beside three busy processes on two cores: each end of a parallel region waits for a slice.
+STALLED = made((near(19.8e-3, 12), 0.39, 2), (near(39.6e-3, 12, seed=1), 0.40, 2))
+
+
+def test_where_the_typical_block_waits_for_a_core_there_is_no_verdict_and_no_interval() -> None:
+    row = STALLED.frame.iloc[1]
+    assert row["ratio"] == pytest.approx(2, rel=0.02)
+    assert (row["verdict"], row["ratio_low"], row["ratio_high"]) == ("undecided", 0.0, math.inf)
+    assert not STALLED.undecided_seconds, "more of the same decides nothing"
+
+
+def test_the_sentence_the_table_and_the_doubts_agree_on_it() -> None:
+    shown = said(STALLED)
+    assert shown.startswith("b against a is undecided: other processes held its threads up")
+    assert "No verdict on b: other processes kept the threads of b waiting for a core in the typical block" in shown
+    assert "ratios are still valid" not in shown
+    assert "not known undecided, see below" in " ".join(shown.split())
+
+
+def test_a_whole_core_for_two_threads_is_not_enough_where_blocks_are_long() -> None:
+    # Beside one busy process: 8 against 16 ms of code that takes 113 and 104 us, the interval within 3 %.
+    load = replace(BESIDE_THREE, ext=1.0, waiting=1.0)
+    assert verdict(made((near(7.9e-3, 13), 1.0, 1), (near(15.8e-3, 13), 1.0, 1), load)) == "undecided"
+
+
+def test_a_typical_block_many_times_its_shortest_is_a_stall() -> None:
+    long = [*near(95e-6, 6), *near(6.3e-3, 54)]
+    load = replace(BESIDE_THREE, ext=0.95, waiting=0.94, wanted=1.95)
+    assert verdict(made((near(200e-6), 1.0, 4), (long, 0.99, 1), load)) == "undecided"
+
+
+def test_a_loaded_machine_alone_takes_no_verdict_away_and_the_doubts_say_so() -> None:
+    quick = made(([*near(200e-6, 90), *near(30e-3, 10)], 1.0, 2), (near(260e-6, 100), 1.0, 2))
+    assert verdict(quick) == "slower"
+    shown = said(quick)
+    assert "The ratios are still valid" in shown
+    assert "No verdict" not in shown
+
+
+def test_code_of_one_thread_keeps_its_verdict_beside_six_busy_processes() -> None:
+    load = replace(BESIDE_THREE, wanted=1.0, waiting=0.75)
+    assert verdict(made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), load)) == "slower"
+
+
+def test_the_same_blocks_on_an_idle_machine_or_at_one_thread_keep_theirs() -> None:
+    blocks = (near(19.8e-3, 12), 0.39, 2), (near(39.6e-3, 12, seed=1), 0.40, 2)
+    assert verdict(made(*blocks, IDLE)) == "slower", "a body that sleeps"
+    assert verdict(made(*blocks, threads=1)) == "slower"
+
+
+def test_where_waiting_is_not_known_the_load_of_others_stands_for_it() -> None:
+    unknown = replace(BESIDE_THREE, waiting=math.nan, wanted=math.nan)
+    blocks = (near(19.8e-3, 12), 0.39, 2), (near(39.6e-3, 12, seed=1), 0.40, 2)
+    assert verdict(made(*blocks, unknown)) == "undecided"
+    assert verdict(made(*blocks, replace(unknown, ext=math.nan))) == "slower"
+
+
+def test_blocks_of_single_calls_beside_blocks_of_a_dozen_give_no_verdict() -> None:
+    load = replace(BESIDE_THREE, ext=0.87, waiting=0.87)
+    odd = made((near(48e-6, 34), 1.0, 1), (near(190e-6, 34, seed=1), 1.0, 11), load)
+    assert verdict(odd) == "undecided"
+    assert "chose 11 calls a block for b and 1 for a" in said(odd)
+
+
+def test_a_rebased_joined_and_stored_result_withholds_it_too(tmp_path: object) -> None:
+    path = f"{tmp_path}/runs.sqlite"
+    STALLED.save(path)
+    (again,) = load(path)
+    assert verdict(again) == "undecided"
+    assert str(STALLED.rebase("b").frame["verdict"][0]) == "undecided"
+    assert "undecided" in STALLED.to_markdown()
+    beside = side_by_side({"one": STALLED, "two": STALLED}, baseline="a")
+    assert [str(word) for word in beside.frame["verdict"]] == ["baseline", "undecided"] * 2
+
+
+def test_a_lone_stalled_time_says_that_it_is_of_waiting_and_a_speed_up_of_it_is_none() -> None:
+    quick = [(at, 0, 200e-6, 200e-6, 2, 0) for at in range(20)]
+    slow = [(at, 1, wall, wall * 0.4, 2, 0) for at, wall in enumerate(near(19.8e-3, 20))]
+    samples = pd.DataFrame([*quick, *slow], columns=["round", "measurement", "wall", "cpu", "number", "position"])
+    subjects = (
+        Subject(stmt="f(x)", contention=IDLE),
+        Subject(stmt="f(x)", num_threads=2, group=1, contention=BESIDE_THREE),
+    )
+    lone = Comparison(subjects, samples, Environment("3.11", "2.13", usable_cores=2))
+    assert any(str(doubt).startswith("The time of the code (2 threads) is of waiting") for doubt in doubts_of(lone))
+    (curve,) = thread_curves(lone)
+    assert math.isnan(curve.points[1].speed_up)
+    assert curve.knee is None
+
+
+# ---- spells --------------------------------------------------------------------------------------------------------
+
+
+def test_rounds_of_one_speed_count_one_by_one_and_those_of_two_spells_do_not() -> None:
+    rng = np.random.default_rng(0)
+    assert spell_factor(rng.normal(size=800)) == 1.0
+    spells = np.concatenate([rng.normal(0.12, 0.02, 300), rng.normal(-0.18, 0.02, 500)])
+    assert spell_factor(spells) > 20
+    assert spell_factor(spells[::60]) == 1.0, "too few to tell"
+
+
+def test_independent_rounds_are_called_spells_once_in_a_thousand() -> None:
+    rng = np.random.default_rng(1)
+    assert sum(spell_factor(rng.standard_cauchy(200)) > 1 for _ in range(2000)) <= 8
+
+
+def test_an_interval_is_widened_by_the_root_of_the_factor_in_ranks() -> None:
+    values = np.arange(1001.0)
+    assert widened(Interval(500, 480, 520), values, 1.0) == Interval(500, 480, 520)
+    wide = widened(Interval(500, 480, 520), values, 9.0)
+    assert (wide.low, wide.high) == pytest.approx((440, 560), abs=2)
+    assert widened(Interval(500, 480, 520), values, 1e6) == Interval(500, -math.inf, math.inf)
+
+
+def test_a_ratio_of_two_states_of_the_machine_is_not_a_verdict() -> None:
+    # One thread, an idle guest: bmm takes 250 or 440 us with the state of a cache that is shared with other guests.
+    a, b = [*near(250e-6, 70), *near(430e-6, 130)], [*near(285e-6, 70, seed=1), *near(361e-6, 130, seed=1)]
+    spells = made((a, 1.0, 1), (b, 1.0, 1), replace(IDLE, wanted=1.0), threads=1)
+    row = spells.frame.iloc[1]
+    assert row["verdict"] == "undecided"
+    assert row["ratio"] < 0.85
+    assert row["ratio_high"] > 1.1
+    shown = said(spells)
+    assert shown.startswith("b against a is undecided: the ratio changed during the run")
+    assert "the ratio of b was 0.84 in one part of the run and 1.14 in another" in shown
+    assert "ratios are still valid" not in shown
+
+
+# ---- the medians ---------------------------------------------------------------------------------------------------
+
+
+def test_medians_that_contradict_the_ratio_are_explained() -> None:
+    # The machine slows down, b takes 1.3 times as long throughout and took part in more rounds of the slow part.
+    a = [*near(10e-6, 60), *near(12e-6, 50)]
+    b = [1.3 * x for x in a]
+    b = [*b, *near(21e-6, 40)]
+    apart = made((a, 1.0, 1), (b, 1.0, 1), replace(IDLE, wanted=1.0), threads=1)
+    quotient = apart.frame["median"][1] / apart.frame["median"][0]
+    assert apart.frame["ratio"][1] == pytest.approx(1.3)
+    assert quotient > 1.5
+    (doubt,) = [doubt for doubt in doubts_of(apart) if doubt.kind == "medians"]
+    assert f"the ratio is 1.3; dividing its median by that of a gives {quotient:.3g}. Trust the ratio" in str(doubt)
+    assert not [d for d in doubts_of(made((near(1e-4), 1.0, 1), (near(2e-4), 1.0, 1), IDLE)) if d.kind == "medians"]

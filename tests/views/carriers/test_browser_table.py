@@ -1,0 +1,397 @@
+"""``static/table.js`` in a real browser: sort, filter, keyboard, detail, many rows; no injected text runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from torchbench_magic.views.carriers import html, spec
+from torchbench_magic.views.document import Document, Run
+from torchbench_magic.views.profiling import profile
+from torchbench_magic.views.table import Cell, Column, Group, Row, Table
+from torchbench_magic.views.timing import comparison
+from torchbench_magic.views.widgets.explorers import TableWidget
+
+from ..builders import HOSTILE, comparison_of, profile_of, two_shapes
+
+pytestmark = pytest.mark.browser
+
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND",
+)  # fmt: skip
+Show = Callable[..., Locator]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    assert program, "Chromium is not installed: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS), headless=True)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A page that must not fail in any script and must not ask for anything but its own file."""
+    context = chromium.new_context(viewport={"width": 900, "height": 700})
+    page = context.new_page()
+    errors, requests = [], []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    yield page
+    context.close()
+    assert errors == []
+    assert all(url.startswith("file:") for url in requests)
+
+
+@pytest.fixture
+def show(page: Page, tmp_path: Path) -> Show:
+    """Open a document from disk and give what the module drew."""
+
+    def open_page(document: Document) -> Locator:
+        file = tmp_path / "page.html"
+        file.write_text(html.page(document), encoding="utf-8")
+        page.goto(file.as_uri())
+        return page.locator(".tb")
+
+    return open_page
+
+
+def many(rows: int, text: str = "op") -> Document:
+    columns = (Column("op", "operation", kind="code"), Column("n", "self", "ms", "number"))
+    made = tuple(Row((Cell(f"{text}[{at}]"), Cell(str(at * 7 % rows), float(at * 7 % rows)))) for at in range(rows))
+    groups = (Group(made),) if made else ()
+    return Document("many", (Run("many rows"),), (Table("rows", columns, groups),))
+
+
+def column(result: Locator, at: int) -> list[str]:
+    return [text.strip() for text in result.locator(f"tbody tr.row > td:nth-child({at}):visible").all_text_contents()]
+
+
+def header(result: Locator, label: str) -> Locator:
+    return result.get_by_role("columnheader", name=label, exact=False).first
+
+
+def test_the_drawn_table_takes_the_place_of_the_static_one(page: Page, show: Show) -> None:
+    result = show(comparison.document(two_shapes()))
+    expect(result).to_be_visible()
+    expect(page.locator(".torchbench > table").first).to_be_hidden()
+    assert result.locator("tbody tr.row").count() == 4
+    assert column(result, 3) == ["bmm", "mul_sum", "bmm", "mul_sum"]
+
+
+def test_without_script_the_static_table_is_read(chromium: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(html.page(comparison.document(two_shapes())), encoding="utf-8")
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    expect(page.locator(".torchbench > table").first).to_be_visible()
+    assert "95 % interval" in page.locator(".torchbench").inner_text()
+    assert "4 measurements in 11.6 s" in page.locator(".torchbench").inner_text()
+    context.close()
+
+
+def test_sorting_dissolves_the_groups_and_the_third_click_brings_them_back(show: Show) -> None:
+    result = show(comparison.document(comparison_of([("a", 1, (4e-6, 9e-6)), ("b", 1, (5e-6, 2e-6))])))
+    natural = column(result, 1)
+    assert natural == ["a", "", "b", ""]
+    median = header(result, "median")
+    assert median.get_attribute("aria-sort") == "none"
+    median.get_by_role("button").click()
+    assert median.get_attribute("aria-sort") == "descending"
+    assert column(result, 1) == ["a", "b", "a", "b"], "the group's value is repeated on every row"
+    assert column(result, 3) == ["mul_sum", "bmm", "bmm", "mul_sum"]
+    median.get_by_role("button").click()
+    assert median.get_attribute("aria-sort") == "ascending"
+    assert column(result, 3) == ["mul_sum", "bmm", "bmm", "mul_sum"][::-1]
+    median.get_by_role("button").click()
+    assert median.get_attribute("aria-sort") == "none"
+    assert column(result, 1) == natural
+
+
+def test_enter_on_a_header_sorts_and_keeps_the_focus(page: Page, show: Show) -> None:
+    result = show(comparison.document(two_shapes()))
+    button = header(result, "ratio").get_by_role("button")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(header(result, "ratio")).to_have_attribute("aria-sort", "descending")
+    page.keyboard.press("Enter")
+    expect(header(result, "ratio")).to_have_attribute("aria-sort", "ascending")
+
+
+def test_the_filter_narrows_the_rows_and_the_status_counts_them(page: Page, show: Show) -> None:
+    result = show(comparison.document(two_shapes()))
+    field, status = result.get_by_role("searchbox"), result.get_by_role("status")
+    field.fill("^MUL")
+    assert column(result, 3) == ["mul_sum", "mul_sum"]
+    assert column(result, 1) == ["64 × 64", "64 × 65"], "the first row left in a group names it"
+    expect(status).to_have_text("2 of 4 rows")
+    field.fill("(")
+    expect(status).to_contain_text("not a usable pattern")
+    assert column(result, 3) == ["mul_sum", "mul_sum"], "an unusable pattern keeps the last view"
+    field.fill("nothing like it")
+    assert column(result, 3) == []
+    field.fill("")
+    assert len(column(result, 3)) == 4
+    assert page.locator(".torchbench").get_attribute("data-lm-suppress-shortcuts") == "true"
+
+
+def test_a_pattern_that_explodes_is_given_up_and_the_next_one_works(show: Show) -> None:
+    result = show(many(1000, "a" * 22))
+    field, status = result.get_by_role("searchbox"), result.get_by_role("status")
+    field.fill("(a+)+$")
+    expect(status).to_have_text("not a usable pattern: this pattern takes too long", timeout=20_000)
+    field.fill("\\[12\\]")
+    expect(status).to_have_text("1 of 1000 rows")
+
+
+def test_the_ratio_axis_switches_to_the_close_view(show: Show) -> None:
+    result = show(comparison.document(two_shapes()))
+    arrows = result.locator("td.interval path.f-faster")
+    assert arrows.count() == 0
+    result.get_by_role("button", name="± 10 %").click()
+    assert arrows.count() == 2, "ratios outside the axis are arrows"
+    assert [text[:3] for text in result.locator("td.interval").all_text_contents() if text] == ["0.6", "0.6"]
+    expect(result.get_by_role("button", name="± 10 %")).to_have_attribute("aria-pressed", "true")
+
+
+def test_decimal_points_are_drawn_under_each_other(show: Show) -> None:
+    result = show(profile.document(profile_of()))
+    edges = result.evaluate(
+        """tb => [...tb.querySelector("table").querySelectorAll("tr.row > td:nth-child(3)")]
+            .filter(td => td.textContent).map(td => {
+            const range = document.createRange(), text = td.firstChild;
+            const point = text.data.indexOf(".");
+            range.setStart(text, point < 0 ? text.length : point);
+            range.collapse(true);
+            return Math.round(range.getBoundingClientRect().left);
+        })"""
+    )
+    assert len(edges) == 11, "ten lines that ran and the total"
+    assert len(set(edges)) == 1
+
+
+def test_the_operations_of_a_line_open_in_place_one_at_a_time(page: Page, show: Show) -> None:
+    result = show(profile.document(profile_of()))
+    first = result.get_by_role("button", name="operations of In[3]:2")
+    second = result.get_by_role("button", name="operations of In[3]:7")
+    second.click()
+    expect(second).to_have_attribute("aria-expanded", "true")
+    expect(result.locator("td.detail")).to_contain_text("engine: AddmmBackward0")
+    first.press("Enter")
+    expect(result.locator("td.detail")).to_have_count(1)
+    expect(result.locator("td.detail")).to_contain_text("aten::empty")
+    page.keyboard.press("Escape")
+    expect(result.locator("td.detail")).to_have_count(0)
+
+
+def test_arrows_walk_from_line_to_line(page: Page, show: Show) -> None:
+    result = show(profile.document(profile_of()))
+    result.get_by_role("button", name="operations of In[3]:2").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(result.locator("td.detail")).to_contain_text("operation of In[3]:3")
+
+
+def test_a_sorted_line_is_named_by_its_place(show: Show) -> None:
+    result = show(profile.document(profile_of()))
+    assert column(result, 1)[:2] == ["1", "2"]
+    header(result, "Python").get_by_role("button").click()
+    assert column(result, 1)[0] == "In[2]:9"
+    assert result.locator("tr.heading:visible").count() == 0
+
+
+def test_lines_and_operations_are_two_views_of_one_output(show: Show) -> None:
+    result = show(profile.document(profile_of()))
+    expect(result.get_by_text("In[3], this cell")).to_be_visible()
+    result.get_by_role("button", name="operations", exact=True).click()
+    expect(result.get_by_text("In[3], this cell")).to_be_hidden()
+    expect(result.get_by_text("aten::addmm")).to_be_visible()
+    assert result.locator("th[aria-sort=descending]").count() == 1, "the natural order is shown as one"
+
+
+def test_a_lone_statement_unfolds(show: Show) -> None:
+    result = show(comparison.document(comparison_of([(None, 1, (1e-3,))], [None])))
+    expect(result.get_by_text("loop overhead")).to_be_hidden()
+    result.locator("summary").click()
+    expect(result.get_by_text("loop overhead")).to_be_visible()
+
+
+def test_of_many_rows_only_those_in_sight_are_in_the_page_and_all_can_be_reached(page: Page, show: Show) -> None:
+    result = show(many(5000))
+    assert result.locator("tbody tr.row").count() < 80
+    assert result.locator("table").get_attribute("aria-rowcount") == "5001"
+    result.locator(".pane").evaluate("pane => { pane.scrollTop = pane.scrollHeight; }")
+    expect(result.locator("tr[aria-rowindex='5001']")).to_be_visible()
+    header(result, "self").get_by_role("button").click()
+    result.locator(".pane").evaluate("pane => { pane.scrollTop = 0; }")
+    expect(result.locator("tbody tr.row").first).to_contain_text("4999")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_few_rows_or_none_are_drawn(show: Show, rows: int) -> None:
+    result = show(many(rows))
+    expect(result.locator("thead")).to_contain_text("operation")
+    assert result.locator("tbody tr.row").count() == rows
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_injected_text_runs(page: Page, show: Show, name: str) -> None:
+    result = show(comparison.document(two_shapes(names=(name, name + "2"), stmt=name)))
+    expect(result).to_be_visible()
+    header(result, "alternative").get_by_role("button").click()
+    result.get_by_role("searchbox").fill("2$")
+    assert page.evaluate("window.INJECTED") is None
+    assert result.locator("img, a, iframe, script").count() == 0
+    assert page.locator(".torchbench").locator("img, iframe").count() == 0
+
+
+def test_an_error_while_drawing_leaves_the_static_table(page: Page, tmp_path: Path) -> None:
+    broken = html.render(comparison.document(two_shapes())).replace('"tables":[', '"tables":[{"name":"x"},', 1)
+    file = tmp_path / "broken.html"
+    caught = broken.replace("if (host) mount(", "try { mount(").replace(
+        ".textContent));\n</script>", ".textContent)); } catch (error) { window.FAILED = error.message; }\n</script>"
+    )
+    file.write_text(f"<!doctype html><meta charset=utf-8>{caught}", encoding="utf-8")
+    page.goto(file.as_uri())
+    assert page.evaluate("window.FAILED")
+    expect(page.locator(".torchbench > table").first).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_the_page_in_both_themes(chromium: Browser, tmp_path: Path, scheme: str) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(html.page(comparison.document(two_shapes())), encoding="utf-8")
+    context = chromium.new_context(color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(file.as_uri())
+    contrast = page.locator(".tb").evaluate(
+        """tb => {
+            const paint = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+            const light = colour => { paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1);
+                const [r, g, b] = [...paint.getImageData(0, 0, 1, 1).data]
+                    .map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+                return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+            const ground = light(getComputedStyle(tb).backgroundColor);
+            return [".sentence", "td.faster", "td.quiet", ".foot"].map(name => {
+                const ink = light(getComputedStyle(tb.querySelector(name)).color);
+                return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05); });
+        }"""
+    )
+    context.close()
+    assert min(contrast) >= 4.5
+
+
+def test_the_notebooks_colours_are_taken_where_there_are_any(page: Page, show: Show) -> None:
+    result = show(comparison.document(two_shapes()))
+    page.add_style_tag(content=":root{--jp-layout-color0:rgb(1, 2, 3);--jp-ui-font-color1:rgb(250, 240, 230)}")
+    assert result.evaluate("tb => getComputedStyle(tb).backgroundColor") == "rgb(1, 2, 3)"
+    assert result.locator(".sentence").evaluate("e => getComputedStyle(e).color") == "rgb(250, 240, 230)"
+
+
+WIDGET = """
+const spec = %(spec)s;
+const model = { data: { spec, state: {}, answers: %(answers)s }, saved: 0, sent: [], off() {},
+  on(name, f) { this[name === "change:spec" ? "changed" : "heard"] = f; }, send(content) { this.sent.push(content); },
+  get(name) { return this.data[name]; }, set(name, value) { this.data[name] = value; },
+  save_changes() { this.saved += 1; } };
+window.model = model;
+window.close_widget = module.default.render({ model, el: document.getElementById("w") });
+"""
+
+
+def open_widget(page: Page, tmp_path: Path, answers: str = "false") -> None:
+    """The table as a widget in a box with a control; ``answers`` as of `TableWidget`."""
+    sent = spec.as_json(comparison.document(two_shapes()), 10**6)
+    module = str(TableWidget._esm).replace("export default", "const module = {}; module.default =")
+    script = module + WIDGET % {"spec": sent, "answers": answers}
+    file = tmp_path / "widget.html"
+    box = '<div class="widget-vbox"><input id="control"><div id="w"></div></div><input id="elsewhere">'
+    file.write_text(f'<!doctype html><meta charset=utf-8>{box}<script type="module">{script}</script>')
+    page.goto(file.as_uri())
+
+
+def test_the_widget_says_so_when_python_does_not_answer(page: Page, tmp_path: Path) -> None:
+    open_widget(page, tmp_path, "true")
+    line, rows = page.locator("#w > p[role=status]"), page.locator(".tb tbody tr.row")
+    page.locator("#elsewhere").fill("x")
+    assert page.evaluate("model.sent") == []
+    page.locator("#control").fill("x")
+    assert page.evaluate("model.sent") == [{"type": "asked"}]
+    page.evaluate("model.heard({type: 'here'})")
+    page.wait_for_timeout(2500)
+    expect(line).to_be_hidden()
+    rows.nth(1).click()
+    assert len(page.evaluate("model.sent")) == 2
+    expect(line).to_contain_text("The kernel does not answer", timeout=4000)
+    page.get_by_role("button", name="median").click()
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("median")
+    page.evaluate("model.heard({type: 'here'})")  # late: a cell was running
+    expect(line).to_be_hidden()
+    dead = "() => { model.send = model.save_changes = () => { throw new Error('Kernel is dead'); }; }"
+    page.evaluate(dead)
+    rows.nth(2).click()
+    expect(line).to_be_visible(timeout=1000)  # the front end knows: no wait
+    expect(rows.nth(2)).to_have_attribute("aria-selected", "true")
+
+
+def test_a_table_that_asks_for_nothing_waits_for_no_answer(page: Page, tmp_path: Path) -> None:
+    open_widget(page, tmp_path)
+    page.locator(".tb tbody tr.row").nth(1).click()
+    page.locator("#control").fill("x")
+    assert page.evaluate("model.sent") == []
+
+
+def test_the_widget_tells_python_what_is_selected_and_draws_anew_when_the_data_change(
+    page: Page, tmp_path: Path
+) -> None:
+    open_widget(page, tmp_path)
+    rows = page.locator(".tb tbody tr.row")
+    rows.nth(1).click()
+    assert page.evaluate("model.data.state.tables.timings.selected") == ["1"]
+    rows.nth(3).click(modifiers=["Control"])
+    assert page.evaluate("model.data.state.tables.timings.selected") == ["1", "3"]
+    rows.nth(3).press("Enter")
+    assert page.evaluate("model.data.state.tables.timings.selected") == []
+    rows.nth(0).focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press(" ")
+    assert page.evaluate("model.data.state.tables.timings.selected") == ["1"]
+    expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
+    page.evaluate("model.data.spec = {...model.data.spec, sentence: ['another baseline']}; model.changed()")
+    expect(page.locator(".tb .sentence")).to_have_text("another baseline")
+    expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
+
+
+def test_names_give_way_so_that_no_number_falls_off_the_end(show: Show, page: Page) -> None:
+    long = "at::native::a_function_with_a_long_name_" + "x" * 40
+    heads = [Column(f"n{at}", f"a number {at}", "per call", "number") for at in range(5)]
+    columns = (Column("function", "function", kind="code", widest=60), Column("bar", "bar", kind="bar"), *heads)
+    rows = (Row((Cell(long), Cell(picture=((("torch", 1.0),), ())), *[Cell("12", 12.0)] * 5)),)
+    remark = Row((Cell("9 more that differ by at most 56, 116 equal in one alternative and in the other", tone="quiet"),
+                  *[Cell()] * 6))  # fmt: skip
+    table_of = Table("functions", columns, (Group((*rows, remark)),))
+    drawn = show(Document("found", (Run("found"),), (table_of,)))
+    pane, table = drawn.locator(".pane"), drawn.locator("table")
+    for width in (1400, 860, 760, 1400):
+        page.set_viewport_size({"width": width, "height": 700})
+        page.wait_for_timeout(200)
+        assert table.evaluate("t => t.offsetWidth") <= pane.evaluate("p => p.clientWidth") + 1, width
+        name = table.locator("tbody tr td").first
+        assert name.evaluate("td => td.offsetWidth") >= 160
+        assert name.get_attribute("title") == long
+        cut = name.evaluate("td => td.scrollWidth > td.clientWidth")
+        assert cut == (width < 1400), width
+    said = table.get_by_text("9 more that differ")
+    page.set_viewport_size({"width": 860, "height": 700})
+    page.wait_for_timeout(200)
+    assert said.evaluate("td => td.colSpan") == 7
+    assert said.evaluate("td => td.scrollWidth <= td.clientWidth"), "it has the numbers' room"

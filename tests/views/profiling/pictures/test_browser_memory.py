@@ -1,0 +1,47 @@
+"""``static/memory.js`` in a real browser: the picture is read off with the keyboard and the pointer."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from torchbench_magic.views.profiling import memory
+
+from ...carriers.test_browser_table import Show, chromium, page, show  # noqa: F401  # fixtures
+from ..test_memory import made
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_picture_is_read_off_with_keys_and_pointer(show: Show, page: Page) -> None:  # noqa: F811
+    cpu, _ = memory.documents(made())
+    show(cpu)
+    drawing, status = page.locator(".tb-memory svg"), page.locator(".tb-memory p")
+    expect(drawing).to_be_visible()
+    expect(status).to_have_text("")
+    drawing.focus()
+    page.keyboard.press("Home")
+    expect(status).to_contain_text("at ")
+    page.keyboard.press("End")
+    expect(status).to_contain_text("24 MiB")
+    page.keyboard.press("Escape")
+    expect(status).to_have_text("")
+    box = drawing.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 56 + 690 * 0.715, box["y"] + 60)
+    expect(status).not_to_have_text("")
+    page.mouse.move(box["x"] + 5, box["y"] + 60)
+    expect(status).to_have_text("")
+
+
+def test_the_picture_stands_above_its_table_in_both_themes(show: Show, page: Page) -> None:  # noqa: F811
+    cpu, _ = memory.documents(made())
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        drawn = show(cpu)
+        picture, table = page.locator(".tb-memory svg").bounding_box(), drawn.locator("table").first.bounding_box()
+        assert picture is not None
+        assert table is not None
+        assert picture["y"] + picture["height"] <= table["y"]
+        fill = page.locator(".tb-memory path.ly").first.evaluate("e => getComputedStyle(e).fill")
+        assert fill not in ("none", "rgb(0, 0, 0)")

@@ -1,0 +1,184 @@
+"""The timeline: what it says, what it draws together, and how it is used in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.results.profiles import profile_of_two_kernels
+from torchbench_magic.errors import InputError
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, Trace, compact
+from torchbench_magic.views.profiling.pictures.timeline import MOST_BYTES, spec_of, timeline
+
+HOSTILE = '<img src=x onerror="window.hit=1"></script><script>window.hit=1</script>'
+
+
+def crowded(events: int) -> Profile:
+    """So many ops of 1 us side by side within 10 ms, and one of 1 ms."""
+    few = profile_of_two_kernels()
+    trace = few.trace
+    assert trace is not None
+    none = np.full(events + 1, -1)
+    start = np.append(np.linspace(0, 9_000_000, events).astype(np.int64), 9_000_000)
+    columns = dict.fromkeys(EVENT_COLUMNS, none) | {
+        "name": np.append(np.zeros(events), 1),
+        "kind": np.zeros(events + 1),
+        "start": start,
+        "duration": np.append(np.full(events, 10), 1_000_000),
+        "track": np.zeros(events + 1),
+    }
+    fields = {name: getattr(trace, name) for name in trace.__dataclass_fields__}
+    return profile_of_two_kernels(trace=Trace(**fields | {"events": compact(EVENT_COLUMNS, columns)}))
+
+
+def test_the_sentence_says_how_busy_each_track_is() -> None:
+    made = timeline(profile_of_two_kernels())
+    assert made.title == "MainThread is in torch for 30 % of 10.0 ms; cuda:0 stream 7 is busy for 25 %"
+
+
+def test_lines_ops_and_kernels_have_tracks_of_their_own() -> None:
+    made = timeline(profile_of_two_kernels())
+    found = {track: rows["name"].tolist() for track, rows in made.frame.groupby("track", sort=False)}
+    assert found == {
+        "lines": ["In[3]:2 y = x @ x", "In[3]:3 z = y.relu()", "In[3]:4 torch.cuda.synchronize()"],
+        "MainThread": ["aten::mm", "aten::relu", "cudaLaunchKernel", "cudaLaunchKernel"],
+        "cuda:0 stream 7": ["gemm", "relu_kernel"],
+    }
+    frame = made.frame.set_index("name")
+    assert (frame.loc["gemm", "place"], frame.loc["gemm", "start"]) == ("In[3]:2", 0.004)
+    assert frame.loc["cudaLaunchKernel", "depth"].tolist() == [1, 1]
+
+
+def test_a_span_lists_what_ran_in_it_with_the_time_inside() -> None:
+    span = timeline(profile_of_two_kernels()).between(0.002, 0.0055).set_index(["track", "name"])
+    assert span.loc[("MainThread", "aten::mm"), "time"] == pytest.approx(0.001)
+    assert span.loc[("cuda:0 stream 7", "gemm"), "time"] == pytest.approx(0.0015)
+    assert ("cuda:0 stream 7", "relu_kernel") not in span.index
+
+
+def test_short_bars_are_drawn_together_and_counted_and_none_is_lost() -> None:
+    made = timeline(crowded(60_000))
+    drawn = made.bars.fewer(2000)
+    assert len(drawn) < 3000
+    assert int(drawn.count.sum()) == len(made.bars) == 60_001 + 3
+    assert 1_000_000 in drawn.duration.tolist()
+    spec = spec_of(made, 2000)
+    said = r"[\d\u202f]+ of 60\u202f004 bars are short and drawn together\. All of them: `\.frame`\."
+    assert re.match(said, spec["note"])
+
+
+def test_the_picture_of_half_a_million_events_is_small() -> None:
+    bundle = timeline(crowded(500_000))._repr_mimebundle_()
+    assert len(json.dumps(bundle["text/html"])) <= MOST_BYTES
+
+
+def test_without_events_it_says_so() -> None:
+    with pytest.raises(InputError, match="no events over time"):
+        timeline(profile_of_two_kernels(trace=None))
+
+
+def test_the_text_is_a_table_of_what_took_most_time() -> None:
+    text = repr(timeline(profile_of_two_kernels()))
+    assert text.splitlines()[0].startswith("MainThread is in torch for 30 %")
+    assert re.search(r"cuda:0 stream 7 +gemm +1 +2\u202f000", text)
+
+
+def test_names_are_never_markup() -> None:
+    html = timeline(profile_of_two_kernels(HOSTILE))._repr_mimebundle_()["text/html"]
+    assert "<img" not in html
+    assert html.count("</script>") == 2
+
+
+def test_a_brushed_span_is_readable_in_python() -> None:
+    widget = timeline(profile_of_two_kernels()).explore()
+    assert widget.selection == ()
+    assert len(widget.rows) == 9
+    widget.state = {"view": [0, 0.01], "brush": [0.0085, 0.01]}
+    assert widget.selection == (0.0085, 0.01)
+    assert widget.rows["name"].tolist() == ["In[3]:4 torch.cuda.synchronize()", "relu_kernel"]
+    widget.state = {"view": [0, 0.01]}
+    assert widget.selection == ()
+
+
+# ---- in a browser -----------------------------------------------------------------------------------------------
+
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND",
+)  # fmt: skip
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Any]:
+    """The picture on a page; no script may fail and nothing may be asked for."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = shutil.which("chromium")
+    assert program, "Chromium is not installed: apt-get install chromium"
+    html = timeline(profile_of_two_kernels(HOSTILE))._repr_mimebundle_()["text/html"]
+    (tmp_path / "page.html").write_text(f'<!doctype html><meta charset="utf-8"><body>{html}', encoding="utf-8")
+    errors: list[str] = []
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=list(FLAGS), headless=True)
+        page = browser.new_page(viewport={"width": 932, "height": 700})
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto((tmp_path / "page.html").as_uri())
+        yield page
+        browser.close()
+    assert errors == []
+
+
+def data(page: Any, name: str) -> str:
+    return str(page.locator("canvas").get_attribute(f"data-{name}"))
+
+
+@pytest.mark.browser
+def test_it_is_zoomed_moved_and_brushed_by_keyboard_and_mouse(page: Any) -> None:
+    canvas = page.locator("canvas")
+    assert canvas.get_attribute("tabindex") == "0"
+    assert data(page, "drawn") == "9"
+    assert page.evaluate("window.hit") is None
+    canvas.focus()
+    page.keyboard.press("+")
+    assert (float(data(page, "from")), float(data(page, "to"))) == pytest.approx((0.0025, 0.0075))
+    page.keyboard.press("ArrowRight")
+    assert float(data(page, "from")) == pytest.approx(0.003)
+    page.keyboard.press("Escape")
+    assert (float(data(page, "from")), float(data(page, "to"))) == pytest.approx((0, 0.01))
+    page.keyboard.press("Shift+ArrowRight")
+    assert [float(x) for x in data(page, "brush").split()] == pytest.approx([0.005, 0.0055])
+    page.keyboard.press("Enter")
+    assert float(data(page, "to")) == pytest.approx(0.0055)
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    box = canvas.bounding_box()
+    left, wide = box["x"] + 132, box["width"] - 132
+    page.mouse.move(left + 0.9 * wide - 40, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(left + wide - 1, box["y"] + 30, steps=4)
+    page.mouse.up()
+    caption = page.locator("caption").last.inner_text()
+    assert caption.startswith("chosen span:")
+    names = page.locator("tbody tr td:nth-child(2)").all_inner_texts()
+    assert "relu_kernel" in names
+    assert "gemm" not in names
+
+
+@pytest.mark.browser
+def test_a_wheel_without_ctrl_leaves_the_picture_to_the_page(page: Any) -> None:
+    box = page.locator("canvas").bounding_box()
+    page.mouse.move(box["x"] + 400, box["y"] + 20)
+    page.mouse.wheel(0, -200)
+    assert data(page, "to") == "0.01"
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    canvas = "document.querySelector('.torchbench-timeline').shadowRoot.querySelector('canvas')"
+    page.wait_for_function(f"{canvas}.dataset.to < 0.01")

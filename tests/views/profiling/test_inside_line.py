@@ -1,0 +1,83 @@
+"""What is said to hold the time of a line that calls much."""
+
+from __future__ import annotations
+
+from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.views.document import plain
+from torchbench_magic.views.profiling import profile as view
+from torchbench_magic.views.profiling.inside_line import inside_line
+
+
+def profile_of(*frames: tuple[int, str, str, float], source: str = "trainer.train()") -> Profile:
+    """Frames ``(parent, kind, name, self seconds)``, all on line 2 of one cell but the first, the thread."""
+    whole = sum(seconds for *_, seconds in frames)
+    columns = {
+        "parent": [parent for parent, *_ in frames],
+        "kind": [kind for _, kind, _, _ in frames],
+        "name": [name for _, _, name, _ in frames],
+        "self_time": [seconds for *_, seconds in frames],
+        "line": [None, *[2] * (len(frames) - 1)],
+        "source_id": [None, *["ab"] * (len(frames) - 1)],
+        "thread": [0] * len(frames),
+    }
+    lines = {
+        "cell": [3], "line": [2], "source": [source], "file": ["<cell>"], "source_id": ["ab"], "thread": [0],
+        "calls": [1], "wall_time": [whole], "self_cpu_time": [whole], "cpu_time": [whole], "python_time": [0.0],
+        "backward_cpu_time": [0.0],
+    }  # fmt: skip
+    return Profile(
+        lines=frame_of(LINE_COLUMNS, lines),
+        ops=frame_of(OP_COLUMNS, {}),
+        frames=frame_of(FRAME_COLUMNS, columns),
+        wall_time=whole,
+        num_threads=1,
+        source_id="ab",
+    )
+
+
+ENGINE = "autograd::engine::evaluate_function: "
+TRAINING = (
+    (-1, "thread", "MainThread", 0.0),
+    (0, "line", "In[3]:2", 0.5),
+    (1, "module", "model", 0.1),
+    (2, "op", "aten::addmm", 1.9),
+    (1, "op", f"{ENGINE}AddmmBackward0", 0.5),
+    (4, "op", "aten::mm", 0.5),
+    (1, "python", "Optimizer.step#SGD.step", 0.4),
+)
+
+
+def test_modules_backward_and_ranges_of_a_line_hold_its_time() -> None:
+    found = inside_line(profile_of(*TRAINING), "ab", 2)
+    assert [(name, round(seconds, 9)) for name, seconds in found] == [
+        ("model", 2.0),
+        ("backward", 1.0),
+        ("Optimizer.step#SGD.step", 0.4),
+    ]
+
+
+def test_the_sentence_goes_one_level_deeper_and_names_the_option() -> None:
+    sentence = plain(view.document(profile_of(*TRAINING)).sentence)
+    assert "; inside it model 2.00 s, backward 1.00 s, Optimizer.step#SGD.step 400 ms" in sentence
+    assert sentence.endswith("; more with --group-by module")
+
+
+def test_where_one_module_holds_nearly_all_its_children_are_named() -> None:
+    frames = (
+        (-1, "thread", "MainThread", 0.0),
+        (0, "line", "In[3]:2", 0.02),
+        (1, "module", "net", 0.03),
+        (2, "module", "net.0", 0.6),
+        (2, "module", "net.2", 0.3),
+    )
+    assert [name for name, _ in inside_line(profile_of(*frames), "ab", 2)] == ["net.0", "net.2"]
+
+
+def test_a_module_that_the_line_itself_names_is_not_repeated() -> None:
+    frames = ((-1, "thread", "MainThread", 0.0), (0, "line", "In[3]:2", 0.02), (1, "module", "net", 0.9))
+    assert "inside" not in plain(view.document(profile_of(*frames, source="y = net(x)")).sentence)
+
+
+def test_a_line_without_named_frames_has_nothing_inside() -> None:
+    assert inside_line(profile_of((-1, "thread", "MainThread", 0.0), (0, "line", "In[3]:2", 1.0)), "ab", 2) == []

@@ -1,0 +1,180 @@
+"""Memory over time: what the sentence, the table and the picture say of rows that are known."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.results.profiling import allocations
+from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.views.carriers import text
+from torchbench_magic.views.document import plain
+from torchbench_magic.views.profiling import memory, profile
+from torchbench_magic.views.profiling.pictures.memory_picture import _highest, picture, stack
+
+from ..builders import HOSTILE, profile_of
+
+MIB = 2**20
+# seconds, MiB, block (None: was there before), line, device
+CHANGES = (
+    (0.5, 8, 1, 2, "cpu"),
+    (1.0, 100, 2, 3, "cpu"),
+    (1.2, 50, 7, 3, "cuda:0"),
+    (1.5, -4, None, 5, "cpu"),
+    (2.0, 20, 3, 7, "cpu"),
+    (2.5, 20, 4, 7, "cpu"),
+    (3.0, -20, 3, 7, "cpu"),
+    (3.2, -50, 7, 7, "cuda:0"),
+    (3.4, -100, 2, 7, "cpu"),
+)
+
+
+def made(**fields: object) -> Profile:
+    built = profile_of(memory=True)
+    return replace(built, memory=memory_frame(), **fields)  # type: ignore[arg-type]
+
+
+def memory_frame() -> pd.DataFrame:
+    held = {"cpu": 0, "cuda:0": 0}
+    rows = []
+    for seconds, change, block, line, device in CHANGES:
+        held[device] += change * MIB
+        rows.append((seconds, held[device], device, change * MIB, pd.NA if block is None else block, line))
+    values = dict(
+        zip(("time", "bytes", "device", "change", "block", "line"), map(list, zip(*rows, strict=True)), strict=True)
+    )
+    count = len(rows)
+    return frame_of(
+        MEMORY_COLUMNS,
+        values
+        | {"cell": [3] * count, "source_id": ["cell"] * count, "file": ["<cell>"] * count, "thread": [0] * count},
+    )
+
+
+def test_there_is_a_document_per_device_and_none_without_memory() -> None:
+    assert [d.kind for d in memory.documents(made())] == ["memory over time, cpu", "memory over time, cuda:0"]
+    assert memory.documents(profile_of(memory=False)) == ()
+
+
+def test_the_sentence_names_the_peak_its_line_and_what_holds_most() -> None:
+    cpu, cuda = memory.documents(made())
+    assert plain(cpu.sentence) == "Memory of the CPU: peak 144 MiB in In[3]:7; In[3]:3 holds 69 % of it"
+    assert plain(cuda.sentence) == "Memory of cuda:0: peak 50.0 MiB in In[3]:3; In[3]:3 holds 100 % of it"
+
+
+def test_what_stays_to_the_end_is_said() -> None:
+    frame = memory_frame()
+    (cpu, _) = memory.documents(replace(made(), memory=frame.iloc[:-1].reset_index(drop=True)))
+    assert plain(cpu.sentence).endswith("holds 69 % of it, to the end")
+
+
+def test_the_table_adds_up_to_the_peak_with_what_older_blocks_gave_back() -> None:
+    cpu, _ = memory.documents(made())
+    (table,) = cpu.tables
+    rows = {row.cells[0].text: row for row in table.rows()}
+    alive = {name: row.cells[2].value / MIB for name, row in rows.items() if row.cells[2].value is not None}
+    assert alive == {"In[3]:3": 100, "In[3]:7": 40, "In[3]:2": 8}
+    freed, total = table.totals
+    assert freed.cells[2].text == "−4.0"
+    assert float(total.cells[2].text) == 144
+    assert sum(alive.values()) - 4 == 144
+    assert rows["In[3]:7"].cells[5].text == "2"
+    kept = {name: row.cells[7].value / MIB for name, row in rows.items() if row.cells[7].value is not None}
+    assert kept == {"In[3]:3": 0, "In[3]:7": 20, "In[3]:2": 8}
+
+
+def test_the_picture_stacks_what_each_line_holds_over_time() -> None:
+    drawn = stack(made(), "cpu", columns=40)
+    by_name = {layer.name: layer.held // MIB for layer in drawn.layers}
+    assert len(by_name) == 3
+    assert drawn.total.max() == 144 * MIB
+    assert (drawn.total >= 0).all()
+    end = {layer.name: layer.at_end // MIB for layer in drawn.layers}
+    assert sorted(end.values()) == [0, 8, 20]
+    assert (drawn.older >= 0).all()
+    assert drawn.older[-1] == 4 * MIB
+
+
+def test_what_older_blocks_gave_back_lies_below_zero_and_within_the_picture() -> None:
+    drawn = picture(made(), "cpu", units.BYTES[2])
+    heights = [
+        float(y)
+        for path in re.findall(r'class="ly"[^>]* d="([^"]*)"', drawn)
+        for y in re.findall(r"(?:V|[ML][\d.]+ )(-?[\d.]+)", path)
+    ]
+    zero = float(re.search(r'class="ax"[^>]* y1="([\d.]+)"', drawn)[1])
+    assert min(heights) >= 0
+    assert zero < max(heights) <= 170
+
+
+def test_a_spike_within_one_column_is_seen() -> None:
+    times = np.array([0.0, 0.5, 0.5001, 0.5002])
+    change = np.array([1, 99, -99, 0])
+    shown = _highest(times, np.cumsum(change), 10)
+    assert np.append(np.cumsum(change), 0)[shown].max() == 100
+
+
+def test_every_number_of_the_picture_is_json_without_markup() -> None:
+    markup = picture(made(), "cpu", units.BYTES[2])
+    data = re.search(r'<script type="application/json">(.*?)</script>', markup, re.DOTALL)
+    assert data is not None
+    read = json.loads(data[1])
+    assert max(read["total"]) == 144
+    assert len(read["layers"]) == 3
+    assert all(len(held) == len(read["total"]) for _, held in read["layers"])
+
+
+def test_text_of_the_cell_is_never_markup() -> None:
+    built = made()
+    sources = {
+        key: replace(source, text="\n".join(HOSTILE * 2), file=HOSTILE[1]) for key, source in built.sources.items()
+    }
+    frame = memory_frame().assign(file=HOSTILE[1], cell=pd.array([pd.NA] * len(CHANGES), dtype="Int64"))
+    shown = profile.mimebundle(replace(built, sources=sources, memory=frame))["text/html"]
+    assert "<img" not in shown
+    assert "<script>window.INJECTED" not in shown
+
+
+def test_text_plain_has_the_peak_and_the_lines() -> None:
+    shown = profile.to_text(made(bytes_before=10.0 * MIB))
+    assert "Memory of the CPU: peak 144 MiB" in shown
+    assert "tensors of 10.0 MiB were there before it, 4.00 MiB of them freed by it" in " ".join(shown.split())
+    assert text.for_stdout(memory.documents(made())[0]) in profile.to_text(made())
+
+
+def test_a_device_that_only_gave_back_says_so() -> None:
+    frame = memory_frame()
+    only = frame[frame["block"].isna()].reset_index(drop=True).assign(bytes=-4 * MIB)
+    (document,) = memory.documents(replace(made(), memory=only))
+    assert (
+        plain(document.sentence)
+        == "Memory of the CPU never rose above what was there at the start; it ends 4.00 MiB below"
+    )
+    assert allocations.peak_of(only, "cpu").bytes == 0
+
+
+def test_an_output_with_very_many_changes_stays_small() -> None:
+    count = 50_000
+    frame = frame_of(
+        MEMORY_COLUMNS,
+        {
+            "time": np.linspace(0, 3, count),
+            "bytes": np.tile([MIB, 0], count // 2),
+            "device": ["cpu"] * count,
+            "change": np.tile([MIB, -MIB], count // 2),
+            "block": np.repeat(np.arange(count // 2), 2),
+            "cell": [3] * count,
+            "line": [2] * count,
+            "source_id": ["cell"] * count,
+            "file": ["<cell>"] * count,
+            "thread": [0] * count,
+        },
+    )
+    html = profile.mimebundle(replace(made(), memory=frame))["text/html"]
+    assert len(html) < 400_000

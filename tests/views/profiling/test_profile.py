@@ -1,0 +1,424 @@
+"""A profile as a document: sentence, annotated source, operations, sort keys."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from torchbench_magic.errors import OptionError
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile, Source
+from torchbench_magic.views.document import plain
+from torchbench_magic.views.profiling import profile as view
+from torchbench_magic.views.profiling.operations import SORT_KEYS, operations, shapes_text
+from torchbench_magic.views.table import Row, Table
+
+from ..builders import CELL, LINES, MODULE, OPS, profile_of
+
+
+def lines_of(profile=None) -> Table:  # type: ignore[no-untyped-def]
+    return view.document(profile or profile_of()).tables[0]
+
+
+def row_at(table: Table, place: str) -> Row:
+    return next(row for row in table.rows() if row.key == place)
+
+
+def cells(table: Table, row: Row) -> dict[str, str]:
+    return {column.name: cell.text for column, cell in zip(table.columns, row.cells, strict=True)}
+
+
+def names(table: Table, column: str = "op") -> list[str]:
+    at = [each.name for each in table.columns].index(column)
+    return [row.cells[at].text for row in table.rows()]
+
+
+# ---- the sentence -------------------------------------------------------------------------------------------
+
+
+def test_the_sentence_names_the_line_that_costs_most_with_its_backward() -> None:
+    assert plain(view.document(profile_of()).sentence) == (
+        "In[2]:8 takes 45 % of the time, forward and backward (1.45 of 3.22 s);"
+        " peak 1.14 GiB; In[3]:3 allocates most, 954 MiB"
+    )
+
+
+def allocating(**allocated: list[object]) -> Profile:
+    """Lines of one text with ``line`` and ``allocated``, the peak 100 MB."""
+    count = len(allocated["line"])
+    fixed = {"cell": [2] * count, "source_id": ["ab"] * count, "file": ["<cell>"] * count, "source": ["x"] * count}
+    times = {"wall_time": [0.1] * count, "self_cpu_time": [0.1] * count, "python_time": [0.0] * count}
+    peak = {"thread": list(range(count)), "peak": [10**8] * count, "backward_cpu_time": [0.0] * count}
+    lines = frame_of(LINE_COLUMNS, fixed | times | peak | allocated)
+    return dataclasses.replace(profile_of(), lines=lines, memory=None)
+
+
+def test_no_line_allocates_most_where_more_bytes_are_on_none() -> None:
+    said = plain(view.document(allocating(line=[2, None], allocated=[30 * 2**20, 70 * 2**20])).sentence)
+    assert "allocates most" not in said
+    assert said.endswith("; 70.0 MiB, more than any line allocates, are on no line")
+
+
+def test_a_line_allocates_what_all_its_threads_do() -> None:
+    given = allocating(line=[2, 3, 2, None], allocated=[2**20, 40 * 2**20, 50 * 2**20, 45 * 2**20])
+    assert plain(view.document(given).sentence).endswith("In[2]:2 allocates most, 51.0 MiB")
+
+
+def test_the_sentence_adds_a_backward_pass_once_to_the_line_that_runs_it() -> None:
+    """0.2 s forward and 0.3 s backward on one line: half of the second, not 0.8 s of it."""
+    lines = frame_of(
+        LINE_COLUMNS,
+        {
+            "cell": [2, 2],
+            "line": [2, 3],
+            "source": ["net(x).sum().backward()", "time.sleep(0.5)"],
+            "file": ["<cell>"] * 2,
+            "source_id": ["ab"] * 2,
+            "thread": [0, 0],
+            "calls": [1, 1],
+            "wall_time": [0.5, 0.45],
+            "self_cpu_time": [0.5, 0.0],
+            "python_time": [0.0, 0.45],
+            "backward_cpu_time": [0.3, 0.0],
+        },
+    )
+    ops = frame_of(
+        OP_COLUMNS,
+        {
+            "op": ["aten::addmm", "autograd::engine::evaluate_function: AddmmBackward0"],
+            "calls": [1, 1],
+            "self_cpu_time": [0.2, 0.3],
+            "cpu_time": [0.2, 0.3],
+            "cell": [2, 2],
+            "line": [2, 2],
+            "source_id": ["ab"] * 2,
+            "file": ["<cell>"] * 2,
+            "thread": [0, 0],
+        },
+    )
+    profile = Profile(lines=lines, ops=ops, wall_time=1.0, num_threads=1, source_id="ab")
+    assert plain(view.document(profile).sentence) == (
+        "In[2]:2 takes 50 % of the time, nearly all of it in torch (0.500 of 1.00 s)"
+    )
+
+
+def test_a_trace_that_does_not_say_its_threads_gets_none_in_the_footer() -> None:
+    profile = dataclasses.replace(profile_of(), num_threads=0)
+    assert " threads" not in plain(view.document(profile).footer[-1])
+
+
+def test_the_sentence_says_when_the_time_is_outside_torch() -> None:
+    only_python = [row for row in LINES if row[1] == 9]
+    sentence = plain(view.document(profile_of(lines=only_python, memory=False)).sentence)
+    assert sentence == "In[2]:9 takes 99 % of the time, nearly all of it in NumPy or Python (724 of 732 ms)"
+
+
+def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> None:
+    """4.55 s of 4.58 s with 1.82 s of torch in it is not outside torch."""
+    lines = frame_of(
+        LINE_COLUMNS,
+        {
+            "cell": [115],
+            "line": [4],
+            "source": ["trainer.train()"],
+            "file": ["<cell>"],
+            "source_id": ["ab"],
+            "thread": [0],
+            "calls": [1],
+            "wall_time": [4.55],
+            "self_cpu_time": [1.82],
+            "cpu_time": [1.82],
+            "python_time": [2.73],
+            "backward_cpu_time": [0.0],
+        },
+    )
+    profile = Profile(lines=lines, ops=frame_of(OP_COLUMNS, {}), wall_time=4.58, num_threads=1, source_id="ab")
+    assert plain(view.document(profile).sentence) == (
+        "In[115]:4 takes 99 % of the time, 1.82 s in torch and 2.73 s in NumPy or Python (4.55 of 4.58 s)"
+    )
+    opened = dataclasses.replace(profile, libraries=(("ab", 4, "trainers.loop"),))
+    assert plain(view.document(opened).sentence).endswith("; more with --lines-of trainers.loop")
+
+
+def test_without_lines_the_sentence_and_the_table_are_of_operations() -> None:
+    document = view.document(profile_of(lines=(), memory=False, wall_time=3.0))
+    assert [table.name for table in document.tables] == ["operations"]
+    assert plain(document.sentence) == "aten::mm takes 30 % of 3.00 s"
+
+
+def test_a_cell_that_ran_nothing_of_torch_says_so() -> None:
+    document = view.document(profile_of(lines=(), ops=(), memory=False))
+    assert plain(document.sentence) == "no operation of torch ran in 8.30 ms"
+    assert document.tables[0].hidden == "no operation of torch ran"
+
+
+# ---- the annotated source -----------------------------------------------------------------------------------
+
+
+def test_the_cell_is_shown_whole_and_of_other_sources_the_functions_that_ran() -> None:
+    table = lines_of()
+    assert [(group.title, len(group.rows)) for group in table.groups] == [
+        ("In[3], this cell", len(CELL.splitlines())),
+        ("In[2], MyModule.forward", 5),
+    ]
+
+
+def test_a_line_has_its_times_bytes_and_calls() -> None:
+    table = lines_of()
+    assert cells(table, row_at(table, "In[2]:8")) == {
+        "line": "8",
+        "bar": "",
+        "self_cpu_time": "486",
+        "python_time": "0.3",
+        "backward_cpu_time": "968",
+        "allocated": "24.0",
+        "peak": "1\u202f042",
+        "calls": "3",
+        "source": "        out = self.linear(input)",
+    }
+
+
+def test_a_line_that_did_not_run_has_no_numbers() -> None:
+    table = lines_of()
+    first = next(table.rows())
+    assert [cell.text for cell in first.cells] == ["1", *[""] * 7, "%%tprofile --memory --shapes"]
+
+
+def test_columns_that_do_not_apply_are_not_there() -> None:
+    forward_only = [(*row[:5], 0.0, *row[6:]) for row in LINES]
+    table = lines_of(profile_of(memory=False, lines=forward_only))
+    assert [column.name for column in table.columns] == [
+        "line", "bar", "self_cpu_time", "python_time", "calls", "source",
+    ]  # fmt: skip
+    assert ("backward", "backward") not in table.columns[-1].legend
+
+
+def test_self_times_and_what_is_not_attributed_add_up_to_the_wall_time() -> None:
+    missing, total = (row.cells[-1].text.replace("\u202f", "") for row in lines_of().totals)
+    assert missing == "not attributed 8.3 ms"
+    assert total == "wall time 3222.0 ms = 2487.1 torch + 726.6 Python + 8.3 not attributed"
+
+
+def test_bars_share_one_scale_and_backward_is_a_second_thin_one() -> None:
+    table = lines_of()
+    at = [column.name for column in table.columns].index("bar")
+    assert row_at(table, "In[2]:8").cells[at].picture == (
+        (("torch", pytest.approx(486 / 975.6)),),
+        (("backward", pytest.approx(968 / 975.6)),),
+    )
+    assert row_at(table, "In[2]:9").cells[at].picture == ((("python", pytest.approx(724 / 975.6)),), ())
+
+
+def test_the_bar_of_a_backward_call_has_the_colour_of_backward() -> None:
+    table = lines_of()
+    at = [column.name for column in table.columns].index("bar")
+    ((parts, _),) = (row_at(table, "In[3]:7").cells[at].picture,)
+    assert [meaning for meaning, _ in parts] == ["backward"]
+
+
+def test_a_line_that_only_calls_says_its_inclusive_time() -> None:
+    table = lines_of()
+    assert row_at(table, "In[3]:6").cells[-1].note == "1\u202f210 ms with calls"
+    assert row_at(table, "In[2]:8").cells[-1].note == ""
+
+
+def test_the_detail_of_a_line_is_its_operations() -> None:
+    detail = row_at(lines_of(), "In[3]:7").detail
+    assert detail is not None
+    assert names(detail) == ["aten::mm", "engine: AddmmBackward0"]
+    assert detail.columns[0].label == "operation of In[3]:7"
+    assert row_at(lines_of(), "In[2]:10").detail is None
+
+
+def test_sorted_by_a_column_a_line_is_named_by_its_place() -> None:
+    assert row_at(lines_of(), "In[2]:8").cells[0].flat == "In[2]:8"
+
+
+def test_a_file_is_shown_by_function_and_not_as_this_cell() -> None:
+    profile = profile_of(sources={
+        "cell": Source("cell", "/project/train.py", "def train():\n" + CELL.replace("%%", "    # %%")),
+        "module": Source("module", "<module>", MODULE, cell=2),
+    })  # fmt: skip
+    assert all("this cell" not in group.title for group in lines_of(profile).groups)
+    assert all("/project" not in group.title for group in lines_of(profile).groups)
+
+
+def test_lines_of_other_threads_are_groups_of_their_own_outside_the_sum() -> None:
+    profile = profile_of()
+    frame = profile.lines.copy()
+    extra = frame[frame["line"] == 8].assign(thread=1)
+    import pandas as pd
+
+    both = profile_of()
+    object.__setattr__(both, "lines", pd.concat([frame, extra], ignore_index=True))
+    object.__setattr__(both, "threads", ("MainThread", "loader"))
+    table = lines_of(both)
+    assert table.groups[-1].note == "thread loader, beside the cell's"
+    assert table.totals == lines_of().totals
+
+
+def test_a_source_whose_text_is_gone_is_shown_from_the_lines_that_ran() -> None:
+    table = lines_of(profile_of(sources={"cell": Source("cell", "<cell>", CELL, cell=3)}))
+    assert "        out = self.linear(input)" in names(table, "source")
+
+
+# ---- operations ---------------------------------------------------------------------------------------------
+
+
+def test_operations_are_summed_per_name_largest_first() -> None:
+    table = operations(profile_of())
+    assert names(table) == [
+        "aten::mm", "aten::uniform_", "aten::addmm", "engine: AddmmBackward0", "aten::empty",
+    ]  # fmt: skip
+    assert names(table, "line")[-1] == "In[3]:2 50 % +1"
+    assert names(table, "calls")[-1] == "11"
+
+
+def some_ops(*rows: tuple[str, int | None, int, float]) -> Profile:
+    """(op, line, thread, seconds) each."""
+    op, line, thread, seconds = zip(*rows, strict=True)
+    there = {"cell": [7 if at else None for at in line], "source_id": ["ab" if at else None for at in line]}
+    given = {"op": op, "line": line, "thread": thread, "self_cpu_time": seconds, "cpu_time": seconds}
+    calls = {"calls": [1] * len(rows), "file": ["<cell>"] * len(rows)}
+    return dataclasses.replace(profile_of(), ops=frame_of(OP_COLUMNS, given | there | calls))
+
+
+def test_the_line_of_an_operation_says_how_much_of_it_stands_there() -> None:
+    table = operations(
+        some_ops(
+            ("all", 2, 0, 9.0),
+            ("most", 2, 0, 6.0), ("most", 3, 0, 2.0),
+            ("little", 2, 0, 1.0), ("little", None, 1, 3.0),
+            ("nothing", None, 1, 1.0),
+        )
+    )  # fmt: skip
+    lines = dict(zip(names(table), names(table, "line"), strict=True))
+    assert lines == {
+        "all": "In[7]:2",
+        "most": "In[7]:2 75 % +1",
+        "little": "no line 75 % +1",
+        "nothing": "no line",
+    }
+
+
+def test_shares_above_the_wall_time_are_explained() -> None:
+    two = plain(view.document(some_ops(("a", 2, 0, 3.0), ("a", 3, 1, 3.0))).footer[0])
+    one = plain(view.document(some_ops(("a", 2, 0, 3.0))).footer[0])
+    assert "Operations ran on 2 threads side by side: their % can add up to more than 100." in two
+    assert "side by side" not in one
+
+
+def test_what_is_not_shown_is_counted_with_its_time_and_its_place() -> None:
+    assert operations(profile_of()).hidden == "5 of 8 operations; the other 3 take 2.2 ms. All rows: .ops"
+    assert operations(profile_of(), row_limit=-1).hidden == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "first"),
+    [
+        ("self_cpu_time_total", "aten::mm"),
+        ("cpu_time_total", "engine: AddmmBackward0"),
+        ("count", "aten::empty"),
+        ("calls", "aten::empty"),
+        ("cpu_memory_usage", "aten::empty"),
+        ("self_cpu_memory_usage", "aten::empty"),
+        ("op", "LINEAR PASS"),
+    ],
+)
+def test_torchs_sort_keys_and_column_names_are_taken(key: str, first: str) -> None:
+    assert names(operations(profile_of(), sort_by=key))[0] == first
+
+
+def test_every_key_that_torchs_profiler_takes_is_known() -> None:
+    for key in ("cuda_time_total", "self_cuda_time_total", "device_time_total", "self_device_time_total",
+                "cuda_memory_usage", "self_device_memory_usage", "xpu_time_total"):  # fmt: skip
+        assert key in SORT_KEYS
+
+
+def test_an_unknown_sort_key_lists_the_valid_ones_before_anything_ran() -> None:
+    with pytest.raises(OptionError, match=r"sort_by 'tiem' is unknown; there are: op, calls, self_cpu_time"):
+        view.check_keys("tiem", None)
+    view.check_keys("count", "stack:3")
+    view.check_keys(None, None)
+
+
+def test_a_key_that_was_not_measured_says_what_the_order_is_instead() -> None:
+    table = operations(profile_of(memory=False), sort_by="cpu_memory_usage")
+    assert table.hidden.startswith("allocated was not measured: sorted by self time; 4 of 8 operations")
+    assert names(table)[0] == "aten::mm"
+
+
+def test_a_row_limit_cuts_the_operations() -> None:
+    assert len(operations(profile_of(), row_limit=2)) == 2
+    assert len(operations(profile_of(), row_limit=0)) == 0
+
+
+def test_the_printed_table_groups_by_input_shape_on_demand() -> None:
+    ops = [*OPS, ("aten::mm", "module", 8, 1, 5.0, 5.0, 0.0, "[[2, 2], [2, 2]]")]
+    profile = profile_of(ops=ops)
+    plain_table = profile.table(sort_by="self_cpu_time_total", row_limit=10)
+    by_shape = profile.table(row_limit=10, group_by_input_shape=True)
+    assert sum("aten::mm" in line for line in plain_table.splitlines()) == 1
+    assert sum("aten::mm" in line for line in by_shape.splitlines()) == 2
+    assert "[[2, 2], [2, 2]]" in by_shape
+    assert "[[" not in plain_table
+
+
+def test_shapes_lose_the_brackets_that_say_nothing() -> None:
+    assert shapes_text("[[3, 4], []]") == "[3, 4] []"
+    assert shapes_text("[]") == ""
+
+
+# ---- doubts and footer --------------------------------------------------------------------------------------
+
+
+def test_the_doubt_that_memory_is_outside_torch_is_shown() -> None:
+    doubt = Doubt("outside-torch", "In[2]:9 allocates outside torch.", "See `tracemalloc`.")
+    document = view.document(profile_of(warnings=[doubt]))
+    assert plain(document.doubts[0]) == "In[2]:9 allocates outside torch. See tracemalloc."
+
+
+def test_a_partial_profile_says_so() -> None:
+    assert plain(view.document(profile_of(partial=True)).doubts[0]).startswith("Partial: ")
+
+
+def test_the_footer_tells_threads_versions_events_and_the_attributed_share() -> None:
+    *_, last = view.document(profile_of()).footer
+    assert plain(last).replace("\u202f", " ") == (
+        "2 threads · CPU · torch 2.13.0+cpu · Python 3.11.7 · 1 204 events · 99.7 % attributed"
+    )
+
+
+def test_a_profile_whose_events_were_lost_shows_wall_times_and_claims_nothing_of_torch() -> None:
+    known = profile_of(memory=False)
+    lines = known.lines.copy()
+    lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = float("nan")
+    lost = [Doubt("events-lost", "The code started a torch profiler of its own.")]
+    made = dataclasses.replace(known, lines=lines, ops=known.ops.iloc[:0], memory=None, warnings=lost)
+    document = view.document(made)
+    assert "what of it is torch is not known" in plain(document.sentence)
+    (table,) = document.tables
+    assert [column.name for column in table.columns] == ["line", "bar", "wall_time", "calls", "source"]
+    longest = max(table.rows(), key=lambda row: row.cells[1].value or 0.0)
+    assert longest.cells[1].value == lines["wall_time"].max()
+    text = view.to_text(made)
+    for claim in ("attributed", "= 0 torch", "no operation of torch ran", "0 %", "nan"):
+        assert claim not in text
+    assert "own profiler" not in view.to_markdown(known)
+    assert "torch profiler of its own" in view.to_markdown(made)
+    assert "no operation of torch ran" not in made.table()
+
+
+def test_a_peak_below_the_start_of_the_cell_is_explained() -> None:
+    import torch
+
+    from torchbench_magic import profile
+
+    names = {"torch": torch, "old": torch.ones(1 << 18), "empty": torch.empty(0)}
+    freed = profile("old.data = empty\nx = empty + 1\n", globals=names, memory=True)
+    assert freed.lines["peak"].min() < 0
+    assert "below 0 after older blocks were freed" in " ".join(repr(freed).split())
+    assert "peak −" not in repr(freed), "at its start the cell held what it held"
+    assert "older blocks" not in repr(profile("x = torch.ones(4)\n", globals={"torch": torch}, memory=True))

@@ -1,0 +1,279 @@
+"""Timings as a document: sentence, digits, verdicts, doubts, footer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from torchbench_magic.errors import OptionError
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.views.document import Document, plain
+from torchbench_magic.views.drawing.histogram import histogram, span_of, span_text
+from torchbench_magic.views.table import Table
+from torchbench_magic.views.timing import comparison as view
+from torchbench_magic.views.timing import verdicts
+from torchbench_magic.views.timing.verdicts import Judged
+
+from ..builders import comparison_of, times_of
+
+BUSY = Doubt("busy", "Busy machine: CPU pressure 62 %. Absolute times are unreliable. The ratios are still valid.")
+
+
+def column(table: Table, name: str) -> list[str]:
+    at = [column.name for column in table.columns].index(name)
+    return [row.cells[at].text for row in table.rows()]
+
+
+def said(document: Document) -> str:
+    return plain(document.sentence)
+
+
+def judged(name: str, *verdicts_and_ratios: tuple[str, float]) -> list[Judged]:
+    return [Judged(name, ratio, ratio * 0.996, ratio * 1.004, verdict) for verdict, ratio in verdicts_and_ratios]
+
+
+def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() -> None:
+    points = [
+        *judged("einsum", ("slower", 1.69), ("slower", 1.7), ("same", 1.0), ("undecided", 1.01)),
+        *judged("mul_sum", *[("faster", ratio) for ratio in (0.599, 0.605, 0.147, 0.52)]),
+    ]
+    assert plain(verdicts.sentence(points, "bmm")) == (
+        "mul_sum is 1.65 to 6.80 times as fast as bmm at all 4 points; einsum: 2 slower, 1 same, 1 undecided"
+    )
+
+
+@pytest.mark.parametrize(
+    ("points", "sentence"),
+    [
+        (judged("b", ("faster", 0.5)), "b is 2.00 times as fast as a (1.99 … 2.01)"),
+        (judged("b", ("slower", 1.25)), "b takes 1.25 times as long as a (1.245 … 1.255)"),
+        (judged("b", ("same", 1.0), ("same", 1.0)), "b takes the same time as a at both points"),
+        (judged("b", ("undecided", 1.02)), "b against a is undecided"),
+        ([Judged("b", 1.4, 1.02, 241.0, "slower")], "b takes 1.4 times as long as a (1.0 … 241)"),
+        ([Judged("b", 2.0, 0.0, math.inf, "undecided", "it waited")], "b against a is undecided: it waited"),
+        (judged("b", ("faster", 0.5), ("slower", 1.5)), "b against a: 1 faster, 1 slower"),
+        (judged("b", ("", 1.0)), "b against a is not judged"),
+    ],
+)
+def test_every_verdict_has_its_own_words(points: list[Judged], sentence: str) -> None:
+    assert plain(verdicts.sentence(points, "a")) == sentence
+
+
+def test_many_alternatives_are_counted_and_not_all_named() -> None:
+    points = [one for at in range(7) for one in judged(f"v{at}", ("faster", 0.5 + at / 20))]
+    assert plain(verdicts.sentence(points, "a")).endswith("; 3 more below")
+
+
+def test_alternatives_that_take_the_same_time_share_a_clause() -> None:
+    def same(count: int) -> str:
+        points = [Judged(f"a{nth}", 1.0, 0.995, 1.005, "same") for nth in range(1, count + 1)]
+        return plain(verdicts.sentence(points, "a0"))
+
+    assert same(1) == "a1 takes the same time as a0"
+    assert same(2) == "a1 and a2 take the same time as a0"
+    assert same(4) == "a1, a2, a3 and a4 take the same time as a0"
+    assert same(8) == "a1, a2, a3 and 5 more take the same time as a0"
+    mixed = [Judged("b", 0.5, 0.49, 0.51, "faster"), *(Judged(name, 1.0, 0.995, 1.005, "same") for name in "cd")]
+    assert plain(verdicts.sentence(mixed, "a")).endswith("; c and d take the same time")
+
+
+
+def test_rows_of_a_point_stand_together_and_name_it_once() -> None:
+    table, *_ = view.document(comparison_of()).tables
+    assert [len(group.rows) for group in table.groups] == [2, 2]
+    assert [column.name for column in table.columns if column.leading] == ["sub_label", "num_threads"]
+    assert column(table, "verdict") == ["baseline", "faster", "baseline", "faster"]
+
+
+def test_a_sweep_shows_its_axes_instead_of_the_sub_label() -> None:
+    made = comparison_of(axes=[(("shape", (64, 64)), ("n", 8)), (("shape", (10000, 64)), ("n", 16))])
+    table, *_ = view.document(made).tables
+    assert "sub_label" not in [column.name for column in table.columns]
+    assert column(table, "shape") == ["64 × 64", "64 × 64", "10000 × 64", "10000 × 64"]
+    assert {c.name: c.kind for c in table.columns}["n"] == "number"
+
+
+def test_an_axis_may_have_a_name_that_is_no_identifier() -> None:
+    made = comparison_of(axes=[(("in features", 1),), (("in features", 2),)])
+    table, *_ = view.document(made).tables
+    assert column(table, "in features") == ["1", "1", "2", "2"]
+
+
+def test_contaminated_times_have_two_digits_in_quiet_ink_and_ratios_keep_theirs() -> None:
+    clean, spoiled = (view.document(comparison_of(warnings=w)).tables[0] for w in ((), [BUSY]))
+    at = [column.name for column in clean.columns].index("median")
+    assert column(clean, "median") == ["4.62", "2.80", "4.59", "2.81"]
+    assert column(spoiled, "median") == ["4.6", "2.8", "4.6", "2.8"]
+    assert {row.cells[at].tone for row in spoiled.rows()} == {"quiet"}
+    assert column(spoiled, "ratio") == column(clean, "ratio")
+
+
+def test_a_doubt_about_two_threads_spoils_only_their_times() -> None:
+    doubt = Doubt("oversubscribed", "Oversubscribed: 2 threads share 1 core.", facts={"threads": [2]})
+    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
+    assert column(table, "median") == ["4.62", "2.80", "4.6", "2.8"]
+
+
+def test_a_doubt_about_a_point_spoils_only_its_times() -> None:
+    doubt = Doubt("co-load", "Other processes took up to 1.6 of 2 cores.", facts={"groups": [0]})
+    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
+    assert column(table, "median") == ["4.6", "2.8", "4.59", "2.81"]
+
+
+def test_a_doubt_about_rows_spoils_only_these() -> None:
+    doubt = Doubt("noisy", "Noisy.", facts={"rows": [1]})
+    table, *_ = view.document(comparison_of(warnings=[doubt])).tables
+    assert column(table, "median") == ["4.62", "2.8", "4.59", "2.81"]
+
+
+def test_doubts_are_lines_and_code_in_them_is_code() -> None:
+    doubt = Doubt("threads", "Too many threads.", "Fix: `torch.set_num_threads(2)`.")
+    (line,) = view.document(comparison_of(warnings=[doubt])).doubts
+    assert plain(line) == "Too many threads. Fix: torch.set_num_threads(2)."
+    assert [run.style for run in line] == ["", "code", ""]
+
+
+def test_the_footer_tells_threads_device_versions_and_how_long_it_took() -> None:
+    *_, last = view.document(comparison_of()).footer
+    assert plain(last) == (
+        "1 and 2 of 2 threads · CPU · torch 2.13.0+cpu · Python 3.11.7 · 4 measurements in 11.6 s · seed 0"
+    )
+
+
+def test_the_footer_says_nothing_that_the_result_does_not_know() -> None:
+    *_, last = view.document(comparison_of(elapsed=math.nan, seed=None)).footer
+    assert plain(last) == "1 and 2 of 2 threads · CPU · torch 2.13.0+cpu · Python 3.11.7"
+
+
+def test_an_undecided_row_says_what_would_decide_it() -> None:
+    made = comparison_of([(None, 1, (100e-6, 101.5e-6))], spread=0.2)
+    table, *_ = view.document(made).tables
+    last = list(table.rows())[-1].cells[-1]
+    assert last.text == "undecided"
+    assert last.note.startswith("needs ~")
+    assert last.note.endswith(" s more")
+
+
+def test_too_few_rounds_give_no_interval() -> None:
+    table, *_ = view.document(comparison_of(samples=2)).tables
+    assert column(table, "ratio_low")[1] == "not known"
+
+
+def test_a_body_near_the_loops_cost_has_a_ratio_and_no_verdict() -> None:
+    table, *_ = view.document(comparison_of([(None, 1, (5e-9, 6e-9))])).tables
+    assert column(table, "verdict") == ["baseline", "–"]
+
+
+def test_all_ratios_are_drawn_on_one_log_axis_that_holds_them() -> None:
+    table, *_ = view.document(comparison_of()).tables
+    wide, close = next(column for column in table.columns if column.kind == "interval").axes
+    assert (wide.name, close.name) == ("all ratios", "± 10 %")
+    assert wide.low < 0.6 < 1 < wide.high
+    assert [label for _, label in wide.ticks] == ["½", "1", "2"]
+    assert wide.band == 0.01
+
+
+def test_ratios_that_are_all_close_start_with_the_close_axis() -> None:
+    table, *_ = view.document(comparison_of([(None, 1, (100e-6, 101e-6))])).tables
+    axes = next(column for column in table.columns if column.kind == "interval").axes
+    assert [axis.name for axis in axes] == ["± 10 %", "all ratios"]
+
+
+def test_ratios_far_apart_do_not_crowd_the_axis() -> None:
+    table, *_ = view.document(comparison_of([(None, 1, (1e-6, 5e-3))])).tables
+    wide = next(column for column in table.columns if column.kind == "interval").axes[0]
+    assert len(wide.ticks) <= 6
+
+
+def test_timings_without_a_baseline_have_no_ratio_columns() -> None:
+    made = comparison_of([(None, 1, (64e-6,)), (None, 2, (40e-6,))], [None])
+    table, *_ = view.document(made).tables
+    assert [c.name for c in table.columns] == ["num_threads", "description", "median", "iqr", "samples"]
+    assert said(view.document(made)).startswith("f(x): 40.")
+
+
+def test_another_metric_can_stand_in_the_time_column() -> None:
+    table, *_ = view.document(comparison_of(), metric="cpu_clock_median").tables
+    assert "CPU clock" in [column.label for column in table.columns]
+    with pytest.raises(OptionError, match=r"metric 'speed' is unknown; there are: median, mean, cpu_clock_median"):
+        view.document(comparison_of(), metric="speed")
+
+
+# ---- one statement ------------------------------------------------------------------------------------------
+
+
+def single(**fields: object) -> Comparison:
+    return comparison_of([(None, 1, (64.3e-6,))], [None], stmt="batched_dot_bmm(x, x)", **fields)  # type: ignore[arg-type]
+
+
+def test_a_lone_statement_is_one_line() -> None:
+    document = view.document(single(samples=1512))
+    assert document.folded
+    assert said(document).replace("\u202f", " ") == (
+        "batched_dot_bmm(x, x)  64.3 µs median · IQR 2.2 % · precision now 64.2 … 64.4"
+        " · reproducibility not known from one run · 1 512 samples, 1 thread"
+    )
+
+
+def test_a_run_of_twenty_seconds_knows_within_what_it_repeats() -> None:
+    sentence = said(view.document(single(samples=600, span=25.0)))
+    assert "repeats within" in sentence
+    assert "reproducibility" not in sentence
+
+
+def test_one_sample_has_no_spread_and_says_so() -> None:
+    document = view.document(single(samples=1))
+    assert said(document).endswith("one sample: no spread known · 1 thread")
+    assert "–" not in said(document)
+
+
+def test_a_contaminated_single_time_is_marked_as_rough() -> None:
+    assert "~65 µs" in said(view.document(single(warnings=[BUSY])))
+
+
+def test_the_facts_of_a_single_time_unfold() -> None:
+    table, *_ = view.document(single()).tables
+    facts = {row.cells[0].text: row.cells[1].text for row in table.rows()}
+    assert facts["samples"] == "40 blocks of 100 calls"
+    assert facts["loop overhead"] == "3.4 ns"
+    assert facts["first call"] == "2.70 ms"
+    assert facts["page faults"] == "0 per call"
+
+
+def test_a_partial_result_says_so_first() -> None:
+    document = view.document(comparison_of(partial=True, elapsed=0.2, warnings=[BUSY]))
+    assert plain(document.doubts[0]).startswith("Partial: interrupted after 200 ms.")
+    told = Doubt("partial", "Partial: interrupted after 0.2 s of 1.0 s.")
+    assert len(view.document(comparison_of(partial=True, warnings=[told])).doubts) == 1
+
+
+# ---- samples ------------------------------------------------------------------------------------------------
+
+
+def test_a_histogram_counts_the_samples_round_their_median() -> None:
+    times = np.array(times_of(1.0, 1000, 0.02))
+    span = span_of([times])
+    counts, more, centre = histogram(times, float(np.median(times)), span)
+    assert span_text(span) == "−1.5 … +5 %"
+    assert len(counts) == 30
+    assert sum(counts) == np.sum(times / np.median(times) - 1 <= span[1])
+    assert more == bool(np.any(times / np.median(times) - 1 > span[1]))
+    assert centre == pytest.approx(0.015 / 0.065 * 30)
+
+
+def test_one_sample_has_no_histogram() -> None:
+    assert histogram(np.array([1.0]), 1.0, (-0.1, 0.1)) == ()
+
+
+def test_a_lone_statements_figures_have_bounds() -> None:
+    made = comparison_of([(None, 2, (1e-3,))], [None])
+    slow = tuple(replace(subject, first_call=42.0) for subject in made.subjects)
+    ticks = made.samples["wall"].where(made.samples["round"] > 0, 900 * made.samples["wall"])
+    (table,) = view.document(replace(made, subjects=slow, samples=made.samples.assign(cpu=ticks))).tables
+    facts = " ".join(cell.text for row in table.rows() for cell in row.cells)
+    assert "over 1000 times the median" in facts
+    assert "2.0 cores busy" in facts, "never more than there are; of all blocks, not of the median one"

@@ -1,0 +1,119 @@
+"""What objects hold, read without running any code of the user's: attributes, slots, functions, what code says.
+
+No property, no ``__getattr__`` and no ``__repr__`` is called: dicts are read as objects and classes hold them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping
+from types import CodeType, FunctionType, MemberDescriptorType
+from typing import Any
+
+from .code_reads import globals_read
+from .input_shapes import ARRAYS, globals_bound
+from .timed_loop import names_used
+
+__all__ = [
+    "class_dict",
+    "class_order",
+    "code_digest",
+    "digest",
+    "functions_in",
+    "globals_of",
+    "is_array",
+    "is_descriptor",
+    "is_module",
+    "is_tensor",
+    "slots_of",
+    "words_of",
+]
+
+class_dict = type.__dict__["__dict__"].__get__  # as the class holds it, whatever a metaclass says
+class_order = type.__dict__["__mro__"].__get__
+
+
+@functools.lru_cache(maxsize=2048)
+def words_of(code: CodeType) -> frozenset[str]:
+    """Names and texts that code says, by which it may ask for an attribute or a key."""
+    return frozenset(names_used(code)) | {text for text in _texts(code) if len(text) <= 100}
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _texts(constant)
+        elif isinstance(constant, tuple | frozenset):
+            yield from (item for item in constant if isinstance(item, str))
+
+
+@functools.lru_cache(maxsize=2048)
+def globals_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """(globals that code reads, those that it assigns)."""
+    return frozenset(globals_read(code)), frozenset(globals_bound(code))
+
+
+@functools.lru_cache(maxsize=2048)
+def code_digest(code: CodeType) -> str:
+    """Of what a function does, wherever it stands: line numbers and file names are left out."""
+    constants = [code_digest(c) if isinstance(c, CodeType) else _sorted_repr(c) for c in code.co_consts]
+    return digest(repr((code.co_qualname, code.co_code, code.co_names, code.co_varnames, constants)))
+
+
+def _sorted_repr(constant: object) -> str:
+    return repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
+
+
+def functions_in(part: Any) -> tuple[FunctionType, ...]:
+    """The functions that an attribute of a class is made of."""
+    kind = type(part)
+    if issubclass(kind, FunctionType):
+        return (part,)
+    if issubclass(kind, staticmethod | classmethod):
+        return functions_in(part.__func__)
+    if issubclass(kind, property):
+        return tuple(f for one in (part.fget, part.fset) for f in functions_in(one))
+    if issubclass(kind, functools.cached_property):
+        return functions_in(part.func)
+    if issubclass(kind, functools._lru_cache_wrapper):
+        return functions_in(part.__wrapped__)
+    return ()
+
+
+def is_descriptor(part: Any) -> bool:
+    return type(part) is MemberDescriptorType or type(part).__name__ == "getset_descriptor"
+
+
+def slots_of(value: Any, slots: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, slot in slots.items():
+        try:
+            found[name] = slot.__get__(value)
+        except AttributeError:  # not set
+            continue
+    return found
+
+
+def is_tensor(value: Any) -> bool:
+    import torch
+
+    return issubclass(type(value), torch.Tensor)
+
+
+def is_array(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ARRAYS and any(
+        "shape" in class_dict(base) for base in class_order(kind)
+    )
+
+
+def is_module(value: Any) -> bool:
+    import torch
+
+    return issubclass(type(value), torch.nn.Module)
+
+
+def digest(text: str) -> str:
+    return hashlib.sha1(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:10]

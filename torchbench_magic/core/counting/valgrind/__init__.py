@@ -1,0 +1,1 @@
+"""The process under valgrind: how it is started, its client requests, its heap."""

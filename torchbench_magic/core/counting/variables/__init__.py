@@ -1,0 +1,1 @@
+"""The notebook's variables on their way to the process that counts."""

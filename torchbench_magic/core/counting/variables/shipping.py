@@ -1,0 +1,370 @@
+"""The notebook's variables on their way to the process that counts.
+
+Only the names that the code uses travel, by cloudpickle; tensors by their storage, in one piece of anonymous memory
+that both processes hold, so that views stay views of one storage and no file is left behind. Of a module beside the
+notebook what the code may use of it travels, as it is in this process, and installed modules are imported there; see
+`notebook_modules`. What cannot travel is named, with the way out, before valgrind does anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import mmap
+import os
+import pickle
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from torchbench_magic.errors import CountError
+
+from . import extensions, made_modules
+from .notebook_modules import Loaded, description, words_of
+from .pickled_objects import CannotTravel, Globals, Reached, reduced
+
+__all__ = ["LIMIT", "Parcel", "pack", "unpack"]
+
+LIMIT = 1 << 30
+"""Bytes of tensors that one count may take along: they are copied twice."""
+
+_ALIGN = 64
+
+
+class Parcel:
+    """Pickled variables, and a descriptor of the bytes of their tensors (None without any); close it after use."""
+
+    def __init__(self, data: bytes, storages: _Storages) -> None:
+        self.data = data
+        self.storages = storages.written()
+
+    def close(self) -> None:
+        if self.storages is not None:
+            os.close(self.storages)
+            self.storages = None
+
+    def __enter__(self) -> Parcel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Storages:
+    """Storages laid out one after the other, each once."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._places: dict[int, tuple[int, int]] = {}
+        self._held: list[tuple[int, int, Any]] = []
+
+    def place(self, storage: torch.UntypedStorage) -> tuple[int, int]:
+        key = storage._cdata
+        if key not in self._places:
+            size = storage.nbytes()
+            if self._size + size > self._limit:
+                raise CannotTravel(
+                    f"the tensors take more than {self._limit >> 20} MiB: count on smaller ones, instructions per"
+                    " element are the same"
+                )
+            self._places[key] = (self._size, size)
+            self._held.append((self._size, size, storage))
+            self._size += -(-size // _ALIGN) * _ALIGN
+        return self._places[key]
+
+    def written(self) -> int | None:
+        """A descriptor of memory that holds them all; None where there is nothing to hold.
+
+        Raises:
+            CountError: there is not that much memory.
+        """
+        if not self._size:
+            return None
+        _check_memory(2 * self._size)  # here, and the copy that is counted on
+        descriptor = _anonymous()
+        try:
+            os.posix_fallocate(descriptor, 0, self._size)
+            self._write(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            raise CountError(
+                f"the tensors ({self._size >> 20} MiB) cannot be handed over: {error.strerror}; free memory, or count"
+                " on smaller tensors"
+            ) from error
+        return descriptor
+
+    def _write(self, descriptor: int) -> None:
+        with mmap.mmap(descriptor, self._size) as memory:
+            for start, size, storage in self._held:
+                if size:
+                    flat = torch.empty(0, dtype=torch.uint8).set_(storage)
+                    memory[start : start + size] = flat[:size].numpy().tobytes()
+
+
+def _anonymous() -> int:
+    """A descriptor of memory without a name: /dev/shm, 64 MB in containers or not there at all, is not needed."""
+    try:
+        return os.memfd_create("torchbench")
+    except OSError:  # a kernel or a sandbox without it: a file on disk that is unlinked at once
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+
+
+def _check_memory(needed: int) -> None:
+    """Refuse what would have the system kill a process; where it does not say what is free, nothing is refused."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        free = int(text.partition("MemAvailable:")[2].split()[0]) << 10
+    except (OSError, IndexError, ValueError):
+        return
+    if needed > free:
+        raise CountError(
+            f"the tensors are copied twice, which takes {needed >> 20} MiB, and {free >> 20} MiB of memory are free:"
+            " count on smaller tensors"
+        )
+
+
+def _pickler(file: io.BytesIO, storages: _Storages, reached: Reached) -> Any:
+    import cloudpickle
+
+    loaded = reached.loaded
+
+    class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
+        def persistent_id(self, obj: Any) -> Any:
+            if isinstance(obj, torch.UntypedStorage):
+                return ("storage", *storages.place(obj))
+            return None
+
+        def reducer_override(self, obj: Any) -> Any:
+            kind = type(obj)
+            if isinstance(obj, torch.Tensor):
+                if obj.device.type != "cpu":
+                    raise CannotTravel(f"it is on {obj.device}, and only code on the CPU can be counted: use .cpu()")
+                if kind is torch.Tensor and not obj.is_leaf:
+                    raise CannotTravel("it is a result of autograd (it has a grad_fn): use .detach()")
+            if kind in (torch.Tensor, torch.nn.Parameter) and obj.layout is torch.strided and not obj.is_quantized:
+                seen = (tuple(obj.shape), obj.stride(), obj.storage_offset())
+                marks = (obj.requires_grad, kind is torch.nn.Parameter, obj.is_conj(), obj.is_neg())
+                return _rebuilt, (obj.untyped_storage(), obj.dtype, *seen, *marks)
+            if isinstance(obj, torch.jit.ScriptFunction | torch.jit.ScriptModule):
+                return _scripted(obj)
+            travels = extensions.reduced(obj) or reduced(obj, reached)
+            if travels is not None:
+                return travels
+            if kind is not FunctionType:
+                return super().reducer_override(obj)
+            if id(obj.__globals__) in loaded.own:  # also one that bears the name of what it replaces
+                travels = self._dynamic_function_reduce(obj)
+            else:
+                travels = super().reducer_override(obj)
+            if travels is not NotImplemented:
+                reached.words.update(words_of(obj.__code__))
+            return travels
+
+    made = _Pickler(file, protocol=5)
+    made.globals_ref.update({home: Globals(module) for home, module in loaded.homes.items()})
+    return made
+
+
+def _scripted(obj: Any) -> tuple[Any, ...]:
+    """TorchScript travels as torch saves it; a function arrives as a module, which is called alike."""
+    file = io.BytesIO()
+    torch.jit.save(obj, file)
+    return torch.jit.load, (io.BytesIO(file.getvalue()),)
+
+
+def _rebuilt(
+    storage: Any,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    requires_grad: bool,
+    is_parameter: bool,
+    is_conj: bool,
+    is_neg: bool,
+) -> torch.Tensor:
+    tensor: torch.Tensor = torch.empty(0, dtype=dtype).set_(storage, offset, shape, stride)
+    if is_conj:
+        tensor = tensor.conj()
+    if is_neg:
+        tensor = torch._neg_view(tensor)
+    if is_parameter:
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def pack(
+    names: Iterable[str],
+    namespace: Mapping[str, Any],
+    limit: int = LIMIT,
+    *,
+    words: Iterable[str] = (),
+    loaded: Loaded | None = None,
+) -> Parcel:
+    """Pickle the variables that the code uses; functions that have ``namespace`` as globals share one dict there too.
+
+    Args:
+        names: that the code reads from ``namespace``, or as attributes.
+        namespace: its globals.
+        limit: bytes of tensors.
+        words: more names that it may look up.
+        loaded: the modules of this process; None: as they are now.
+
+    Raises:
+        CountError: in one line: which variable cannot travel, why, and the way out.
+    """
+    names = set(names)
+    loaded = Loaded.now(namespace) if loaded is None else loaded
+    used = sorted(name for name in names if name in namespace and not name.startswith("__"))
+    words = names | set(words)
+    with _by_value(loaded.local):
+        try:
+            return Parcel(*_dumped(used, namespace, limit, words, loaded))
+        except CountError:
+            raise
+        except Exception as error:  # whatever the pickling of a user's object raises
+            for name in used:
+                try:
+                    _dumped([name], namespace, limit, words, loaded)
+                except Exception as own:  # noqa: BLE001
+                    out = "" if type(own) is CannotTravel else f"; make `{name}` inside the statement"
+                    raise CountError(
+                        f"`{name}` ({_kind(namespace[name])}) cannot be sent to the process that counts:"
+                        f" {_first_line(own)}{out}"
+                    ) from error
+            raise CountError(
+                f"the variables cannot be sent to the process that counts: {_first_line(error)}"
+            ) from error
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").removeprefix("__main__.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+_registering = threading.RLock()
+
+
+@contextlib.contextmanager
+def _by_value(local: Mapping[str, ModuleType]) -> Iterator[None]:
+    """Have cloudpickle send classes of local modules themselves, not their names; one thread at a time."""
+    import cloudpickle
+
+    with _registering:
+        known = cloudpickle.list_registry_pickle_by_value()
+        mine = [m for m in local.values() if m.__name__ not in known and sys.modules.get(m.__name__) is m]
+        for module in mine:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in mine:
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+def _dumped(
+    names: list[str], namespace: Mapping[str, Any], limit: int, words: set[str], loaded: Loaded
+) -> tuple[bytes, _Storages]:
+    """One after the other: which modules are local; the variables; names of modules, one by one; what is replaced."""
+    storages, file = _Storages(limit), io.BytesIO()
+    reached = Reached(loaded, words)
+    pickler = _pickler(file, storages, reached)
+    shared: dict[str, Any] = {}
+    pickler.globals_ref[id(namespace)] = shared
+    pickler.dump(sorted(loaded.local))
+    pickler.dump((shared, {name: namespace[name] for name in names}))
+    _dump_modules(pickler, reached)
+    for one in loaded.replaced:
+        _dump_part(pickler, one.place, ("replaced", one.owner, one.name, one.value))
+        _dump_modules(pickler, reached)
+    pickler.dump(None)
+    pickler.dump(reached.named())
+    return file.getvalue(), storages
+
+
+def _dump_modules(pickler: Any, reached: Reached) -> None:
+    """Names of local modules, until the code that they hold uses no more of them."""
+    while parts := list(reached.wanted()):
+        for module, name, value in parts:
+            _dump_part(pickler, f"{module.__name__}.{name}", ("local", module, name, value))
+
+
+def _dump_part(pickler: Any, place: str, part: tuple[str, Any, str, Any]) -> None:
+    """
+    Raises:
+        CannotTravel: with the place of what cannot.
+    """
+    try:
+        pickler.dump(part)
+    except CountError:
+        raise
+    except Exception as error:  # whatever the pickling of a user's object raises
+        raise CannotTravel(f"the code may use `{place}` ({_kind(part[-1])}), and {_first_line(error)}") from error
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, memory: Any) -> None:
+        super().__init__(file)
+        self._memory = memory
+        self._made: dict[tuple[int, int], Any] = {}
+        self.local: frozenset[str] = frozenset()
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in self.local and not hasattr(sys.modules.get(module), name.partition(".")[0]):
+            raise pickle.UnpicklingError(
+                f"{module}.{name} is known by its name only, and its file may say another thing"
+            )
+        return super().find_class(module, name)
+
+    def persistent_load(self, place: Any) -> Any:
+        _, start, size = place
+        if (start, size) not in self._made:
+            held = torch.empty(size, dtype=torch.uint8)
+            if size:
+                held.copy_(torch.frombuffer(self._memory, dtype=torch.uint8, count=size, offset=start))
+            self._made[start, size] = held.untyped_storage()
+        return self._made[start, size]
+
+
+def unpack(
+    data: bytes, storages: int | None, implied: Mapping[str, Any], *, is_guarded: bool = False
+) -> dict[str, Any]:
+    """The variables as globals for the code, with what is ``implied`` where they do not have it.
+
+    Args:
+        is_guarded: no local module is imported from its file from here on: this process is for this job alone.
+    """
+    memory = None
+    if storages is not None:
+        memory = mmap.mmap(storages, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    loader = _Unpickler(io.BytesIO(data), memory)
+    local = frozenset(loader.load())
+    if is_guarded and local:
+        loader.local = local
+        sys.meta_path.insert(0, made_modules.Guard(local))
+    shared: dict[str, Any]
+    shared, values = loader.load()
+    replaced = []
+    while (part := loader.load()) is not None:
+        kind, owner, name, value = part
+        if kind == "local":
+            vars(owner)[name] = value
+        else:
+            replaced.append((owner, name, value))
+    made_modules.put_in_place(replaced)
+    made_modules.check_names(loader.load(), description)
+    for name, value in implied.items():
+        shared.setdefault(name, value)
+    shared.update(values)
+    return shared

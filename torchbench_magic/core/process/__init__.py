@@ -1,0 +1,1 @@
+"""Settings of the process: how each is read, set for a run, and put back whatever happens."""

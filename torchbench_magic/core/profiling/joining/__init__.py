@@ -1,0 +1,1 @@
+"""The join: each op, call and byte on the line that was active."""

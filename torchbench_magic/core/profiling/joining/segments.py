@@ -1,0 +1,276 @@
+"""From streams of line events to a tree of lines, and to the line that is active at any moment of a thread."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..recording.streams import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
+from ..sources.compiled_code import is_compiled
+from ..sources.statement_lines import Statements
+
+__all__ = ["NO_LINE", "LineTree", "Segments", "replay"]
+
+NO_LINE = -1
+_INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # 3.11 gives them their own frame
+
+
+class LineTree:
+    """Calling-context tree of lines: a node is a line as called from its parent line.
+
+    Each thread has a root (code NO_LINE), which stands for the time on no line. A child comes after its parent.
+    """
+
+    def __init__(self) -> None:
+        self.parent: list[int] = []
+        self.thread: list[int] = []
+        self.code: list[int] = []
+        self.line: list[int] = []
+        self.calls: list[int] = []
+        self.index: dict[tuple[int, int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def root(self, thread: int) -> int:
+        """A new root for ``thread``."""
+        return self._append(-1, thread, NO_LINE, 0)
+
+    def child(self, parent: int, code: int, line: int) -> int:
+        """The node of ``line`` of ``code`` below ``parent``."""
+        node = self.index.get((parent, code, line))
+        if node is None:
+            node = self.index[parent, code, line] = self._append(parent, self.thread[parent], code, line)
+        return node
+
+    def _append(self, parent: int, thread: int, code: int, line: int) -> int:
+        self.parent.append(parent)
+        self.thread.append(thread)
+        self.code.append(code)
+        self.line.append(line)
+        self.calls.append(0)
+        return len(self.parent) - 1
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The line of a thread over time: ``node[i]`` is active from ``start[i]`` to ``start[i + 1]``.
+
+    Attributes:
+        native_id: the thread.
+        root: its root in the tree.
+        start: int64 [n], Unix ns, ascending.
+        node: int64 [n].
+        depth: int64 [n], how many recorded frames are entered.
+        ran: int64 [n], by how much the calls of the node grew as the segment began; None where that is not known.
+    """
+
+    native_id: int
+    root: int
+    start: NDArray[np.int64]
+    node: NDArray[np.int64]
+    depth: NDArray[np.int64]
+    ran: NDArray[np.int64] | None = None
+
+    def at(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Index of the segment active at each time; -1 before the first."""
+        return np.searchsorted(self.start, times, side="right") - 1
+
+
+_Steps = dict[tuple[int, int], int]
+"""Of one frame: (line before, line) -> node, where a line simply ran once more."""
+
+
+@dataclass(frozen=True)
+class _Code:
+    """What the replay needs to know of one code object."""
+
+    definition: int  # line that entering stands on; 0: the first line that runs
+    counts_entry: bool
+    counts_lines: bool
+    text: Statements
+    is_compiled: bool = False  # made by torch.compile: it bears the function's name, and none of its lines
+
+
+def _read_code(code: CodeType, statements: Statements) -> _Code:
+    if is_compiled(code):
+        return _Code(0, False, False, statements, is_compiled=True)
+    if code.co_name == "<module>":
+        return _Code(0, False, True, statements)
+    line = statements.definition.get(code.co_firstlineno, code.co_firstlineno)
+    inline = code.co_name in _INLINE
+    return _Code(line, bool(code.co_flags & inspect.CO_OPTIMIZED) and not inline, not inline, statements)
+
+
+def _somewhere(code: int, base: int, notes: Sequence[_Code], child: Callable[[int, int, int], int]) -> int:
+    """The node of a frame whose line is not known."""
+    return child(base, code, notes[code].definition) if code != NO_LINE and notes[code].definition else base
+
+
+def replay(
+    stream: Stream,
+    thread: int,
+    codes: Sequence[CodeType],
+    statements: Mapping[str, Statements],
+    tree: LineTree,
+    suspends: frozenset[int] = frozenset(),
+    ends_blind: bool = False,
+    moved: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
+) -> Segments:
+    """Follow the marks of one thread with a stack of frames.
+
+    ``calls`` of a node counts runs of its line: again and again in a loop, but once for a statement over several
+    lines, and once for a comprehension or a loop written on one line. A ``def`` line counts its definition and
+    each call. The lines of ``suspends`` (codes with a top-level await) stay active while their frame is
+    suspended: what other tasks do in the meantime stands below the awaiting line. ``ends_blind``: nobody saw what
+    came after the last mark, so it stands on no line. After a mark SOMEWHERE no lines were written any more: what
+    runs in a function stands on its ``def`` line, what runs in a module on the line that called it. ``moved``: of a
+    code, the lines of its text by those that it counts, where they differ.
+    """
+    notes = [_read_code(code, statements.get(code.co_filename, Statements())) for code in codes]
+    events = np.array(stream.record, dtype=np.int64)
+    events = events[: len(events) // 2 * 2].reshape(-1, 2)
+    root = tree.root(thread)
+    calls, child = tree.calls, tree.child
+    nodes: list[int] = []
+    counted: list[int] = []  # calls of the node, with those of the event
+    stack: list[tuple[int, int, int, int, int, set[int], _Steps]] = []
+    # Most events are a line of its own that runs after another one of the same frame, as it did in the pass before:
+    # such a step is looked up instead of being worked out. No steps: what came before matters to the next event.
+    steps_of: defaultdict[tuple[int, int], _Steps] = defaultdict(dict)
+    no_steps: _Steps = {}
+    steps = of_frame = no_steps
+    note_node, note_count = nodes.append, counted.append
+    code, base, here = NO_LINE, root, root  # code of the frame, node of its caller, node now
+    last, statement, ran = 0, 0, set[int]()  # last line, statement of it if long, lines of it that ran
+    deepest, before, is_full = root, LEAVE, False
+    stepped = False
+    marks = events[:, 1].tolist()
+    for mark in _moved(marks, moved) if moved else marks:
+        known = steps.get((last, mark))
+        if known is not None:
+            here, last, before, stepped = known, mark, mark, True
+            calls[here] = ran_now = calls[here] + 1
+            note_node(here)
+            note_count(ran_now)
+            continue
+        if stepped:
+            ran, stepped = {last}, False
+        steps = no_steps
+        if mark == SOMEWHERE or (is_full and mark > RESUMED):
+            if mark > RESUMED and notes[code].counts_entry:
+                calls[here] -= 1
+            is_full, here = True, _somewhere(code, base, notes, child)
+        elif mark > 0 and notes[code].is_compiled:
+            here = base
+        elif mark > 0:
+            resumed = mark >= RESUMED
+            line = mark - RESUMED if resumed else mark
+            if resumed and notes[code].counts_entry:
+                calls[here] -= 1  # that it was entered again was no call
+            here = child(base, code, line)
+            if before < SUSPEND and not notes[code].definition:
+                nodes[-1] = here  # entering a module's frame stands on its first line: it has no def
+                counted[-1] = calls[here]
+            if code != NO_LINE and not resumed and notes[code].counts_lines:
+                text = notes[code].text
+                first = text.first.get(line, 0)
+                if first and first == statement:
+                    if line not in ran:
+                        ran.add(line)
+                        calls[here] += 1
+                elif line != last and not line < last <= text.with_end.get(line, 0):
+                    calls[here] += 1
+                    ran = {line}
+                    if not first:
+                        of_frame[last, line] = here
+                statement = first
+                if not first:
+                    steps = of_frame
+            last = line
+        elif mark >= SUSPEND:
+            if mark == SUSPEND and before != SUSPEND:
+                deepest = here  # of frames that suspend together the innermost comes first
+            left, ended_on = code, last
+            if stack:
+                code, base, here, last, statement, ran, of_frame = stack.pop()
+                if not statement:
+                    steps = of_frame
+            if not stack:
+                last = ended_on  # a trailing expression is code of its own, on the same line or not
+                if left in suspends:
+                    here = deepest if mark == SUSPEND else root
+            elif is_full:
+                here = _somewhere(code, base, notes, child)
+        else:
+            stack.append((code, base, here, last, statement, ran, of_frame))
+            code = entered_code(mark)
+            note = notes[code]
+            base = root if code in suspends and len(stack) == 1 else here
+            last, statement, ran = note.definition or last * (len(stack) == 1), 0, set()
+            of_frame = steps_of[base, code]
+            here = base
+            if note.definition:
+                here = child(base, code, note.definition)
+                steps = of_frame
+            if note.counts_entry:
+                calls[here] += 1
+        before = mark
+        note_node(here)
+        note_count(calls[here])
+    starts, depths = events[:, 0], _depths(events[:, 1])
+    if ends_blind and nodes:
+        starts = np.append(starts, starts[-1])
+        nodes.append(root)
+        depths = np.append(depths, 0)
+        counted.append(0)
+    return Segments(
+        stream.native_id,
+        root,
+        np.ascontiguousarray(starts),
+        np.array(nodes, dtype=np.int64),
+        depths,
+        _growth(np.array(nodes, dtype=np.int64), np.array(counted, dtype=np.int64), calls),
+    )
+
+
+def _moved(marks: list[int], moved: Mapping[int, Mapping[int, int]]) -> Iterator[int]:
+    """The marks with the lines of the text; ``moved`` as in `replay`."""
+    frames: list[Mapping[int, int]] = []
+    none: Mapping[int, int] = {}
+    for mark in marks:
+        if mark < SUSPEND:
+            frames.append(moved.get(entered_code(mark), none))
+        elif mark <= 0:
+            del frames[-1:]
+        elif frames and frames[-1]:
+            resumed = RESUMED if mark >= RESUMED else 0
+            mark = resumed + frames[-1].get(mark - resumed, mark - resumed)
+        yield mark
+
+
+def _depths(marks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many recorded frames are entered after each mark; to leave one that nobody saw entered leaves none."""
+    change = (marks < SUSPEND).astype(np.int64) - ((marks == LEAVE) | (marks == SUSPEND))
+    depth = np.cumsum(change)
+    return depth - np.minimum(np.minimum.accumulate(depth), 0) if len(depth) else depth
+
+
+def _growth(node: NDArray[np.int64], counted: NDArray[np.int64], calls: list[int]) -> NDArray[np.int64]:
+    """What each event added to the calls of its node; what was taken back later is taken from the last of them."""
+    order = np.argsort(node, kind="stable")
+    sorted_node, sorted_count = node[order], counted[order]
+    first = np.append(True, sorted_node[1:] != sorted_node[:-1]) if len(node) else np.zeros(0, dtype=bool)
+    grown = np.diff(sorted_count, prepend=0)
+    grown[first] = sorted_count[first]
+    last = np.append(first[1:], True) if len(node) else first
+    grown[last] += np.array(calls, dtype=np.int64)[sorted_node[last]] - sorted_count[last]
+    growth = np.empty_like(grown)
+    growth[order] = grown
+    return growth

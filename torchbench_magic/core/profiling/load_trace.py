@@ -1,0 +1,153 @@
+"""A stored Chrome trace as a `Profile`, so that a run of a script can be looked at in a notebook."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchbench_magic.errors import StoreError, TraceError
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
+from torchbench_magic.results.storage.chrome_trace import OWN_KEY, embedded_profile
+
+from .joining.attribution import Joined, join, without_repeats
+from .joining.call_tree import call_tree
+from .joining.device_time import LAUNCHES, attribute_device_time, find_launches
+from .recording.module_calls import ModuleRecord
+from .recording.streams import LineRecord
+from .tables.frame_table import frame_table
+from .tables.line_rows import line_rows
+from .tables.lines_and_ops import line_table, op_table
+from .tables.memory_table import attribute_bytes, timeline
+from .traces.chrome_events import StoredTrace, collect, is_own_frame, record_of_frames
+from .traces.trace_file import TraceFile
+from .traces.tracks import trace_of
+
+__all__ = ["load_trace"]
+
+
+def load_trace(path: str | os.PathLike[str]) -> Profile:
+    """Read a Chrome trace of torch's profiler (``prof.export_chrome_trace``, gzip or not) or of ours.
+
+    Ours (``Profile.export_trace``) comes back as the profile it was. Of torch's there are ops, device time, bytes
+    and the order in time; ``wall_time`` is the span of the recorded host events. Lines are in such a file only as
+    functions, of a run ``with_stack=True``: then each op stands on the ``def`` line of the function of yours that it
+    ran in, and ``.warnings`` says so. The file is read as a stream: see the figures in
+    `trace_file`.
+
+    Raises:
+        TraceError: the file is missing, empty, cut off, or no trace of torch's profiler; in one line.
+    """
+    started = time.perf_counter()
+    file = TraceFile(Path(path).expanduser())
+    stored = collect(file.events(stop=lambda head: OWN_KEY in head), 0)
+    if OWN_KEY in file.head:
+        return _own(file)
+    base = file.head.get("baseTimeNanoseconds", 0)
+    return _profile(file, stored, base if isinstance(base, int) and 0 <= base < 2**62 else 0, started)
+
+
+def _own(file: TraceFile) -> Profile:
+    try:
+        return embedded_profile(file.head[OWN_KEY])
+    except (StoreError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        if isinstance(error, TraceError):
+            raise TraceError(f"{file.path}: {error}") from None
+        raise TraceError(f"{file.path}: is damaged: the profile in it cannot be read ({error})") from None
+
+
+def _profile(file: TraceFile, stored: StoredTrace, base: int, started: float) -> Profile:
+    events = stored.events.shifted(base)
+    ops = without_repeats(events.where(events.is_op))
+    if not len(ops):
+        whose = f"events of {', '.join(sorted(stored.other)[:3])}" if stored.other else "no events"
+        raise TraceError(f"{file.path}: is a Chrome trace without ops of torch: it holds {whose}")
+    on_host = events.is_op | events.is_memory | events.is_kind(*LAUNCHES)
+    begin, end = int(events.start[on_host].min()), int(events.end[on_host].max()) + 1
+    frames = [(thread, s + base, e + base, name) for thread, s, e, name in stored.frames]
+    record = record_of_frames(frames, is_own_frame) if frames else LineRecord("none")
+    natives = _natives(stored, ops.native)
+    joined = join(ops, record, {}, natives, begin=begin, end=end, python_threads=frozenset(natives))
+    sources = {code.co_filename: Source(f"{code.co_filename}", code.co_filename, "") for code in record.codes}
+    rows = line_rows(joined, sources)
+    launches = find_launches(joined, events)
+    on_device = attribute_device_time(joined, events, launches)
+    changes = events.where(events.is_memory)
+    held = attribute_bytes(joined, changes) if len(changes) else None
+    names = [stored.thread_names.get(native, f"thread {native}") for native in natives]
+    lines = frame_of(LINE_COLUMNS, {})
+    if record.streams:
+        lines = line_table(joined, rows, held, on_device)
+        lines["source"] = _functions(joined, rows.keys, lines)
+    return Profile(
+        lines=lines,
+        ops=op_table(joined, rows, held, on_device),
+        wall_time=(end - begin) / 1e9,
+        num_threads=0,
+        sources={source.source_id: source for source in sources.values()},
+        memory=timeline(joined, rows, changes, held) if held is not None else None,
+        frames=frame_table(
+            call_tree(joined, ModuleRecord(), on_device, changes if held is not None else None), joined, sources, names
+        ),
+        trace=trace_of(joined, events, launches, sources, names),
+        ranges=tuple(sorted({ops.names[i] for i in np.unique(ops.name[ops.is_range])})),
+        threads=tuple(names),
+        options=ProfileOptions(memory=bool(len(changes)), shapes=ops.inputs is not None),
+        warnings=_doubts(file, record, stored),
+        n_events=len(events),
+        n_line_events=record.n_events,
+        line_source=record.source,
+        profiler_time=time.perf_counter() - started,
+    )
+
+
+def _natives(stored: StoredTrace, natives: Any) -> tuple[int, ...]:
+    """Thread ids, the main one first: that of the process's own number, else the one with the most ops."""
+    found, counts = np.unique(natives, return_counts=True)
+    order = [int(native) for native in found[np.argsort(-counts, kind="stable")]]
+    order.sort(key=lambda native: native != stored.process)
+    return tuple(order)
+
+
+def _functions(joined: Joined, keys: tuple[tuple[str | None, int, int], ...], lines: Any) -> list[str]:
+    """What stands for the text of a line: the function that begins there."""
+    tree = joined.tree
+    names = {
+        (joined.codes[code].co_filename, line): joined.codes[code].co_name
+        for code, line in zip(tree.code, tree.line, strict=True)
+        if code >= 0
+    }
+    return [
+        f"def {names[file, int(line)]}" if (file, line) in names else text
+        for file, line, text in zip(lines["file"], lines["line"].fillna(-1), lines["source"], strict=True)
+    ]
+
+
+def _doubts(file: TraceFile, record: LineRecord, stored: StoredTrace) -> list[Doubt]:
+    name = file.path.name
+    if record.streams:
+        found = [
+            Doubt(
+                "lines-of-functions",
+                f"Read from {name}: its stacks name functions, not lines. A row is a function of yours, on its `def` "
+                "line. Times per function and per op hold.",
+            )
+        ]
+    else:
+        found = [
+            Doubt(
+                "no-lines",
+                f"Read from {name}: a trace of torch's profiler holds no lines of the code. Times per op hold.",
+                "Profile the code with `%%tprofile`, or with `torchbench_magic.profile`, to see lines.",
+            )
+        ]
+    if file.mended:
+        count = f"{file.mended} event{'s' if file.mended > 1 else ''}"
+        text = f"{count} in {name} had a quote in the name, unescaped by torch"
+        found.append(Doubt("trace-mended", f"{text}; they were read all the same.", facts={"events": file.mended}))
+    return found

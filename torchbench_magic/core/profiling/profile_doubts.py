@@ -1,0 +1,342 @@
+"""What is doubtful about a profile, found in what the run recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from torchbench_magic import units
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.profiling.profile import ProfileOptions, Source
+from torchbench_magic.results.profiling.schedule import Schedule
+
+from .joining.attribution import Joined
+from .joining.budget import Dropped
+from .joining.compiling import COMPILED_REGION
+from .profiler_cost import Recorded, cost_doubt, profiler_cost
+from .recording.host_memory import HostMemory
+from .recording.recorded_run import Run
+from .recording.steps import SteppedRun
+from .recording.user_threads import unseen_cpu_seconds
+from .sources.statement_lines import read_statements
+from .torch_events.events import Events
+from .waiting_for_threads import waits_for_threads
+
+__all__ = ["clock_offset", "doubts_of_steps", "find_doubts"]
+
+_CLOCK_SLACK = 2_000  # ns that a marker may lie outside its bracket: kineto's clock is scaled from the TSC
+_CPU_SLACK = 0.01  # s: what the system's figures of threads are good for
+
+
+def clock_offset(events: Events, brackets: Sequence[tuple[int, int]], marker: str) -> int:
+    """Ns to subtract from kineto's times. 0 as long as each marker lies between its two clock readings."""
+    found = events.start[events.is_named(marker.__eq__)]
+    if len(found) != len(brackets) or not len(found):
+        return 0
+    before, after = np.array(brackets, dtype=np.int64).T
+    if ((found >= before - _CLOCK_SLACK) & (found <= after + _CLOCK_SLACK)).all():
+        return 0
+    return int(np.median(found - (before + after) // 2))
+
+
+def find_doubts(
+    run: Run,
+    joined: Joined,
+    options: ProfileOptions,
+    sources: Mapping[str, Source],
+    *,
+    offset: int = 0,
+    events_lost: bool = False,
+    dropped: Dropped = Dropped(0),  # noqa: B008  # frozen
+    error: BaseException | None = None,
+    recorded: Recorded | None = None,
+) -> list[Doubt]:
+    """All doubts about one run, the gravest first.
+
+    Args:
+        sources: by file name.
+        offset: ns that kineto's clock was off.
+        events_lost: another profiler took this one's events.
+        dropped: what was left out to keep within ``--max-events``.
+        error: what ended the body early.
+        recorded: what the observers had to record; None where that is not known.
+    """
+    found = [
+        _partial(run, error),
+        _leaked(run),
+        _events_lost(events_lost),
+        _dropped(dropped, options),
+        _lines(run),
+        _lines_cut(run, options),
+        _clocks(run, offset),
+        waits_for_threads(run, joined, sources),
+        _threads_without_lines(run, joined),
+        _forked(run, joined),
+        _compiled_modules(run, joined),
+    ]
+    if options.memory:
+        found += [_unseen_threads(run), _older_unseen(run)]
+        found += [] if options.host_memory else _outside_torch(joined, sources)
+    found.append(_host_memory(run.host))
+    if recorded is not None:
+        found.append(cost_doubt(profiler_cost((joined.end - joined.begin) / 1e9, recorded), recorded))
+    return [doubt for doubt in found if doubt is not None]
+
+
+def doubts_of_steps(
+    run: SteppedRun, schedule: Schedule, *, in_loop: bool, error: BaseException | None = None
+) -> list[Doubt]:
+    """Why a scheduled profile has less than its schedule says, or nothing."""
+    found = [_leaked(run)]
+    if error is not None and not any(each.partial for each in run.cycles):
+        what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
+        found.append(Doubt("partial", f"Partial: {what} in step {max(run.number, 0)}, after what was recorded."))
+    if run.skipped:
+        text = "was not recorded" if run.skipped == 1 else f"and {run.skipped - 1} more were not recorded"
+        found.append(
+            Doubt(
+                "cycles-skipped",
+                f"A cycle {text}: a torch profiler of the code's own was running then.",
+                facts={"cycles": run.skipped},
+            )
+        )
+    made = "1 step" if run.made == 1 else f"{units.count(run.made)} steps"
+    facts = {"steps": run.made}
+    if not in_loop and run.made == 1 and error is None:
+        text = "No step came: the code never called torchbench_magic.step(), so all of it was step 0"
+        text += "." if run.cycles else ", and the schedule does not record that."
+        found.append(Doubt("no-steps", text, "Call `torchbench_magic.step()` at the end of each step.", facts))
+    elif in_loop and not run.made and error is None:
+        found.append(Doubt("no-steps", "No step came: the loop ran no iteration.", facts=facts))
+    elif not run.cycles and not run.skipped:
+        first = schedule.first_recorded
+        text = f"Nothing was recorded: the first recorded step is number {first}, and there were {made}, from 0 on."
+        found.append(Doubt("no-steps", text, "Give smaller numbers, or run more steps.", facts))
+    elif run.cycles and (had := len(run.cycles[-1].steps)) < schedule.active and error is None:
+        text = f"The last cycle has {had} of {schedule.active} steps: the job ended in it."
+        found.append(Doubt("short-cycle", text, facts=facts))
+    return [doubt for doubt in found if doubt is not None]
+
+
+def _partial(run: Run, error: BaseException | None) -> Doubt | None:
+    if error is None:
+        return None
+    wall = (run.end - run.begin) / 1e9
+    what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
+    text = f"Partial: {what} after {_seconds(wall)}. What ran until then is shown."
+    return Doubt("partial", text, facts={"wall_time": wall})
+
+
+def _leaked(run: Run | SteppedRun) -> Doubt | None:
+    if not run.stopped_leaked:
+        return None
+    return Doubt(
+        "leaked-profiler",
+        "A torch profiler from before, which nothing refers to any more, was still running; it was stopped first. "
+        "This profile is not affected.",
+        "Use `with torch.profiler.profile()`, which stops when its code fails.",
+    )
+
+
+def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
+    if not dropped:
+        return None
+    limit = f"--max-events {units.count(options.max_events)}"
+    said = f"torch recorded {units.count(dropped.seen)} events, more than {limit}"
+    went = ["memory and shapes are left out"] if dropped.detail else []
+    if dropped.inner:
+        went.append(f"{units.count(dropped.inner)} operations inside others are part of those")
+    if dropped.ops:
+        went.append(f"the last {units.count(dropped.ops)} operations are missing")
+        went.append("and what of a line is torch is not known")
+    else:
+        went.append("times and calls of what is shown hold")
+    return Doubt(
+        "events-dropped",
+        f"{said}: {', '.join(went)}.",
+        "Profile fewer steps (`--schedule`, `--steps`), or give `--max-events`.",
+        {"seen": dropped.seen, "detail": dropped.detail, "inner": dropped.inner, "ops": dropped.ops},
+    )
+
+
+def _lines_cut(run: Run, options: ProfileOptions) -> Doubt | None:
+    full = run.record.full
+    if not full:
+        return None
+    after = max(0.0, (full - run.begin) / 1e9)
+    return Doubt(
+        "lines-cut",
+        f"More than --max-events {units.count(options.max_events)} line events: from {_seconds(after)} on what runs in "
+        "a function stands on its `def` line, and what runs at the top of a cell on no line. Times per op hold.",
+        "Profile fewer steps (`--schedule`, `--steps`), or give `--max-events`.",
+        {"after": after},
+    )
+
+
+def _events_lost(lost: bool) -> Doubt | None:
+    if not lost:
+        return None
+    return Doubt(
+        "events-lost",
+        "The code started a torch profiler of its own, which took this one's events: no ops and no op times. "
+        "Wall times and calls hold.",
+        "Profile it either way, not both.",
+    )
+
+
+def _lines(run: Run) -> Doubt | None:
+    record = run.record
+    if record.source == "none":
+        text = f"No lines and no modules: {record.reason}. Times per op hold."
+        return Doubt("no-lines", text, "Detach it and run the code again to see lines.")
+    if not record.complete:
+        return Doubt(
+            "lines-lost",
+            "The code took Python's trace hook away (`sys.settrace`, a debugger, a caught interrupt): what ran "
+            "after that stands on no line. Times per op hold.",
+        )
+    return None
+
+
+def _clocks(run: Run, offset: int) -> Doubt | None:
+    wall, other = (run.end - run.begin) / 1e9, run.wall_by_other_clock
+    if abs(wall - other) > 0.001 + 0.01 * other:
+        text = f"The system clock was set during the run: {_seconds(other)} passed, it says {_seconds(wall)}."
+        return Doubt("clock-set", text + " No time here holds.", "Run it again.", {"seconds": other})
+    if offset:
+        text = f"torch's profiler clock was {offset / 1e3:.0f} us off; its times were moved by that much."
+        return Doubt(
+            "clock-offset", text, "Lines that take less than that may be mixed up.", {"offset": offset / 1e9}
+        )
+    return None
+
+
+def _threads_without_lines(run: Run, joined: Joined) -> Doubt | None:
+    if run.record.source == "none":
+        return None
+    blind = [
+        thread
+        for thread in joined.threads
+        if thread.number and len(thread.ops) and not len(thread.segments.start)
+        if thread.segments.native_id in run.python_threads
+    ]
+    if not blind:
+        return None
+    count = sum(len(thread.ops) for thread in blind)
+    names = ", ".join(run.python_threads[thread.segments.native_id] for thread in blind)
+    return Doubt(
+        "thread-lines",
+        f"{count} ops stand on no line: their threads ({names}) ran none of the code whose lines are recorded, or "
+        "ran before the profiler, which Python 3.11 cannot trace. The cell's own lines hold.",
+        facts={"ops": count},
+    )
+
+
+def _forked(run: Run, joined: Joined) -> Doubt | None:
+    """Ops on no line, of torch's own threads that do no backward work: forks that several calls can have launched."""
+    if run.record.source == "none":
+        return None
+    pool = [
+        thread
+        for thread in joined.threads
+        if thread.number and len(thread.ops) and not len(thread.segments.start)
+        if thread.segments.native_id not in run.python_threads
+    ]
+    on_none = [thread.ops[joined.node[thread.ops] == thread.segments.root] for thread in pool]
+    mine = np.concatenate([np.zeros(0, dtype=np.int64), *on_none])
+    if not len(mine):
+        return None
+    seconds = float(joined.self_time[mine].sum()) / 1e9
+    made = f"{units.count(len(mine))} op{'' if len(mine) == 1 else 's'}"
+    return Doubt(
+        "forked-work",
+        f"Forked work: {made} ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
+        "torch does not record which line launched them, and it is not clear from the rest: they stand on no line. The "
+        "other times hold; a line that waits for them has the wait.",
+        "See the rows of `.ops` where `line` is empty; call the functions without a fork to see their lines.",
+        {"ops": len(mine), "seconds": seconds},
+    )
+
+
+def _compiled_modules(run: Run, joined: Joined) -> Doubt | None:
+    """Compiled code ran, and there are modules that may have been in it."""
+    if not run.modules.names or not joined.ops.is_named(lambda name: name.startswith(COMPILED_REGION)).any():
+        return None
+    text = "Modules within compiled code have no rows of their own: their ops are counted on the compiled call."
+    return Doubt("compiled-modules", text)
+
+
+def _unseen_threads(run: Run) -> Doubt | None:
+    """torch 2.13 records memory or other threads, not both."""
+    user = frozenset(run.python_threads) - run.ignored - {run.native_id}
+    seconds = unseen_cpu_seconds(run.cpu[0], run.cpu[1], user)
+    others = any(s.native_id != run.native_id and len(s.record) for s in run.record.streams)
+    wall = (run.end - run.begin) / 1e9
+    if not others and (seconds is None or seconds < _CPU_SLACK + 0.01 * wall):
+        return None
+    took = "an unknown CPU time" if seconds is None else f"{_seconds(seconds)} of CPU time"
+    return Doubt(
+        "threads-unseen",
+        f"Other threads took {took}, and their ops and bytes are in no table: with --memory torch records the "
+        "cell's own thread only. Its times and bytes hold.",
+        "Without --memory the ops of all threads are seen.",
+        {"cpu_seconds": float("nan") if seconds is None else seconds},
+    )
+
+
+def _outside_torch(joined: Joined, sources: Mapping[str, Source]) -> list[Doubt]:
+    """Lines that handed a tensor to numpy: ``.numpy()`` and ``np.asarray`` run these four ops in a row."""
+    ops, tree = joined.ops, joined.tree
+    trail = ({"aten::detach", "detach"}, {"aten::to"}, {"aten::resolve_conj"}, {"aten::resolve_neg"})
+    marks = [ops.is_named(names.__contains__) for names in trail]
+    nodes: set[int] = set()
+    for thread in joined.threads:
+        mine = thread.ops
+        count = len(mine) - len(marks) + 1
+        if count > 0:
+            followed = np.logical_and.reduce([mark[mine][i : i + count] for i, mark in enumerate(marks)])
+            nodes.update(joined.node[mine[len(marks) - 1 :][followed]].tolist())
+    places: dict[tuple[str, int], Source] = {}
+    for node in sorted(nodes):
+        if tree.code[node] >= 0:
+            source = sources[joined.codes[tree.code[node]].co_filename]
+            places[source.source_id, tree.line[node]] = source
+    found = []
+    for (_, line), source in places.items():
+        calls = read_statements(source.text).numpy_calls.get(line, ())
+        named = f" ({', '.join(f'`{call}`' for call in calls)})" if calls else ""
+        text = (
+            f"{source.label}:{line} hands a tensor to numpy{named}: memory that numpy takes is outside torch"
+        )
+        facts = {"source_id": source.source_id, "line": line}
+        found.append(Doubt("outside-torch", f"{text} and in no byte column.", facts=facts))
+    return found
+
+
+def _older_unseen(run: Run) -> Doubt | None:
+    """Only where torch's library does not show what `older_blocks` needs."""
+    if not math.isnan(run.bytes_before):
+        return None
+    text = "Blocks from before the cell are in no table when they are freed, or with a wrong size: this torch does not"
+    return Doubt("older-unseen", f"{text} tell. Allocations hold, and the freeing of what the cell allocated.")
+
+
+def _host_memory(host: HostMemory | None) -> Doubt | None:
+    if host is None:
+        return None
+    if host.was_running:
+        text = "tracemalloc was running already: it goes on, its peak was started anew. Bytes are as it counts them;"
+        return Doubt("host-memory", f"{text} times are those of code under it.")
+    text = f"Counting Python's memory made each of its allocations {host.cost * 1e9:.0f} ns slower: bytes hold,"
+    return Doubt(
+        "host-memory",
+        f"{text} Python's times do not.",
+        "Read times from a run without `--host-memory`.",
+        {"per_allocation": host.cost},
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"

@@ -1,0 +1,1 @@
+"""What is recorded while the body runs: lines, calls of modules, threads, workers, steps."""

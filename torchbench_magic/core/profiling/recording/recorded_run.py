@@ -1,0 +1,182 @@
+"""One profiled stretch of a body: what is switched on before it, and off after it whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Self
+
+from torchbench_magic.core.progress import Progress
+from torchbench_magic.results.profiling.profile import ProfileOptions
+
+from ..torch_events.kineto import Kineto, make_ready
+from .host_memory import HostMemory
+from .line_sources import LineSource
+from .module_calls import ModuleCalls, ModuleRecord
+from .streams import Callers, LineRecord
+from .unseen import hide_from_compiler
+from .user_threads import CpuReading, busy_threads, kernel_threads, pool_threads, python_threads, read_cpu
+from .workers import WorkerRecord, Workers
+
+__all__ = ["Run", "torch_threads"]
+
+
+@contextlib.contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """torch's thread count (None: as it is), put back unless the code set a number of its own."""
+    import torch
+
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() == count:
+            torch.set_num_threads(before)
+
+
+class Run:
+    """``with Run(...) as run: run.enter(); body(); run.leave()``, on the thread that runs the cell.
+
+    Args:
+        callers: the frames below the body, where the run starts in the middle of it.
+        threads: torch's thread count during the run; None: as it is.
+        host: reads Python's own memory, as the clock of ``source``.
+        namespace: where the names of modules are looked up.
+        used: variables that the body names.
+
+    Raises Busy, before anything is changed, where a profiler of the user's runs already.
+
+    Attributes:
+        begin, end: Unix ns of entering and leaving the body; the profiler starts before and stops after.
+        record: the line events.
+        modules: the calls of modules.
+        workers: where DataLoader workers spent their time.
+        results: kineto's results; None where another profiler took them.
+        brackets: clock readings round each marker event.
+        num_threads: torch's threads as the body was entered.
+        overhead: seconds that starting and stopping took.
+        busy: native ids of threads that may have been at work as the recording began; None where that is not known.
+        pool: native ids of the threads of torch's pool for work beside the caller's.
+        stopped_leaked: a profiler that nobody could stop any more was running and was stopped first.
+    """
+
+    begin = 0
+    end = 0
+    results: Any = None
+    num_threads = 1
+
+    def __init__(
+        self,
+        source: LineSource,
+        options: ProfileOptions,
+        progress: Progress,
+        callers: Callers | None = None,
+        *,
+        threads: int | None = None,
+        host: HostMemory | None = None,
+        namespace: Mapping[str, Any] | None = None,
+        used: Collection[str] = (),
+    ) -> None:
+        self.stopped_leaked = make_ready(progress)
+        self.record = LineRecord(source.name)
+        self.brackets: list[tuple[int, int]] = []
+        self.native_id = threading.get_native_id()
+        self.ignored = kernel_threads()
+        self.python_threads = python_threads()
+        self.overhead = 0.0
+        self.cpu: list[CpuReading] = []
+        self.busy: frozenset[int] | None = None
+        self.pool: frozenset[int] = frozenset()
+        self._wall = [0, 0]
+        self._own = [0, 0]
+        self._source, self._callers = source, callers
+        self._threads, self._undone = threads, contextlib.ExitStack()
+        self.host = host
+        self.modules = ModuleRecord()
+        self.workers = WorkerRecord({}, {})
+        self._workers = Workers()
+        self._modules = ModuleCalls(namespace if namespace is not None else {}, used)
+        self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
+
+    def prepare(self) -> None:
+        """Let the profiler get ready ahead of its start."""
+        self._kineto.prepare()
+
+    def __enter__(self) -> Self:
+        import torch
+
+        started = time.perf_counter()
+        with contextlib.ExitStack() as undone:
+            undone.enter_context(torch_threads(self._threads))
+            self.num_threads = torch.get_num_threads()
+            self.cpu.append(read_cpu())
+            self._kineto.start()
+            self.overhead += time.perf_counter() - started
+            try:
+                if self.host is not None:
+                    self.host.start(self._source.held)
+                self._modules.start()
+                hide_from_compiler()
+                self._workers.start()
+                self.busy = busy_threads(self.cpu[0])
+                self._source.start(self._callers, self._modules)
+            except BaseException:
+                self._workers.stop()
+                if self.host is not None:
+                    self.host.stop()
+                self._kineto.stop()
+                raise
+            self._undone = undone.pop_all()
+        return self
+
+    @property
+    def bytes_before(self) -> float:
+        """Bytes of CPU tensors that were there before; NaN where they were not looked for."""
+        older = self._kineto.older
+        return float(older.nbytes) if older is not None and older.known else math.nan
+
+    @property
+    def own_cpu(self) -> int:
+        """Processor time of the cell's own thread between enter and leave, ns."""
+        return self._own[1] - self._own[0]
+
+    def enter(self) -> None:
+        self._own[0] = time.thread_time_ns()
+        self._wall[0] = time.perf_counter_ns()
+        self.begin = time.time_ns()
+
+    def leave(self) -> None:
+        self.end = time.time_ns()
+        self._wall[1] = time.perf_counter_ns()
+        self._own[1] = time.thread_time_ns()
+
+    @property
+    def wall_by_other_clock(self) -> float:
+        """Seconds between enter and leave by the clock that nobody sets."""
+        return (self._wall[1] - self._wall[0]) / 1e9
+
+    def __exit__(self, *error: object) -> None:
+        started = time.perf_counter()
+        try:
+            self.record = self._source.stop()
+        finally:
+            self.modules = self._modules.stop()
+            self.workers = self._workers.stop()
+            if self.host is not None:
+                self.host.stop()
+            try:
+                self.results = self._kineto.stop()
+                self.brackets = self._kineto.brackets
+            finally:
+                self.cpu.append(read_cpu())
+                self.python_threads |= python_threads()
+                self.pool = pool_threads()
+                self._undone.close()
+                self.overhead += time.perf_counter() - started

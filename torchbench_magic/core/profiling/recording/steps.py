@@ -1,0 +1,319 @@
+"""Long jobs: the steps of a body, of which a schedule says which are recorded.
+
+Between recorded steps nothing is traced and nothing is profiled. Each cycle of recorded steps is a `Run` of its
+own, which starts and stops in the middle of the user's code, and becomes a `Profile` before the next step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+from torchbench_magic.core.progress import Progress
+from torchbench_magic.errors import BodyError, Busy
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.schedule import Action
+
+from ..torch_events.kineto import make_ready
+from ..torch_events.torch_profiler import step_range
+from .recorded_run import Run, torch_threads
+from .streams import Callers
+
+__all__ = ["SteppedRun", "going", "left", "loop", "loop_async", "step", "step_num"]
+
+_current: SteppedRun | None = None
+_RARELY = 1.0  # seconds
+_RANGE = "ProfilerStep#"  # torch's name for the range of a step
+
+
+def step() -> None:
+    """Tell a scheduled profile that a step of the job ends here and the next one begins.
+
+    Does nothing where no scheduled profile runs, so that a loop with it may run as it is.
+
+    Raises:
+        BodyError: called by another thread than the one that runs the job.
+        Exception: what the function of ``--on-trace`` raises; its cycle is kept.
+    """
+    __tracebackhide__ = True
+    if _current is not None:
+        _current.step()
+
+
+def step_num() -> int | None:
+    """Number of the step that runs, counted from 0; None where no scheduled profile runs."""
+    return None if _current is None or _current.number < 0 else _current.number
+
+
+class SteppedRun:
+    """``with SteppedRun(...) as run: run.enter(); body(); run.leave()``, then `finish`; as a `Run`, in cycles.
+
+    Args:
+        schedule: number of a step -> what happens in it.
+        in_loop: the first step begins with the body's loop, see `loop`; else with the body.
+        make_run: a new cycle's run, above these callers.
+        make_profile: of a run that has ended, and what ended it early.
+        on_trace: given the profile of each cycle that ends between two steps.
+        threads: torch's thread count for the whole body.
+
+    Attributes:
+        number: of the step that runs; -1 before the first.
+        made: steps that were begun.
+        num_threads: torch's threads at the beginning.
+        cycles: the profile of each, as soon as it has ended.
+        skipped: cycles that could not be recorded, since a profiler of the code's own was running.
+        stopped_leaked: as of `Run`.
+    """
+
+    def __init__(
+        self,
+        schedule: Callable[[int], Action],
+        *,
+        in_loop: bool,
+        make_run: Callable[[Callers], Run],
+        make_profile: Callable[[Run, BaseException | None], Profile],
+        on_trace: Callable[[Profile], object] | None,
+        progress: Progress,
+        threads: int | None = None,
+    ) -> None:
+        if _current is not None:
+            raise Busy("a profile with a schedule is running already; this one is not started within it")
+        self.stopped_leaked = make_ready(progress)
+        self.number, self.made, self.skipped, self.num_threads = -1, 0, 0, 1
+        self.cycles: list[Profile] = []
+        self._schedule, self._in_loop = schedule, in_loop
+        self._make_run, self._make_profile, self._on_trace = make_run, make_profile, on_trace
+        self._progress, self._threads = progress, threads
+        self._undone = contextlib.ExitStack()
+        self._thread = threading.get_ident()
+        self._started = time.perf_counter()
+        self._callers: Callers | None = None
+        self._action = Action.NONE
+        self._prepared: Run | None = None
+        self._recording: Run | None = None
+        self._range: Any = None
+        self._steps: list[int] = []
+        self._is_between = False
+        self._told, self._most = 0.0, ""
+        self._told_of: tuple[Action | bool, int] = (False, -1)
+
+    def __enter__(self) -> Self:
+        global _current
+        import torch
+
+        self._undone.enter_context(torch_threads(self._threads))
+        self.num_threads = torch.get_num_threads()
+        _current = self
+        return self
+
+    def enter(self) -> None:
+        """The body begins; the frames that called this are no part of it."""
+        self._callers = Callers.of_this_call()
+        if not self._in_loop:
+            self.begin()
+
+    def begin(self) -> None:
+        """The first step begins."""
+        self._move_to(0)
+
+    def step(self) -> None:
+        """A step ends, the next one begins."""
+        __tracebackhide__ = True
+        if threading.get_ident() != self._thread:
+            raise BodyError("torchbench_magic.step() is to be called by the thread that runs the cell")
+        if self._is_between:
+            raise BodyError("torchbench_magic.step() was called between two steps, by the function of --on-trace")
+        self._move_to(self.number + 1)
+
+    def end_of_loop(self, *, is_empty: bool) -> None:
+        """The body's loop has ended; ``is_empty``: the step that it began last has nothing in it."""
+        if is_empty:
+            self.made -= 1
+            self._steps = [number for number in self._steps if number != self.number]
+        self._close_range()
+        self._action = Action.NONE
+        self._end_cycle()
+
+    def leave(self) -> None:
+        self._close_range()
+        if self._recording is not None:
+            self._recording.leave()
+
+    def __exit__(self, *error: object) -> None:
+        global _current
+        _current, self._callers = None, None
+        with self._undone:
+            if self._recording is not None:
+                self._recording.__exit__(None, None, None)
+            elif self._prepared is not None:
+                self._discard()
+
+    def finish(self, error: BaseException | None) -> Profile | None:
+        """The profile of a cycle that the end of the body, or ``error``, has ended; None where none was recording."""
+        run, self._recording = self._recording, None
+        return self._keep(run, error) if run is not None and self._steps else None
+
+    # ---- between two steps --------------------------------------------------------------------------------------
+
+    def _move_to(self, number: int) -> None:
+        """Close the step before, do what the schedule says lies between the two, open this one."""
+        __tracebackhide__ = True
+        self._is_between = True
+        try:
+            self._close_range()
+            before, self.number, self.made = self._action, number, self.made + 1
+            self._action = self._schedule(number)
+            if before is Action.RECORD_AND_SAVE or not self._action.records:
+                self._end_cycle()
+            self._tell()
+            if self._action is Action.WARMUP and self._prepared is None:
+                self._prepare()
+            elif self._action.records and self._recording is None:
+                self._start_cycle()
+            elif self._action is Action.NONE and self._prepared is not None:
+                self._discard()
+        finally:
+            self._is_between = False
+        if self._recording is not None:
+            self._steps.append(number)
+            self._open_range()
+
+    def _prepare(self) -> None:
+        assert self._callers is not None
+        try:
+            self._prepared = self._make_run(self._callers)
+            self._prepared.prepare()
+        except Busy:
+            self._prepared = None  # counted where the recording was to start
+
+    def _start_cycle(self) -> None:
+        assert self._callers is not None
+        run, self._prepared = self._prepared, None
+        try:
+            run = run or self._make_run(self._callers)
+        except Busy:
+            self.skipped += 1
+            self._action = Action.NONE
+            return
+        run.__enter__()
+        self._recording = run
+        run.enter()
+
+    def _end_cycle(self) -> None:
+        __tracebackhide__ = True
+        run, self._recording = self._recording, None
+        if run is not None:
+            run.leave()
+            run.__exit__(None, None, None)
+            if self._steps:
+                made = self._keep(run, None)
+                if self._on_trace is not None:
+                    self._on_trace(made)
+
+    def _keep(self, run: Run, error: BaseException | None) -> Profile:
+        profile = replace(self._make_profile(run, error), steps=tuple(self._steps))
+        self._steps = []
+        self.cycles.append(profile)
+        self._most = _most_time_in(profile)
+        return profile
+
+    def _discard(self) -> None:
+        """Put away a profiler that was prepared and is not needed: it can only be stopped once it was started."""
+        run, self._prepared = self._prepared, None
+        if run is not None:
+            with run:
+                pass
+
+    def _open_range(self) -> None:
+        self._range = step_range(f"{_RANGE}{self.number}")
+        self._range.__enter__()
+
+    def _close_range(self) -> None:
+        opened, self._range = self._range, None
+        if opened is not None:
+            opened.__exit__(None, None, None)
+
+    def _tell(self) -> None:
+        """What a reader sees while it runs: where the job is, and what the last cycle spent most time in.
+
+        As recording begins or ends, and else rarely: it takes the time of a step.
+        """
+        now, state = time.perf_counter(), (self._action.records or self._action, len(self.cycles))
+        if state == self._told_of and now - self._told < _RARELY:
+            return
+        self._told, self._told_of = now, state
+        of = getattr(self._schedule, "steps", None)
+        said = f"step {self.number}" + (f" of {of}" if of is not None and self.number < of else "")
+        if self._action.records:
+            said += f", recording cycle {len(self.cycles) + 1}"
+        self._progress.update(now - self._started, None, said + self._most)
+
+
+def _most_time_in(cycle: Profile) -> str:
+    """The two ops that took most of a cycle, as the end of a sentence."""
+    times = cycle.ops[~cycle.ops["op"].isin(cycle.ranges)].groupby("op")["self_cpu_time"].sum().nlargest(2)
+    shares = [f"{op} {100 * seconds / cycle.wall_time:.0f} %" for op, seconds in times.items()]
+    return f", most time in {', '.join(shares)}" if shares else ""
+
+
+# ---- what `loop_steps.mark_loop` puts into the body's loop -----------------------------------------------------------
+
+
+def loop(items: Iterable[Any]) -> Iterator[Any]:
+    """``items``, each a step: what fetches an item is part of its step."""
+    return _Loop(iter(items))
+
+
+def loop_async(items: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """As `loop`, for ``async for``."""
+    return _AsyncLoop(aiter(items))
+
+
+def going() -> bool:
+    """A ``while`` is about to test its condition: a step begins. Always False."""
+    if _current is not None:
+        (_current.begin if _current.number < 0 else _current.step)()
+    return False
+
+
+def left(is_empty: bool = False) -> bool:
+    """The loop is left, by ``break`` or (``is_empty``) because there is no more to do. Always False."""
+    if _current is not None:
+        _current.end_of_loop(is_empty=is_empty)
+    return False
+
+
+class _Loop:
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        going()
+        try:
+            return next(self._items)
+        except StopIteration:
+            left(is_empty=True)
+            raise
+
+
+class _AsyncLoop:
+    def __init__(self, items: AsyncIterator[Any]) -> None:
+        self._items = items
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        going()
+        try:
+            return await anext(self._items)
+        except StopAsyncIteration:
+            left(is_empty=True)
+            raise

@@ -1,0 +1,66 @@
+"""What observes a run stays out of sight of ``torch.compile``.
+
+Between the frames that it compiles, dynamo looks at every Python frame that begins, those of our trace functions and
+callbacks too: it would compile them beside the user's, and under ``set_stance("fail_on_recompile")`` raise. Each code
+object that may run during a run is therefore marked as one to leave alone, with all that it calls.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from functools import cache
+from types import CodeType, FunctionType, ModuleType
+
+__all__ = ["hide_from_compiler"]
+
+_OBSERVERS = (
+    "torchbench_magic.core.profiling.recording.host_memory",
+    "torchbench_magic.core.profiling.recording.module_calls",
+    "torchbench_magic.core.profiling.recording.monitoring",
+    "torchbench_magic.core.profiling.recording.streams",
+    "torchbench_magic.core.profiling.recording.tracing",
+)
+
+
+def hide_from_compiler() -> None:
+    """Mark the code of what observes. Anew for every run: ``torch._dynamo.reset`` may forget it.
+
+    Assumed of torch 2.13 and newer: ``torch._C._dynamo.eval_frame.set_code_exec_strategy``, which is what
+    ``torch.compiler.disable`` uses, without its wrapper and without importing the compiler. Where the name is missing
+    nothing is marked, and a profile of compiled code may compile a few frames of ours.
+    """
+    from torch._C._dynamo import eval_frame
+
+    mark = getattr(eval_frame, "set_code_exec_strategy", None)
+    strategy, action = (getattr(eval_frame, name, None) for name in ("_FrameExecStrategy", "_FrameAction"))
+    if mark is None or strategy is None or action is None:
+        return
+    alone = strategy(action.SKIP, action.SKIP)
+    for code in _codes():
+        mark(code, alone)
+
+
+@cache
+def _codes() -> tuple[CodeType, ...]:
+    modules = [importlib.import_module(name) for name in _OBSERVERS]
+    return tuple(inner for module in modules for code in _defined_in(module) for inner in _with_inner(code))
+
+
+def _defined_in(module: ModuleType) -> Iterator[CodeType]:
+    """The functions, methods and properties that a module defines, those that dataclasses write included."""
+    for value in vars(module).values():
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        members = vars(value).values() if isinstance(value, type) else (value,)
+        for member in members:
+            function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            if isinstance(function, FunctionType):
+                yield function.__code__
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _with_inner(inner)

@@ -1,0 +1,1 @@
+"""Which text and which module a code object of a run came from."""

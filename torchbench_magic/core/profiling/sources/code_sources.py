@@ -1,0 +1,265 @@
+"""Which text each code object of a run came from: a cell, a file, an older text of that file, or none that is known."""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType
+
+from torchbench_magic.results.cell import CellText
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.profiling.profile import Source
+
+from .compiled_code import is_compiled
+from .file_texts import texts_of
+from .recompiled import Recompiled
+from .statement_lines import Statements, read_statements
+
+__all__ = ["Cells", "CodeSources", "sources_of"]
+
+Cells = Callable[[str], CellText | None]
+_RESUMED = "torch_dynamo_resume_in_"  # code that torch.compile made of the rest of a function, with its lines
+_SLACK = 2.0  # s: /proc/stat gives the start of the machine in whole seconds
+
+
+@dataclass(frozen=True)
+class CodeSources:
+    """The codes of a run with their texts.
+
+    Attributes:
+        codes, own: as they were given, but each under a file name that stands for its text: one file can have several.
+        of: that file name -> the source.
+        statements: that file name -> what its text says of its lines.
+        moved: number of a code -> line that it counts -> line of its text, where the two differ.
+        doubts: what is to be said of files that have changed.
+    """
+
+    codes: tuple[CodeType, ...]
+    own: tuple[CodeType, ...]
+    of: Mapping[str, Source]
+    statements: Mapping[str, Statements]
+    moved: Mapping[int, Mapping[int, int]]
+    doubts: tuple[Doubt, ...]
+
+
+def sources_of(codes: Sequence[CodeType], own: Sequence[CodeType], cells: Cells) -> CodeSources:
+    """Find the text of each code: by its file name for a cell, by its instructions for a file."""
+    every = (*codes, *own)
+    named = list(every)
+    found: list[Source] = []
+    statements: dict[str, Statements] = {}
+    moved: dict[int, Mapping[int, int]] = {}
+    doubts: list[Doubt] = []
+    for file in dict.fromkeys(code.co_filename for code in every):
+        cell = cells(file)
+        if cell is not None:
+            found.append(Source(cell.source_id, file, cell.text, cell.number))
+            statements[file] = read_statements("".join(linecache.getlines(file)), cell.text)
+            continue
+        of_file = _FileCodes.placed(file, [code for code in every if code.co_filename == file])
+        for number, code in enumerate(every):
+            if code.co_filename == file:
+                named[number], lines = of_file.named(code)
+                if lines and number < len(codes):
+                    moved[number] = lines
+        for name, source in of_file.sources().items():
+            found.append(replace(source, file=name))
+            statements[name] = read_statements(source.text)
+        doubts += of_file.doubts()
+    of = {name: replace(each, file=_plain(name)) for name, each in _merged(found).items()}
+    return CodeSources(tuple(named[: len(codes)]), tuple(named[len(codes) :]), of, statements, moved, tuple(doubts))
+
+
+@dataclass(frozen=True)
+class _FileCodes:
+    """The codes of one file, each with its text.
+
+    Attributes:
+        texts: the newest first.
+        place: id of a code -> (number of its text, line that it counts -> line of that text); no entry for a code
+            whose text is not known.
+        unknown: the codes whose text is not known.
+        older: the codes that came from another text than the newest.
+    """
+
+    file: str
+    texts: tuple[str, ...]
+    place: Mapping[int, tuple[int, Mapping[int, int]]]
+    unknown: tuple[CodeType, ...]
+    older: tuple[CodeType, ...]
+
+    @classmethod
+    def placed(cls, file: str, codes: Sequence[CodeType]) -> _FileCodes:
+        texts = tuple(texts_of(file))
+        place: dict[int, tuple[int, Mapping[int, int]]] = {}
+        unknown, older = [], []
+        sure = _is_compiled_plainly(file) and _may_have_changed(file)
+        for code in codes:
+            at = _place(code, texts, file, sure=sure)
+            if at is None:
+                unknown.append(code)
+                continue
+            place[id(code)] = at
+            if at[0]:
+                older.append(code)
+        return cls(file, texts, place, tuple(dict.fromkeys(unknown)), tuple(dict.fromkeys(older)))
+
+    def named(self, code: CodeType) -> tuple[CodeType, Mapping[int, int]]:
+        """The code under the name of its text, and its lines where they are others in that text."""
+        at = self.place.get(id(code))
+        if at is None:
+            return code.replace(co_filename=_name(self.file, -1)), {}
+        text, lines = at
+        first = lines.get(code.co_firstlineno, code.co_firstlineno)
+        moved = {old: new for old, new in lines.items() if old != new}
+        if not text and not moved:
+            return code, {}
+        return code.replace(co_filename=_name(self.file, text), co_firstlineno=first), moved
+
+    def sources(self) -> dict[str, Source]:
+        """File name that stands for a text -> the source."""
+        found = {}
+        for number in sorted({number for number, _ in self.place.values()}):
+            text = self.texts[number]
+            cell = CellText.of(text, self.file)
+            version = "older text" if number else ""
+            found[_name(self.file, number)] = Source(cell.source_id, self.file, text, version=version)
+        if self.unknown:
+            text = _without_text(self.unknown)
+            cell = CellText.of(text, self.file)
+            version = "text not known"
+            found[_name(self.file, -1)] = Source(cell.source_id, self.file, text, version=version)
+        return found
+
+    def doubts(self) -> list[Doubt]:
+        label, found = Path(self.file).name, []
+        if self.unknown:
+            names = _names(self.unknown)
+            text = (
+                f"{label} has changed since it was imported: lines of {names} are shown without source, by their old "
+                "numbers. Their times hold."
+                if self.texts
+                else f"{label} cannot be read: lines of {names} are shown without source. Their times hold."
+            )
+            action = "Reload the module, or restart the kernel, and run this again."
+            found.append(Doubt("text-unknown", text, action, self._facts()))
+        if self.older:
+            text = f"The old code of {_names(self.older)} ran: {label} has changed since. The old text is shown."
+            action = "Reload the module and import its names again to run the new code."
+            found.append(Doubt("text-older", text, action, self._facts()))
+        return found
+
+    def _facts(self) -> dict[str, object]:
+        return {"file": self.file, "unknown": len(self.unknown), "older": len(self.older)}
+
+
+def _place(code: CodeType, texts: Sequence[str], file: str, *, sure: bool) -> tuple[int, Mapping[int, int]] | None:
+    """Number of the newest text that compiles to the code, and the lines in it.
+
+    Args:
+        sure: a text that does not compile to the code is not its text. Else (an import hook changed the code, and
+            pytest's does; the file is older than the process) the lines are those of the text all the same.
+    """
+    if is_compiled(code) or code.co_name.startswith(_RESUMED):
+        return (0, {}) if texts else None
+    for number, text in enumerate(texts):
+        lines = _recompiled(text, file).lines_of(code)
+        if lines is not None:
+            return number, lines
+    if sure or not texts:
+        return None
+    there = (n for n, text in enumerate(texts) if _recompiled(text, file).has_one_there(code))
+    return next(there, 0), {}
+
+
+@functools.lru_cache(maxsize=256)
+def _recompiled(text: str, file: str) -> Recompiled:
+    return Recompiled.of(text, file)
+
+
+def _is_compiled_plainly(file: str) -> bool:
+    """Whether Python's own loader compiled the file: what it makes is what the text compiles to."""
+    for module in list(sys.modules.values()):
+        try:
+            names = object.__getattribute__(module, "__dict__")
+        except (AttributeError, TypeError):
+            continue
+        if names.get("__file__") == file:
+            return type(names.get("__loader__")) is importlib.machinery.SourceFileLoader
+    return True
+
+
+def _may_have_changed(file: str) -> bool:
+    """Whether the file may have been written since this process started: by its change time, which no tool sets."""
+    try:
+        changed = os.stat(file).st_ctime
+    except OSError:
+        return True
+    return changed > _process_start() - _SLACK
+
+
+@functools.cache
+def _process_start() -> float:
+    """Unix seconds at which this process started; 0 where the system does not tell."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        lines = Path("/proc/stat").read_text().splitlines()
+        booted = next(int(line.split()[1]) for line in lines if line.startswith("btime"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0.0
+    return booted + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _name(file: str, text: int) -> str:
+    """The file name that stands for a text of a file: -1 is the one that is not known."""
+    return file if not text else f"{file}\0{text}"
+
+
+def _plain(name: str) -> str:
+    return name.partition("\0")[0]
+
+
+def _names(codes: Sequence[CodeType]) -> str:
+    """``f`` or ``f and g`` or ``f, g and 3 more``."""
+    names = list(dict.fromkeys(code.co_qualname.removeprefix("__autoreload_class__.") for code in codes))
+    shown = [f"`{name}`" for name in names[:3]]
+    shown += [f"{len(names) - 3} more"] if len(names) > 3 else []
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _without_text(codes: Sequence[CodeType]) -> str:
+    """A text of as many lines as the codes have: it names them, and says no more."""
+    last = max(line or 0 for code in codes for _, _, line in code.co_lines())
+    lines = [""] * max(last, *(code.co_firstlineno for code in codes))
+    for code in codes:
+        lines[code.co_firstlineno - 1] = f"# {code.co_qualname}: its text is not known"
+    return "\n".join(lines) + "\n"
+
+
+def _merged(found: Iterable[Source]) -> dict[str, Source]:
+    """By file name; files with the same text are one source, the cell that ran last gives the label.
+
+    A cell and the same cell under a magic line have one source_id but other line numbers: then the older one gets
+    an id of its own.
+    """
+    by_file: dict[str, Source] = {}
+    merged: dict[str, Source] = {}
+    for source in sorted(found, key=lambda each: (-(each.cell or 0), each.file)):
+        same = merged.setdefault(source.source_id, source)
+        if _lines_above(same.text) != _lines_above(source.text):
+            own_id = f"{source.source_id}+{_lines_above(source.text)}"
+            same = merged.setdefault(own_id, replace(source, source_id=own_id))
+        by_file[source.file] = same
+    return by_file
+
+
+def _lines_above(text: str) -> int:
+    """Lines before the first that counts for the source_id: blank ones and a magic line."""
+    lines = text.splitlines()
+    return next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("%%")), 0)

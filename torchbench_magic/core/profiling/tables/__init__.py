@@ -1,0 +1,1 @@
+"""From the join to the tables of a profile: lines, ops, frames, memory."""

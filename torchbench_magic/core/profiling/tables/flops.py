@@ -1,0 +1,119 @@
+"""Floating point operations of ops, by torch's own formulas (``torch.utils.flop_counter``) and the recorded sizes.
+
+There are formulas for matrix products, convolutions and attention, forward and backward; of element-wise work, of
+reductions and of copies none is counted. A multiplication and an addition are two operations. An op that runs inside
+one that is counted (``aten::_convolution`` in ``aten::convolution``) is counted with that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..joining.attribution import Joined
+from ..torch_events.events import Events
+from .call_arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed
+
+__all__ = ["Call", "Flops", "attribute_flops", "flops_of", "recorded_calls"]
+
+Call = tuple[str, str, str, str, str, str, int]  # op, overload, shapes, dtypes, strides, scalars, how often seen
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Operations by op.
+
+    Attributes:
+        op: float64 [ops], NaN where there is no formula, or where the op runs inside one that is counted.
+        coverage: share of the time in ops that is spent in ops that are counted, with all that they call.
+    """
+
+    op: NDArray[np.float64]
+    coverage: float
+
+
+def flops_of(recorded: Recorded) -> int | None:
+    """Of one call; None without a formula, or where its arguments cannot be rebuilt."""
+    import torch
+    from torch.utils.flop_counter import flop_registry
+
+    try:
+        operator = operator_of(recorded.op, recorded.overload)
+        formula = flop_registry.get(operator.overloadpacket)
+        if formula is None:
+            return None
+        arguments = arguments_of(recorded, operator, values_matter=False)
+        given = {name: _meta(value) for name, value in arguments.items()}
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        gap = False  # a default was left out: what follows goes by name
+        for argument in operator._schema.arguments:
+            gap = gap or argument.name not in given
+            if argument.name in given and not argument.kwarg_only and not gap:
+                positional.append(given[argument.name])
+            elif argument.name in given:
+                named[argument.name] = given[argument.name]
+        with torch.no_grad():
+            out = operator(*positional, **named)
+        return int(formula(*positional, **named, out_val=out))
+    except (ArgumentError, RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError, IndexError):
+        return None  # an op that does not run on sizes alone
+
+
+def _meta(value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.strides, dtype=getattr(torch, value.dtype), device="meta")
+
+
+def recorded_calls(ops: Events) -> tuple[Call, ...]:
+    """What was recorded of each distinct call; empty without shapes."""
+    if ops.inputs is None:
+        return ()
+    texts = ops.inputs.texts
+    there = set(np.unique(ops.name).tolist())
+    return tuple(
+        (ops.names[name], overload, *texts[text], scalars, seen)
+        for name, text, overload, scalars, seen in ops.inputs.calls
+        if name in there
+    )
+
+
+def attribute_flops(joined: Joined, calls: Sequence[Call]) -> Flops:
+    """Count the ops of a run, of which ``calls`` were recorded."""
+    ops = joined.ops
+    values = np.full(len(ops), np.nan)
+    if ops.inputs is not None and calls:
+        by_call: dict[tuple[str, tuple[str, str, str]], float] = {}
+        known: dict[tuple[str, ...], float] = {}
+        for op, overload, shapes, dtypes, strides, scalars, _ in calls:
+            key = (op, overload, shapes, dtypes, strides, scalars)
+            if key not in known:
+                found = flops_of(parsed(*key))
+                known[key] = np.nan if found is None else float(found)
+            # the same sizes with other scalars (a stride): the call that came first stands for them
+            by_call.setdefault((op, (shapes, dtypes, strides)), known[key])
+        size = len(ops.inputs.texts)
+        pairs, index = np.unique(ops.name * size + ops.inputs.index, return_inverse=True)
+        each = [
+            by_call.get((ops.names[pair // size], ops.inputs.texts[pair % size]), np.nan) for pair in pairs.tolist()
+        ]
+        values = np.array(each, dtype=np.float64)[index] if len(each) else values
+    covered = ~np.isnan(values)
+    inside = np.zeros(len(ops), dtype=bool)
+    for each_op, parent in enumerate(joined.parent.tolist()):  # a parent comes before its children
+        if parent >= 0 and covered[parent]:
+            inside[each_op] = covered[each_op] = True
+    values[inside] = np.nan
+    is_op = ~ops.is_range
+    total = int(joined.self_time[is_op].sum())
+    share = float(joined.self_time[is_op & covered].sum()) / total if total else 0.0
+    return Flops(values, share)

@@ -1,0 +1,98 @@
+"""``Profile.frames``: the call tree as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Source
+
+from ..joining.attribution import Joined
+from ..joining.call_tree import CallTree
+from ..joining.segments import NO_LINE
+from ..joining.tree_frames import FUNCTION, KINDS, LINE, MODULE, OP, RANGE, THREAD
+
+__all__ = ["frame_table"]
+
+Ints = NDArray[np.int64]
+
+
+def frame_table(
+    tree: CallTree, joined: Joined, source_of: Mapping[str, Source], thread_names: Sequence[str]
+) -> pd.DataFrame:
+    """One row per frame, columns of `FRAME_COLUMNS`.
+
+    Args:
+        source_of: the text of each code's file.
+        thread_names: by thread number.
+    """
+    lines = joined.tree
+    sources = [source_of[code.co_filename] for code in joined.codes]
+    codes = [lines.code[node] for node in tree.node.tolist()]
+    found = [sources[code] if code != NO_LINE else None for code in codes]
+    numbers = [lines.line[node] for node in tree.node.tolist()]
+    inputs = joined.ops.inputs
+    is_op = tree.kind == OP
+    shapes = [text[0] for text in inputs.texts] if inputs is not None else None
+    places = list(zip(found, numbers, strict=True))
+    columns: dict[str, object] = {
+        "parent": tree.parent,
+        "kind": [KINDS[kind] for kind in tree.kind.tolist()],
+        "name": _names(tree, joined, places, thread_names),
+        "source": [
+            source.line(line).strip() if source is not None and kind == LINE else None
+            for (source, line), kind in zip(places, tree.kind.tolist(), strict=True)
+        ],
+        "cell": [pd.NA if source is None or source.cell is None else source.cell for source in found],
+        "line": [pd.NA if source is None else line for source, line in places],
+        "file": [None if source is None else source.file for source in found],
+        "source_id": [None if source is None else source.source_id for source in found],
+        "thread": [lines.thread[node] for node in tree.node.tolist()],
+        "calls": tree.calls,
+        "wall_time": _inclusive(tree.own, tree.parent) / 1e9,
+        "self_time": tree.own / 1e9,
+        "self_cpu_time": tree.torch / 1e9,
+        "backward_cpu_time": tree.backward / 1e9,
+    }
+    if tree.device is not None:
+        columns["self_device_time"] = tree.device / 1e9
+        columns["device_time"] = _inclusive(tree.device, tree.parent) / 1e9
+    if tree.allocated is not None:
+        columns |= {"allocated": tree.allocated, "freed": tree.freed}
+    if shapes is not None:
+        columns["input_shapes"] = [
+            shapes[label % tree.inputs] if op else None
+            for label, op in zip(tree.label.tolist(), is_op.tolist(), strict=True)
+        ]
+    return frame_of(FRAME_COLUMNS, columns)
+
+
+def _inclusive(values: Ints, parent: Ints) -> Ints:
+    total: list[int] = values.tolist()
+    for frame, above in zip(range(len(total) - 1, -1, -1), parent[::-1].tolist(), strict=True):
+        if above >= 0:
+            total[above] += total[frame]
+    return np.array(total, dtype=np.int64)
+
+
+def _names(
+    tree: CallTree, joined: Joined, places: list[tuple[Source | None, int]], thread_names: Sequence[str]
+) -> list[str]:
+    names = []
+    for kind, label, (source, line) in zip(tree.kind.tolist(), tree.label.tolist(), places, strict=True):
+        if kind == LINE:
+            names.append(f"{source.label}:{line}" if source is not None else "")
+        elif kind == THREAD:
+            names.append(thread_names[label])
+        elif kind == FUNCTION:
+            names.append(joined.codes[label].co_qualname.replace("<locals>.", ""))
+        elif kind == MODULE:
+            names.append(tree.module_names[label])
+        else:
+            assert kind in (OP, RANGE)
+            names.append(joined.ops.names[label // tree.inputs])
+    return names

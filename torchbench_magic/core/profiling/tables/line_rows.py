@@ -1,0 +1,54 @@
+"""The rows of ``.lines``: which nodes of the line tree are the same line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchbench_magic.results.profiling.profile import Source
+
+from ..joining.attribution import Joined
+from ..joining.segments import NO_LINE
+
+__all__ = ["LineRows", "line_rows"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LineRows:
+    """The rows of ``.lines``: nodes of the tree that are the same line of the same text on the same thread.
+
+    Attributes:
+        keys: (source_id, line, thread) by row; source_id None and line 0 for a thread's time on no line.
+        of_node: int64 [nodes], row of each node.
+        outermost: bool [nodes], no node above it is of the same row (recursion): its total counts.
+        sources: source_id -> text.
+    """
+
+    keys: tuple[tuple[str | None, int, int], ...]
+    of_node: Ints
+    outermost: NDArray[np.bool_]
+    sources: Mapping[str, Source]
+
+
+def line_rows(joined: Joined, source_of: Mapping[str, Source]) -> LineRows:
+    """Number the rows. ``source_of`` gives the text of each code's file."""
+    tree = joined.tree
+    numbers: dict[tuple[str | None, int, int], int] = {}
+    of_node = np.zeros(len(tree), dtype=np.int64)
+    outermost = np.ones(len(tree), dtype=bool)
+    above: list[frozenset[int]] = []  # rows of the nodes above each node, itself included
+    for node, (parent, code, line, thread) in enumerate(
+        zip(tree.parent, tree.code, tree.line, tree.thread, strict=True)
+    ):
+        source_id = None if code == NO_LINE else source_of[joined.codes[code].co_filename].source_id
+        row = numbers.setdefault((source_id, line, thread), len(numbers))
+        of_node[node] = row
+        rows = above[parent] if parent >= 0 else frozenset()
+        outermost[node] = row not in rows
+        above.append(rows if row in rows else rows | {row})
+    return LineRows(tuple(numbers), of_node, outermost, {s.source_id: s for s in source_of.values()})

@@ -1,0 +1,1 @@
+"""torch's own profiler: started, stopped, and its events as columns."""

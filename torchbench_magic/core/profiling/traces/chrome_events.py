@@ -1,0 +1,227 @@
+"""The events of a stored Chrome trace as the columns that a running profiler gives."""
+
+from __future__ import annotations
+
+import os
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..recording.streams import LEAVE, LineRecord, Stream, entered
+from ..torch_events.events import Events, Inputs
+
+__all__ = ["FRAMES", "StoredTrace", "collect", "is_own_frame", "record_of_frames"]
+
+FRAMES = "frames"
+"""Line source of a trace with Python frames: each op stands on the ``def`` line of the function it ran in."""
+
+_OPS = frozenset({"cpu_op", "user_annotation"})
+_ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_RUNTIMES = frozenset(
+    {"cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver"}
+)
+_HOST = _OPS | _RUNTIMES
+_NUMBERS = (
+    *("name", "kind", "device", "start", "end", "native", "fwd", "seq", "corr", "link", "nbytes"),
+    *("address", "inputs"),
+)
+_NO_INPUTS = ("[]", "[]", "[]")
+_LIBRARIES = frozenset({"torch", "IPython", "ipykernel", "torchbench_magic"})
+_NONE, _UNKNOWN = -1, -2  # no address, since no memory event; one that the file does not tell
+_CPU = 0  # torch's DeviceType
+
+
+@dataclass(frozen=True)
+class StoredTrace:
+    """What a trace file holds of torch's profiler.
+
+    Attributes:
+        events: ops, runtime calls, what ran on devices, memory; sorted by (start, -end).
+        frames: Python frames: (thread, start, end, name); names as torch writes them, ``train.py(12): step``.
+        thread_names: by thread id.
+        process: the process that most host events are of.
+        other: categories of events that are none of torch's, with their number.
+    """
+
+    events: Events
+    frames: tuple[tuple[int, int, int, str], ...]
+    thread_names: Mapping[int, str]
+    process: int
+    other: Mapping[str, int]
+
+
+def collect(events: Iterable[Mapping[str, Any]], base: int) -> StoredTrace:
+    """Read ``events`` once; times are microseconds after ``base`` (Unix ns)."""
+    flat = array("q")  # the numbers of `_NUMBERS`, event after event
+    names: dict[str, int] = {}
+    kinds: dict[str, int] = {}
+    devices: dict[str, int] = {"cpu": 0}
+    texts: dict[tuple[str, str, str], int] = {_NO_INPUTS: 0}
+    frames: list[tuple[int, int, int, str]] = []
+    thread_names: dict[int, str] = {}
+    processes: dict[object, int] = {}
+    other: dict[str, int] = {}
+    for event in events:
+        phase, category = event.get("ph"), str(event.get("cat", ""))
+        given = event.get("args")
+        args: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        if phase == "M":
+            if event.get("name") == "thread_name" and "name" in args:
+                thread_names[_int(event.get("tid"))] = str(args["name"])
+            continue
+        is_memory = event.get("name") == "[memory]" and phase == "i"
+        if not (is_memory or (phase == "X" and (category in _HOST or category in _ON_DEVICE))):
+            if phase == "X" and category == "python_function":
+                start = base + _ns(event.get("ts"))
+                frames.append((_int(event.get("tid")), start, start + _ns(event.get("dur")), str(event.get("name"))))
+            elif phase == "X":
+                other[category] = other.get(category, 0) + 1
+            continue
+        start = base + _ns(event.get("ts"))
+        on_device = category in _ON_DEVICE
+        if not on_device:
+            processes[event.get("pid")] = processes.get(event.get("pid"), 0) + 1
+        external = _int(args.get("External id"))
+        forward = _int(args.get("Fwd thread id"))
+        is_op = category in _OPS
+        flat.extend(
+            (
+                names.setdefault(str(event.get("name", "")), len(names)),
+                kinds.setdefault("cpu_instant_event" if is_memory else category, len(kinds)),
+                devices.setdefault(_device(args, is_memory), len(devices)) if is_memory or on_device else 0,
+                start,
+                start if is_memory else start + max(_ns(event.get("dur")), 0),
+                _int(args.get("stream", event.get("tid"))) if on_device else _int(event.get("tid")),
+                forward,
+                _int(args.get("Sequence number"), -1) if is_op else -1,
+                external if is_op else _int(args.get("correlation")),
+                0 if is_op else external,
+                _int(args.get("Bytes")) if is_memory else 0,
+                _int(args.get("Addr"), _UNKNOWN) if is_memory else _NONE,
+                texts.setdefault(_inputs(args), len(texts)) if "Input Dims" in args else 0,
+            )
+        )
+    table = np.array(flat, dtype=np.int64).reshape(-1, len(_NUMBERS)).T
+    del flat
+    made = {name: np.ascontiguousarray(column) for name, column in zip(_NUMBERS, table, strict=True)}
+    address, index = made.pop("address"), made.pop("inputs")
+    made["tid"], made["scope"] = made["native"].copy(), (made["fwd"] > 0).astype(np.int64)
+    _number_threads(made)
+    made["block"] = _blocks(made["start"], made["nbytes"], address)
+    with_inputs = Inputs(tuple(texts), index) if len(texts) > 1 else None
+    read = Events(tuple(names), tuple(kinds), tuple(devices), **made, inputs=with_inputs)
+    read = read.where(np.lexsort((-read.end, read.start)))
+    process = max(processes, key=lambda pid: processes[pid], default=0)
+    return StoredTrace(read, tuple(frames), thread_names, _int(process), other)
+
+
+def _blocks(start: NDArray[np.int64], nbytes: NDArray[np.int64], address: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number of the block of each memory event: that of the last allocation at its address; -1 where not known."""
+    blocks = np.full(len(start), -1, dtype=np.int64)
+    changes = np.flatnonzero(address != _NONE)
+    alive: dict[int, int] = {}
+    for event in changes[np.lexsort((nbytes[changes], start[changes]))].tolist():  # at one moment frees come first
+        at = int(address[event])
+        if nbytes[event] > 0:
+            alive[at] = blocks[event] = event
+        elif at != _UNKNOWN:
+            blocks[event] = alive.pop(at, -1)
+    return blocks
+
+
+def _number_threads(columns: Mapping[str, NDArray[np.int64]]) -> None:
+    """Give the forward thread the number that backward nodes name it by: torch's own, which is not in the file.
+
+    That is known only where they all name one; then it is the thread with the most ops of the autograd graph.
+    """
+    named = np.unique(columns["fwd"][columns["fwd"] > 0])
+    forward = columns["native"][(columns["seq"] >= 0) & (columns["fwd"] == 0)]
+    if len(named) == 1 and len(forward):
+        threads, counts = np.unique(forward, return_counts=True)
+        columns["tid"][columns["native"] == threads[counts.argmax()]] = named[0]
+
+
+def _int(value: object, otherwise: int = 0) -> int:
+    """A number of the file; ``otherwise`` for what is none (a thread may be called ``"python"``)."""
+    if value.__class__ is int and -(2**62) < value < 2**62:  # the usual one
+        return value
+    try:
+        number = int(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return otherwise
+    return number if -(2**62) < number < 2**62 else otherwise
+
+
+def _ns(us: object) -> int:
+    try:
+        return _int(round(float(us) * 1000))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _device(args: Mapping[str, Any], is_memory: bool) -> str:
+    if is_memory:
+        return "cpu" if _int(args.get("Device Type")) == _CPU else f"cuda:{_int(args.get('Device Id'))}"
+    return f"cuda:{_int(args.get('device'))}"
+
+
+def _inputs(args: Mapping[str, Any]) -> tuple[str, str, str]:
+    return (
+        repr(args.get("Input Dims", [])),
+        repr(args.get("Input type", [])),
+        repr(args.get("Input Strides", [])),
+    )
+
+
+def record_of_frames(
+    frames: Iterable[tuple[int, int, int, str]], wanted: Callable[[str], bool]
+) -> LineRecord:
+    """Python frames as the record of a line source that sees functions but not their lines.
+
+    Each frame stands for its function: a code object that has its name, file and first line, and nothing to run.
+    """
+    template = (lambda: None).__code__
+    codes: dict[str, int] = {}
+    made = []
+    by_thread: dict[int, list[tuple[int, int, str]]] = {}
+    for thread, start, end, name in frames:
+        if wanted(name):
+            by_thread.setdefault(thread, []).append((start, end, name))
+    streams = []
+    for thread, entries in by_thread.items():
+        stream = Stream(thread, "", array("q"))
+        opened: list[int] = []
+        for start, end, name in sorted(entries, key=lambda entry: (entry[0], -entry[1])):
+            while opened and opened[-1] <= start:
+                stream.record.extend((opened.pop(), LEAVE))
+            if name not in codes:
+                file, _, rest = name.partition("(")
+                line, _, function = rest.partition("): ")
+                codes[name] = len(codes)
+                made.append(template.replace(co_filename=file, co_firstlineno=_int(line, 1), co_name=function,
+                                             co_qualname=function))  # fmt: skip
+            stream.record.extend((start, entered(codes[name])))
+            opened.append(min(end, opened[-1]) if opened else end)
+        while opened:
+            stream.record.extend((opened.pop(), LEAVE))
+        streams.append(stream)
+    return LineRecord(FRAMES, tuple(streams), tuple(made))
+
+
+def is_own_frame(name: str) -> bool:
+    """Whether a frame is of the user's code: not of torch, the standard library, or a function without a file.
+
+    torch cuts the folders of ``sys.path`` off, so that a library's file begins with the library's name.
+    """
+    file, found, _ = name.partition("(")
+    if not found or not file.endswith(".py"):
+        return False
+    parts = file.replace(os.sep, "/").split("/")
+    library = {"site-packages", "dist-packages", f"python{sys.version_info.major}.{sys.version_info.minor}"}
+    first = parts[0].removesuffix(".py")
+    return library.isdisjoint(parts) and first not in _LIBRARIES and first not in sys.stdlib_module_names

@@ -1,0 +1,1 @@
+"""What timed code does to the objects around it, and to the code that is timed beside it."""

@@ -1,0 +1,79 @@
+"""``--check``: do the alternatives return the same?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torchbench_magic.errors import BodyError, CheckFailed
+
+from ..task import Task
+from .guards import Inputs
+from .in_place import TensorVersions
+
+__all__ = ["agree", "check"]
+
+
+def check(
+    task: Task, names: Mapping[str, Any], versions: TensorVersions, put_back: Callable[[], object] = lambda: None
+) -> None:
+    """Run each alternative once, on the same inputs and with the same random numbers, and compare what they return.
+
+    Args:
+        put_back: has the settings of the process as they were, random generators included; called before each.
+
+    Raises:
+        BodyError: an alternative has no value to compare.
+        CheckFailed: one returns something else than the baseline does.
+    """
+    values, inputs = {}, Inputs(versions.tensors)
+    for name, body in task.bodies.items():
+        (compiled,) = task.compiled([body])
+        if compiled.last is None:
+            raise BodyError(f"--check: `{name}` returns nothing: end it with the expression to compare")
+        if compiled.is_coroutine:
+            raise BodyError("--check cannot compare code that awaits")
+        put_back()
+        values[name] = _detached(compiled.run(dict(names)))
+        inputs.restore()
+    put_back()
+    agree(values, task.plan.baseline or next(iter(values)))
+
+
+def _detached(value: Any) -> Any:
+    """A tensor's value apart from the tensor, so that restoring inputs in place does not change it."""
+    import torch
+
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def agree(values: Mapping[str, Any], baseline: str) -> None:
+    """Raise unless every value is close to the baseline's, by ``torch.testing.assert_close``.
+
+    Raises:
+        CheckFailed: one line that names the alternative and how far it is off.
+    """
+    import torch
+
+    expected = values[baseline]
+    for name, value in values.items():
+        if name == baseline:
+            continue
+        try:
+            torch.testing.assert_close(value, expected, check_stride=False)
+        except AssertionError as error:
+            words = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+            raise CheckFailed(f"--check: `{name}` does not return what `{baseline}` does: {words}") from None
+        except TypeError:  # not a kind of value that assert_close knows
+            if not _equal(value, expected):
+                raise CheckFailed(
+                    f"--check: `{name}` returns {type(value).__name__}, `{baseline}` returns"
+                    f" {type(expected).__name__}, and they are not equal"
+                ) from None
+
+
+def _equal(value: Any, expected: Any) -> bool:
+    try:
+        return bool(value == expected)
+    except (TypeError, ValueError) as error:
+        raise BodyError(f"--check: values of {type(value).__name__} cannot be compared: {error}") from None

@@ -1,0 +1,119 @@
+"""Do inputs grow or get shorter with every call? Then later calls may do other work than earlier ones.
+
+Objects are measured, whatever their class, from what their dicts, lists and tensors hold; nothing of theirs is called.
+A tensor that is there before and after a call and larger after it was copied to grow, as a KV cache is with
+``torch.cat``: then every call does more than the one before. A container that grows may be a log that costs nothing, so
+there the times must show it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType, ModuleType
+from typing import Any
+
+from torchbench_magic.core.code.reached_objects import Reached, dict_of
+
+__all__ = ["Growth", "lasting_times"]
+
+_MOST_NODES = 2_000
+_CONTAINERS = (list, dict, set, deque, bytearray, tuple, defaultdict, OrderedDict, Counter)
+SLOWER = 1.25
+"""Calls of the last quarter of a run that take so many times as long as those of the first do other work (or as many
+times less); the drift of a machine within a run was a few per cents, where it was not busy."""
+FEWEST = 16
+"""Samples from which quarters are compared."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How much an object holds: items of containers, tensors, elements of tensors."""
+
+    items: int
+    tensors: int
+    elements: int
+
+
+class Growth:
+    """Sizes of what one alternative reads by name: before and after its first call, and after its warm-up.
+
+    Args:
+        reads: what it reaches.
+    """
+
+    def __init__(self, reads: Mapping[int, Reached]) -> None:
+        self._reads = {at: item for at, item in reads.items() if item.direct and _is_measured(item.value)}
+        self._sizes: list[dict[int, _Size]] = []
+        self._calls = 0
+
+    def note(self, calls: int = 0) -> None:
+        """Measure; ``calls`` were made since the last time."""
+        self._calls = calls
+        self._sizes.append({at: _size(item.value) for at, item in self._reads.items()})
+
+    def found(self, times: Sequence[float]) -> list[tuple[str, str]]:
+        """(how, label): what "grows" or "shrinks" with every call, so that these times (in the order of the calls) are
+        of unlike work."""
+        if len(self._sizes) < 4:
+            return []
+        said = []
+        for at, item in self._reads.items():
+            first, warm = (_less(self._sizes[i + 1][at], self._sizes[i][at]) for i in (0, 2))
+            copied = first.elements > 0 and warm.elements >= self._calls and warm.tensors < self._calls
+            lasts_longer = (first.items + first.tensors) * (warm.items + warm.tensors) > 0 and lasting_times(times)
+            if copied or lasts_longer:
+                by = first.elements if copied else first.items + first.tensors
+                said.append(("grows" if by > 0 else "shrinks", item.label))
+        return said
+
+
+def lasting_times(times: Sequence[float]) -> bool:
+    """Whether the calls at the end of the run took other times than those at its begin."""
+    if len(times) < FEWEST:
+        return False
+    quarter = len(times) // 4
+    early, late = statistics.median(times[:quarter]), statistics.median(times[-quarter:])
+    return max(early, late) >= SLOWER * max(min(early, late), 1e-3)
+
+
+def _less(one: _Size, other: _Size) -> _Size:
+    return _Size(one.items - other.items, one.tensors - other.tensors, one.elements - other.elements)
+
+
+def _is_measured(value: Any) -> bool:
+    return not issubclass(type(value), (type, ModuleType, FunctionType, str, bytes, int, float)) and not _is_tensor(
+        value
+    )
+
+
+def _size(value: Any) -> _Size:
+    """Of an object and of what it holds, each thing once."""
+    seen: set[int] = set()
+    todo, items, tensors, elements = [value], 0, 0, 0
+    while todo and len(seen) < _MOST_NODES:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if _is_tensor(one):
+            tensors, elements = tensors + 1, elements + one.numel()
+            continue
+        if type(one) in _CONTAINERS:
+            items += len(one)
+            inner = one.values() if issubclass(type(one), dict) else () if type(one) in (set, bytearray) else one
+            todo += [held for held in list(inner)[:_MOST_NODES] if type(held) not in _SCALARS]
+        elif type(held := dict_of(one)) is dict and _is_measured(one):
+            todo += [inner for inner in held.values() if type(inner) not in _SCALARS]
+    return _Size(items, tensors, elements)
+
+
+_SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return type(value) in (torch.Tensor, torch.nn.Parameter)

@@ -1,0 +1,353 @@
+"""Does a body do its work only in its first call? What that call used up, or kept for the calls after it.
+
+Three things are known for sure and one is tried: an iterator's own state; the hits and misses of ``functools`` caches;
+and for what the first call left changed in dicts, lists, sets, attributes and the place in a file, the body is called
+once more from the state before: only if it is slow again, it did its work there. A first call that is many times
+slower is by itself no sign: ordinary ops of torch take 2 to 3 800 times as long the first time (at most 67 ms where
+nothing is imported, of 45 kinds of ops, each in a fresh process; an import took 1.5 s).
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchbench_magic.core.code.reached_objects import Found, Reached, own_attributes, search, texts_used
+from torchbench_magic.core.code.timed_loop import Block, Timeable
+
+from ..plan import Plan
+from ..stepping import Call, Steps
+from .growth import Growth
+from .guards import Inputs, Streams
+from .iterators import at_end, is_used_up, rewinder
+from .shared_state import SharedState
+from .switches import Scope, scope_of
+
+__all__ = ["Once", "watched"]
+
+SLOWER = 2.0
+"""A call from the state before the first one that takes so many times as long as a later one did its work once."""
+LOOK_UP = 0.5e-6
+"""Seconds that a look-up in a ``functools`` cache takes at most (60 to 150 ns with plain arguments, and several times
+that on a slow machine): a call that is not longer than its look-ups does nothing else."""
+LONG_NS, SHORT_NS = 5e9, 1e8
+"""A first call above LONG_NS is not made a second time; one below SHORT_NS is made three times."""
+START_S, START_TIMES = 1.0, 1000.0
+"""A first call that nothing explains: fifteen times the longest of an ordinary op without an import."""
+_MOST_KEPT = 100_000
+
+Reach = Callable[[str], Found]
+
+
+@dataclass
+class _First:
+    """What is known of one alternative's first call."""
+
+    wall_ns: float = 0.0
+    is_explained: bool = False
+    before: dict[int, Any] = field(default_factory=dict)
+    after: dict[int, Any] = field(default_factory=dict)
+    misses: int = 0
+    caches: dict[int, tuple[int, int]] = field(default_factory=dict)
+    looked_up: dict[str, float] = field(default_factory=dict)
+    kept_in: list[tuple[str, str]] = field(default_factory=list)
+    growth: Growth = field(default_factory=lambda: Growth({}))
+
+
+class Once:
+    """Watches what the alternatives of one run reach.
+
+    Args:
+        names: of the alternatives.
+        reach: name -> what that alternative reaches now.
+        scope: name, what it reaches -> where it may set a switch; None where nothing is shared.
+        put_back: ids of files and containers that are put back before each call.
+        before_all: the bodies are run before their first timed call (``--check``): compare with the state now.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, ...] = (),
+        reach: Reach = lambda name: Found({}),
+        scope: Callable[[str, Found], Scope] | None = None,
+        put_back: Collection[int] = (),
+        before_all: bool = False,
+    ) -> None:
+        self._reach, self._before_all = reach, before_all
+        found = {name: reach(name) for name in names}
+        self._reads = {name: one.items for name, one in found.items()}
+        everything = {at: one for reads in self._reads.values() for at, one in reads.items()}
+        self._iterators = {at: used for at, one in everything.items() if (used := is_used_up(one.value)) is not None}
+        files = {at: one.value for at, one in everything.items() if at not in put_back}
+        self._files = {at: (end, rewinder(f)) for at, f in files.items() if (end := at_end(f)) is not None}
+        self._after_first: dict[int, bool] = {}
+        self._put_back = put_back
+        self._first = {name: _First(before=_kept(reads), growth=Growth(reads)) for name, reads in self._reads.items()}
+        scopes = {name: scope(name, one) for name, one in found.items()} if scope is not None and len(names) > 1 else {}
+        self._switches = SharedState(scopes)
+
+    def before_first(self, name: str) -> None:
+        """Note the state that the first call of an alternative finds."""
+        if name in self._first:
+            one = self._first[name]
+            one.before = one.before if self._before_all else _kept(self._reads[name])
+            one.misses = sum(misses for _, misses in _caches(self._reads[name]).values())
+            one.is_explained = False
+            one.growth.note()
+            self._work = _explaining()
+            self._switches.begin()
+
+    def after_first(self, name: str, wall_ns: float) -> None:
+        """Note the state that it leaves, and how long it took."""
+        if name in self._first:
+            one = self._first[name]
+            one.wall_ns, one.after = wall_ns, _kept(self._reads[name])
+            one.misses = sum(misses for _, misses in _caches(self._reads[name]).values()) - one.misses
+            one.is_explained = _explaining() != self._work
+            one.growth.note(1)
+            self._switches.end(name)
+            for at in self._iterators:
+                if at in self._reads[name]:
+                    self._after_first[at] = bool(is_used_up(self._reads[name][at].value))
+
+    def warming(self, name: str) -> None:
+        """The warm-up of an alternative begins."""
+        if name in self._first:
+            self._first[name].caches = _caches(self._reads[name])
+            self._first[name].growth.note()
+            self._switches.begin()
+
+    def warmed(self, name: str, block: Timeable, calls: int, call_ns: float, fixed_ns: float) -> Steps[int]:
+        """It has ended: see what changed in the first call only, and try a call from the state before it.
+
+        Returns:
+            How many calls this took.
+        """
+        if name not in self._first:
+            return 0
+        self._switches.end(name)
+        one = self._first[name]
+        one.growth.note(calls)
+        more = yield from self._try_switches(name, block, call_ns)
+        for at, (hits, misses) in _caches(self._reads[name]).items():
+            was = one.caches.get(at, (hits, misses))
+            if misses == was[1] and hits > was[0]:
+                one.looked_up[self._reads[name][at].label] = (hits - was[0]) / calls
+        undone = self._undone(name)
+        if not undone or one.wall_ns < SLOWER * call_ns:
+            return more
+        if one.wall_ns > LONG_NS:
+            if one.wall_ns > 10 * call_ns and not one.is_explained:
+                one.kept_in = [found for found, _ in undone]
+            return more
+        tries = 3 if one.wall_ns < SHORT_NS else 1
+        fresh = later = float("inf")
+        for _ in range(tries):
+            for _, put_back in undone:
+                put_back()
+            wall, _ = yield Call(block, 0, 1)
+            fresh = min(fresh, wall - fixed_ns)
+            wall, _ = yield Call(block, 0, 1)
+            later = min(later, wall - fixed_ns)
+        if fresh >= SLOWER * max(later, 1.0):
+            one.kept_in = [found for found, _ in undone]
+        return more + 2 * tries
+
+    def _try_switches(self, name: str, block: Timeable, call_ns: float) -> Steps[int]:
+        """Call an alternative once with the switches as setup left them that it may set itself; the calls made."""
+        keys = self._switches.to_try(name)
+        if not keys or call_ns > LONG_NS:
+            return 0
+        before = self._switches.put_first(keys)
+        yield Call(block, 0, 1, is_tried=True)
+        self._switches.tried(name, before)
+        return 1
+
+    def _undone(self, name: str) -> list[tuple[tuple[str, str], Callable[[], object]]]:
+        """((how, label), what undoes it) of each change that the first call made and that no later call made again."""
+        one = self._first[name]
+        found: list[tuple[tuple[str, str], Callable[[], object]]] = []
+        now = _kept(self._reads[name])
+        for at, before in one.before.items():
+            after, label = one.after.get(at), self._reads[name][at].label
+            if after is None or at not in now or at in self._put_back or not _differ(before, after):
+                continue
+            if isinstance(after, dict):
+                held = own_attributes(self._reads[name][at].value)
+                target = self._reads[name][at].value if held is None else held
+                keys = [k for k, v in after.items() if before.get(k, _ABSENT) is not v and now[at].get(k, _ABSENT) is v]
+                gone = [k for k in before if k not in after and k not in now[at]] if now[at] or not after else []
+                if keys or gone:
+                    label = label if held is None else f"{label}.{(keys or gone)[0]}"
+                    how = "memo" if keys else "emptied" if not after else "shorter"
+                    found.append(((how, label), functools.partial(_put_keys, target, before, keys + gone)))
+            elif not _differ(after, now[at]):
+                fewer = len(after) < len(before)
+                how = (
+                    "emptied"
+                    if fewer and not after
+                    else "shorter"
+                    if fewer
+                    else "changed"
+                    if _same_items(before, after)
+                    else "memo"
+                )
+                found.append(((how, label), functools.partial(_put_items, self._reads[name][at].value, before)))
+        for at, (ended, back) in self._files.items():
+            if at in self._reads[name] and not ended and back is not None and at_end(self._reads[name][at].value):
+                found.append((("file", self._reads[name][at].label), back))
+        return found
+
+    def found(self, name: str, times: Sequence[float]) -> tuple[tuple[str, str], ...]:
+        """(how, label) of each thing that leaves nothing to do for calls that take these times, in nanoseconds.
+
+        ``how``: an iterator used up by the "first" call, "before" it or "later"; a "file" read to its end; a "cache" of
+        ``functools``; a "memo" that the first call filled; a container that it "emptied", made "shorter" or put in
+        another order ("changed"), or that was "drained" later; what "grows" or "shrinks" with every call; a switch,
+        "shared" or "global", as another alternative had set it; the "start": a first call that nothing explains.
+        """
+        if name not in self._first or not times:
+            return ()
+        one, median = self._first[name], statistics.median(times) / 1e9
+        said: list[tuple[str, str]] = []
+        for at, item in self._reach(name).items.items():
+            if at not in self._iterators or item.value is not self._value(at) or not is_used_up(item.value):
+                continue
+            if not self._iterators[at]:
+                said.append(("first" if self._after_first.get(at) else "later", item.label))
+            elif item.direct:
+                said.append(("before", item.label))
+        said += self._switches.inherited(name)
+        said += one.kept_in
+        said += [
+            (how, label)
+            for how, label in self._drained(name) + one.growth.found(times)
+            if label not in {n for _, n in said}
+        ]
+        said += [found for found in self._shared(name) if found not in said]
+        for label, hits in one.looked_up.items():
+            was_slow = one.misses and one.wall_ns > SHORT_NS / 10 and one.wall_ns / 1e9 > 100 * median
+            if median <= LOOK_UP * hits or (was_slow and not one.is_explained):
+                said.append(("cache", label))
+        if not said and one.wall_ns / 1e9 >= max(START_S, START_TIMES * median) and not one.is_explained:
+            said.append(("start", name))
+        return tuple(said)
+
+    def _drained(self, name: str) -> list[tuple[str, str]]:
+        """Containers that calls of an alternative emptied bit by bit: shorter after the first, empty in the end."""
+        one, reads = self._first[name], self._reads[name]
+        shrunk = [at for at, after in one.after.items() if at in one.before and 0 < len(after) < len(one.before[at])]
+        return [
+            ("drained", reads[at].label)
+            for at in shrunk
+            if own_attributes(reads[at].value) is None and at not in self._put_back and not len(reads[at].value)
+        ]
+
+    def _value(self, at: int) -> Any:
+        return next((found[at].value for found in self._reads.values() if at in found), None)
+
+    def _shared(self, name: str) -> list[tuple[str, str]]:
+        """What another alternative filled that this one reaches too, so that its own first call found it filled."""
+        labels = {item.label for item in self._reads[name].values()}
+        others = [found for other, one in self._first.items() if other != name for found in one.kept_in]
+        return [found for found in others if found[1] in labels]
+
+
+def watched(
+    names: Iterable[str], blocks: Sequence[Block], namespace: dict[str, Any], plan: Plan, inputs: Inputs | None
+) -> Once:
+    """What watches these blocks over ``namespace``; iterators, files and containers join the ``inputs``
+    that are put back.
+
+    With several calls in a block they cannot be put back before each, and are not.
+    """
+    by_name = dict(zip(names, blocks, strict=True))
+    if inputs is not None and plan.number in (None, 1):
+        read = {name for block in blocks for name in block.inputs}
+        inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace)
+
+    codes = {name: block.replicas[0].__code__ for name, block in by_name.items()}
+
+    def reach(name: str) -> Found:
+        return search(by_name[name].inputs, {*by_name[name].names, *texts_used(codes[name])}, namespace)
+
+    def scope(name: str, found: Found) -> Scope:
+        return scope_of(found, [codes[name]], by_name[name].names, namespace)
+
+    put_back = inputs.streams.put_back if inputs is not None and inputs.streams is not None else ()
+    return Once(tuple(by_name), reach, scope, put_back, before_all=plan.check)
+
+
+_ABSENT = object()
+_DICTS = (dict, defaultdict, OrderedDict)
+
+
+def _kept(reads: Mapping[int, Reached]) -> dict[int, Any]:
+    """Id -> a shallow copy of what each dict, list, set and user's instance among these holds."""
+    kept: dict[int, Any] = {}
+    for at, item in reads.items():
+        value = own_attributes(item.value)
+        value = item.value if value is None else value
+        if type(value) in _DICTS and len(value) <= _MOST_KEPT:
+            kept[at] = dict(value)
+        elif type(value) in (list, set, deque) and len(value) <= _MOST_KEPT:
+            kept[at] = value.copy()
+    return kept
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two copies hold other objects."""
+    if isinstance(one, set):
+        return bool(one ^ other)
+    if len(one) != len(other):
+        return True
+    if isinstance(one, (list, deque)):
+        return any(a is not b for a, b in zip(one, other, strict=True))
+    return any(other.get(key, _ABSENT) is not value for key, value in one.items())
+
+
+def _same_items(one: Any, other: Any) -> bool:
+    """Whether two copies hold the same objects, in whatever order."""
+    return len(one) == len(other) and sorted(map(id, one)) == sorted(map(id, other))
+
+
+def _put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]) -> None:
+    for key in keys:
+        if key in before:
+            target[key] = before[key]
+        else:
+            target.pop(key, None)
+
+
+def _put_items(target: Any, before: Any) -> None:
+    if isinstance(target, list):
+        target[:] = before
+    elif isinstance(target, deque):
+        target.clear()
+        target.extend(before)
+    else:
+        target.intersection_update(before)
+        target.update(before)
+
+
+def _caches(reads: Mapping[int, Reached]) -> dict[int, tuple[int, int]]:
+    """Id -> (hits, misses) of each ``functools.lru_cache`` among these."""
+    found = {}
+    for at, item in reads.items():
+        if issubclass(type(item.value), functools._lru_cache_wrapper):
+            info = item.value.cache_info()
+            found[at] = (info.hits, info.misses)
+    return found
+
+
+def _explaining() -> tuple[int, int]:
+    """What grows where a first call imports or compiles: modules, frames that torch.compile was given."""
+    compiling = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(compiling, "counters", {})  # a private name: defaultdict of Counters
+    frames = counters["frames"]["total"] if "frames" in counters else 0
+    return len(sys.modules), frames

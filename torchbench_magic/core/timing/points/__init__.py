@@ -1,0 +1,1 @@
+"""The points of a sweep or of a fuzzer: on which inputs the alternatives are timed."""

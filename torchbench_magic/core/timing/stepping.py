@@ -1,0 +1,90 @@
+"""Running the steps of a measurement, with or without an event loop.
+
+The measuring code is a generator that yields `Call` requests and is sent the clock readings back. One generator thus
+serves plain cells and cells that await, and the loop is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import NamedTuple, TypeVar, cast
+
+from torchbench_magic.errors import BodyError
+
+from ..code.timed_loop import Timeable
+from ..machine.clocks import Clocks
+
+__all__ = ["FAILED", "Call", "Steps", "drive", "drive_async"]
+
+T = TypeVar("T")
+
+
+class Call(NamedTuple):
+    """A request to run one block; ``primed``: after so many untimed calls, so that it starts with warm caches.
+
+    A call that ``is_tried`` may fail: an exception of it is answered by a reading of `FAILED`.
+    """
+
+    block: Timeable
+    replica: int
+    calls: int
+    primed: int = 0
+    is_tried: bool = False
+
+
+FAILED = (-1, -1)
+"""What is sent back for a tried call that raised."""
+
+Steps = Generator[Call, tuple[int, int], T]
+"""Yields calls, is sent (wall, cpu) nanoseconds, returns T."""
+
+
+def drive(steps: Steps[T], clocks: Clocks, sync: Callable[[], object]) -> T:
+    """Run the steps to their end; an exception of the measured code leaves through the steps' own cleanup."""
+    call, done = _advance(steps, None)
+    try:
+        while call is not None:
+            if call.block.is_async:
+                raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
+            if call.primed:
+                call.block.start(call.replica, call.primed, clocks, sync)
+            try:
+                reading = call.block.start(call.replica, call.calls, clocks, sync)
+            except Exception:
+                if not call.is_tried:
+                    raise
+                reading = FAILED
+            call, done = _advance(steps, reading)
+    finally:
+        steps.close()
+    return cast(T, done)
+
+
+async def drive_async(steps: Steps[T], clocks: Clocks, sync: Callable[[], object]) -> T:
+    """As `drive`, for code that may await."""
+    call, done = _advance(steps, None)
+    try:
+        while call is not None:
+            if call.primed:
+                primed = call.block.start(call.replica, call.primed, clocks, sync)
+                _ = await primed if call.block.is_async else primed
+            try:
+                started = call.block.start(call.replica, call.calls, clocks, sync)
+                reading = await started if call.block.is_async else started
+            except Exception:
+                if not call.is_tried:
+                    raise
+                reading = FAILED
+            call, done = _advance(steps, reading)
+    finally:
+        steps.close()
+    return cast(T, done)
+
+
+def _advance(steps: Steps[T], reading: tuple[int, int] | None) -> tuple[Call | None, T | None]:
+    """The next call, or what the steps returned. The measured code is not run in here: a StopIteration of its own
+    must not be taken for the end of the steps."""
+    try:
+        return (next(steps) if reading is None else steps.send(reading)), None
+    except StopIteration as stop:
+        return None, stop.value

@@ -1,0 +1,146 @@
+"""From the text of an option to its value. Each raises ValueError with what is valid."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from typing import TYPE_CHECKING
+
+from torchbench_magic.errors import OptionError
+
+if TYPE_CHECKING:
+    from torchbench_magic.core.counting.count_options import Form
+    from torchbench_magic.results.profiling.schedule import Schedule
+    from torchbench_magic.results.timing.across_runs.side_by_side import By
+    from torchbench_magic.results.timing.subject import Clock
+
+__all__ = [
+    "read_by",
+    "read_clock",
+    "read_count",
+    "read_form",
+    "read_from_zero",
+    "read_not_empty",
+    "read_per_cent",
+    "read_rows",
+    "read_schedule",
+    "read_seconds",
+    "read_seed",
+    "read_thread_counts",
+    "read_threshold",
+    "read_variable",
+]
+
+
+def read_count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise ValueError("give a whole number from 1 on")
+    return value
+
+
+def read_thread_counts(text: str) -> tuple[int, ...]:
+    try:
+        counts = tuple(read_count(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError("give thread counts from 1 on, such as 1 or 1,2") from None
+    if len(set(counts)) != len(counts):
+        raise ValueError("a thread count is given twice")
+    return counts
+
+
+def read_seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError("give seconds above 0")
+    return value
+
+
+def read_per_cent(text: str) -> float:
+    """A share, written in per cent."""
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1000:
+        raise ValueError("give per cent above 0, such as 1 or 0.5")
+    return value / 100
+
+
+def read_threshold(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 10:
+        raise ValueError("give the IQR over the median to reach, such as 0.1")
+    return value
+
+
+def read_clock(text: str) -> Clock:
+    for name in ("wall", "cpu", "device"):
+        if text == name:
+            return name
+    raise ValueError("give wall, cpu or device")
+
+
+def read_seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**32):
+        raise ValueError("give a whole number from 0 to 4294967295")
+    return int(text)
+
+
+def read_by(text: str) -> By:
+    for name in ("description", "env"):
+        if text == name:
+            return name
+    raise ValueError("give description or env")
+
+
+def read_form(text: str) -> Form:
+    for name in ("function", "module"):
+        if text == name:
+            return name
+    raise ValueError("give function or module")
+
+
+def read_schedule(text: str) -> Schedule:
+    from torchbench_magic.results.profiling.schedule import Schedule
+
+    try:
+        return Schedule.of(text)
+    except OptionError as error:
+        raise ValueError(str(error).removeprefix("schedule: ")) from None
+
+
+def read_from_zero(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError("give a whole number from 0 on")
+    return int(text)
+
+
+def read_rows(text: str) -> int:
+    if text == "-1":  # torch's way to say: all of them
+        return -1
+    try:
+        return read_count(text)
+    except ValueError:
+        raise ValueError("give a whole number from 1 on, or -1 for all rows") from None
+
+
+def read_variable(text: str) -> str:
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise ValueError("give the name of a variable, such as -o result")
+    return text
+
+
+def read_not_empty(text: str) -> str:
+    if not text.strip():
+        raise ValueError("give a value that is not empty")
+    return text

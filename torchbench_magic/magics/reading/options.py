@@ -1,0 +1,345 @@
+"""The options of the magics: each declared once, with its type, its reader and its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchbench_magic.errors import OptionError
+
+from .grammar import option
+from .option_values import (
+    read_by,
+    read_clock,
+    read_count,
+    read_form,
+    read_from_zero,
+    read_not_empty,
+    read_per_cent,
+    read_rows,
+    read_schedule,
+    read_seconds,
+    read_seed,
+    read_thread_counts,
+    read_threshold,
+    read_variable,
+)
+
+if TYPE_CHECKING:
+    from torchbench_magic.core.counting.count_options import Counting, Form
+    from torchbench_magic.core.timing.plan import Plan
+    from torchbench_magic.results.profiling.schedule import Schedule
+    from torchbench_magic.results.timing.across_runs.side_by_side import By
+    from torchbench_magic.results.timing.subject import Clock
+
+__all__ = ["CompareOptions", "ProfileOptions", "SharedOptions", "TimerOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """What every measuring magic takes."""
+
+    output: str | None = option(
+        "-o", metavar="NAME", parse=read_variable,
+        help="Bind the result to this variable; it never replaces something that is not a result.",
+    )  # fmt: skip
+    quiet: bool = option("-q", default=False, help="Show nothing.")
+    explore: bool = option("-w", "--explore", default=False, help="Show the live widget instead of the inline table.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimerOptions(SharedOptions):
+    """What ``%timer`` and ``%%timer`` take."""
+
+    threads: tuple[int, ...] | None = option(
+        "-t", "--threads", metavar="N[,N...]", parse=read_thread_counts,
+        help="torch thread counts to measure at.", shown_default="the current torch.get_num_threads()",
+    )  # fmt: skip
+    min_run_time: float = option(
+        "--min-run-time", metavar="S", parse=read_seconds, default=0.2, trait="min_run_time",
+        help="Seconds that are always spent, per alternative and thread count.",
+    )  # fmt: skip
+    max_run_time: float | None = option(
+        "--max-run-time", metavar="S", parse=read_seconds, trait="max_run_time",
+        help="Seconds per alternative and thread count that end the run; between the two it ends as soon as"
+        " every verdict is settled.",
+        shown_default="5 x min, stretched up to 30 s where slow bodies need it",
+    )  # fmt: skip
+    number: int | None = option(
+        "-n", "--number", metavar="N", parse=read_count,
+        help="Calls in a block; then the run times do not apply.", shown_default="chosen by the body's time",
+    )  # fmt: skip
+    repeat: int | None = option(
+        "-r", "--repeat", metavar="R", parse=read_count,
+        help="Blocks per alternative; then the run times do not apply.", shown_default="chosen by time; 7 with -n",
+    )  # fmt: skip
+    until: float | None = option(
+        "--until", metavar="PCT", parse=read_per_cent,
+        help="Run on until the interval of each ratio (of the median, for a lone statement) is that narrow, or"
+        " the maximum (then 30 s) is reached.",
+        shown_default="until every verdict is settled",
+    )  # fmt: skip
+    adaptive: float | None = option(
+        "--adaptive", metavar="THRESHOLD", parse=read_threshold,
+        help="Run on until IQR / median is below this, as torch's adaptive_autorange does, or the maximum (then 30 s)"
+        " is reached.",
+        shown_default="until every verdict is settled",
+    )  # fmt: skip
+    margin: float = option(
+        "--margin", metavar="PCT", parse=read_per_cent, default=0.01,
+        help="Ratios inside 1 ± this are called the same.", shown_default="1",
+    )  # fmt: skip
+    setup: str | None = option(
+        "--setup", metavar="CODE", parse=read_not_empty,
+        help="Code that runs once before and is not timed; before the rest of the magic line and before the"
+        " section named setup.",
+    )  # fmt: skip
+    label: str | None = option(
+        "--label", metavar="TEXT", parse=read_not_empty, help="What is measured.", shown_default="In[n]"
+    )
+    sub_label: str | None = option(
+        "--sub-label", metavar="TEXT", parse=read_not_empty, help="Which input it is measured on."
+    )
+    description: str | None = option(
+        "--description", metavar="TEXT", parse=read_not_empty,
+        help="Name of the one alternative of a cell without sections.", shown_default="the statement",
+    )  # fmt: skip
+    env: str | None = option(
+        "--env", metavar="TEXT", parse=read_not_empty, help="Name of the environment it is measured in."
+    )
+    baseline: str | None = option(
+        "--baseline", metavar="NAME", parse=read_not_empty,
+        help="The section that the others are compared to.", shown_default="the first section",
+    )  # fmt: skip
+    device: str = option(
+        "--device", metavar="DEVICE", parse=read_not_empty, default="auto",
+        help="Device to wait for: auto (the accelerator, where there is one), cpu (never wait), cuda, cuda:1, ...",
+    )  # fmt: skip
+    clock: Clock = option(  # noqa: RUF009  (`option` makes the field)
+        "--clock", metavar="CLOCK", parse=read_clock, default="wall",
+        help="What the figures are of: wall time, cpu (processor time of the process), or device (time between two"
+        " events on the accelerator).",
+    )  # fmt: skip
+    cold: bool = option(
+        "--cold", default=False, help="Each sample is one call, after the processor's caches were emptied."
+    )
+    check: bool = option(
+        "--check", default=False,
+        help="First compare what the alternatives return, by torch.testing.assert_close.",
+    )  # fmt: skip
+    restore: bool = option(
+        "--restore", default=False,
+        help="Copy the tensors that the code reads back before each block (before each call with -n 1). Iterators that"
+        " can be copied and files that are read are put back too, and a block is one call then; a generator cannot be.",
+    )  # fmt: skip
+    gc: bool = option(
+        "--gc", default=False,
+        help="Leave the garbage collector on in timed code; a setup that calls gc.enable() does the same.",
+    )  # fmt: skip
+    sweep: tuple[str, ...] = option(
+        "--sweep", metavar='"NAME=EXPR"', parse=read_not_empty, default=(), repeatable=True,
+        help="Measure at each value that the Python expression gives, as a variable of setup and body; several"
+        " --sweep options are combined, each value with each.",
+        shown_default="one point",
+    )  # fmt: skip
+    fuzz: str | None = option(
+        "--fuzz", metavar="KIND[:COUNT]", parse=read_not_empty,
+        help="Measure on inputs that a fuzzer draws (10, or COUNT), as variables x, y, ... of setup and body. KIND is"
+        " binary, unary, spectral, sparse-binary, sparse-unary or the name of a Fuzzer of the notebook.",
+    )  # fmt: skip
+    seed: int | None = option(
+        "--seed", metavar="N", parse=read_seed,
+        help="Seed of the order of blocks and of the fuzzer's draws.",
+        shown_default="a new one for the order; for the draws the fuzzer's own, 0 for a KIND of torch",
+    )  # fmt: skip
+
+    cpp: bool = option(
+        "--cpp", default=False,
+        help="The cell, its setup and --setup are C++, which sees none of the notebook's names; headers are written"
+        " `// --- NAME`. Compiled once per text, with what torch's own C++ timer includes; the code may be compiled to"
+        " nothing where it has no effect. A section `// --- global setup` is like --global-setup.",
+    )  # fmt: skip
+    global_setup: str | None = option(
+        "--global-setup", metavar="CODE", parse=read_not_empty,
+        help="With --cpp: code at the level of the file, such as #include lines.",
+        shown_default="none",
+    )  # fmt: skip
+    callgrind: int | None = option(
+        "--callgrind", metavar="[NUMBER]", parse=read_count, bare=100,
+        help="Count instructions too, with valgrind, over NUMBER calls (100): at one thread unless -t is given. With"
+        " two or more alternatives the difference to the baseline is shown.",
+        shown_default="not counted",
+    )  # fmt: skip
+    callgrind_form: Form = option(  # noqa: RUF009  (`option` makes the field)
+        "--callgrind-form", metavar="function|module", parse=read_form, default="function",
+        help="Count the loop that is timed, or statements at the level of a module, as torch does.",
+    )  # fmt: skip
+    save: str | None = option(
+        "--save", metavar="PATH", parse=read_not_empty, trait="store",
+        help="Append each finished point to this file of results at once; torchbench_magic.load(PATH) reads it.",
+    )  # fmt: skip
+    resume: bool = option(
+        "--resume", default=False,
+        help="Take points that are in that file over, where code, options, torch and machine are the same.",
+    )  # fmt: skip
+
+    @property
+    def counting(self) -> Counting | None:
+        """What is asked of the counting core; None where nothing is to be counted."""
+        from torchbench_magic.core.counting.count_options import Counting
+
+        return None if self.callgrind is None else Counting(self.callgrind, self.callgrind_form)
+
+    def plan(self, *, label: str | None) -> Plan:
+        """What is asked of the timing core; ``label`` where the options give none."""
+        from torchbench_magic.core.timing.plan import Plan
+
+        return Plan(
+            threads=self.threads,
+            min_run_time=self.min_run_time,
+            max_run_time=self.max_run_time,
+            number=self.number,
+            repeat=self.repeat,
+            label=self.label if self.label is not None else label,
+            sub_label=self.sub_label,
+            description=self.description,
+            env=self.env,
+            baseline=self.baseline,
+            margin=self.margin,
+            until=self.until,
+            adaptive=self.adaptive,
+            clock=self.clock,
+            device=self.device,
+            cold=self.cold,
+            check=self.check,
+            restore=self.restore,
+            seed=self.seed,
+            gc=self.gc,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(SharedOptions):
+    """What ``%tcompare`` takes."""
+
+    baseline: str | None = option(
+        "--baseline", metavar="NAME", parse=read_not_empty,
+        help="What the others are compared to: an alternative, a result, or with --by env an environment.",
+        shown_default="the first",
+    )  # fmt: skip
+    by: By = option(  # noqa: RUF009  (`option` makes the field)
+        "--by", metavar="description|env", parse=read_by, default="description",
+        help="Compare alternatives within each environment, or each alternative between environments.",
+    )  # fmt: skip
+    last: bool = option(
+        "--last", default=False,
+        help="Compare one result, by default _timer, with the last stored run of the same identity, and list what is"
+        " not as it was. The file is PATH or %config TorchBench.store.",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(SharedOptions):
+    """What ``%tprofile`` and ``%%tprofile`` take."""
+
+    threads: int | None = option(
+        "-t", "--threads", metavar="N", parse=read_count,
+        help="torch thread count to run at.", shown_default="the current torch.get_num_threads()",
+    )  # fmt: skip
+    memory: bool = option(
+        "--memory", default=False, help="Bytes allocated and freed, per op and per line, and the peak."
+    )
+    shapes: bool = option("--shapes", default=False, help="Shapes, dtypes and strides of each op's inputs.")
+    host_memory: bool = option(
+        "--host-memory", default=False,
+        help="Bytes that Python and numpy hold, per line, by tracemalloc: Python code that allocates runs several times"
+        " slower meanwhile.",
+    )  # fmt: skip
+    flops: bool = option(
+        "--flops", default=False,
+        help="Floating point operations of those operations that torch has a formula for: matrix products,"
+        " convolutions, attention on a GPU (fused attention on the CPU has none); implies --shapes.",
+    )  # fmt: skip
+    twice: bool = option(
+        "--twice", default=False,
+        help="Run the code again (short code several times, with and without the profiler in turns; long code once,"
+        " without) and tell what recording costs.",
+    )  # fmt: skip
+    group_by: str | None = option(
+        "--group-by", metavar="op|shape|line|module|stack[:N]", parse=read_not_empty,
+        help="Rows of the table of ops: each op, or each op and its input shapes (implies --shapes), line, module, or"
+        " the N (5) innermost frames above it.",
+        shown_default="op",
+    )  # fmt: skip
+    stacks: str | None = option(
+        "--stacks", metavar="FILE", parse=read_not_empty,
+        help="Write the call stacks with their self time to this file, for flamegraph.pl and speedscope.",
+    )  # fmt: skip
+    sort_by: str | None = option(
+        "-s", "--sort-by", metavar="KEY", parse=read_not_empty,
+        help="Column that orders the table of ops, by torch's names.", shown_default="self time",
+    )  # fmt: skip
+    row_limit: int | None = option(
+        "-l", "--row-limit", metavar="N", parse=read_rows,
+        help="Rows of the table of ops that are shown; -1 for all.", shown_default="what fits the output",
+    )  # fmt: skip
+    lines_of: tuple[str, ...] = option(
+        "--lines-of", metavar="MODULE|PATH", parse=read_not_empty, default=(), repeatable=True,
+        help="Give the lines of this module or file too.",
+        shown_default="cells, and .py files under the working directory",
+    )  # fmt: skip
+    trace: str | None = option(
+        "--trace", metavar="FILE", parse=read_not_empty,
+        help="Write a Chrome trace of the run, with the cell's lines as ranges, for Perfetto; gzip where the name ends"
+        " in .gz. torchbench_magic.load_trace(FILE) reads it.",
+    )  # fmt: skip
+    save: str | None = option(
+        "--save", metavar="PATH", parse=read_not_empty,
+        help="Add the profile to this file of results; torchbench_magic.load(PATH) reads it.",
+    )  # fmt: skip
+    schedule: Schedule | None = option(  # noqa: RUF009  (`option` makes the field)
+        "--schedule", metavar="skip_first=,wait=,warmup=,active=,repeat=", parse=read_schedule,
+        help="Record only some steps, as torch.profiler.schedule has it; the code calls torchbench_magic.step() at the"
+        " end of each.",
+        shown_default="all of the cell",
+    )  # fmt: skip
+    steps: int | None = option(
+        "--steps", metavar="N", parse=read_count,
+        help="Record N iterations of the one loop at the top of the cell; the rest runs unprofiled.",
+        shown_default="all of the cell",
+    )  # fmt: skip
+    warmup: int | None = option(
+        "--warmup", metavar="M", parse=read_from_zero,
+        help="Iterations that run before those that --steps records.", shown_default="1",
+    )  # fmt: skip
+    on_trace: str | None = option(
+        "--on-trace", metavar="DIR|NAME", parse=read_not_empty,
+        help="For each recorded cycle write a trace into this folder, or call this function with the cycle's Profile.",
+    )  # fmt: skip
+    max_events: int | None = option(
+        "--max-events", metavar="N", parse=read_count,
+        help="Line events of a thread, and events of torch, above which detail is dropped, and said to be.",
+        shown_default="5 000 000",
+    )  # fmt: skip
+
+    def steps_asked(self) -> Schedule | None:
+        """The schedule that ``--schedule``, or ``--steps`` and ``--warmup``, ask for.
+
+        Raises:
+            OptionError: they do not go together.
+        """
+        from torchbench_magic.results.profiling.schedule import Schedule
+
+        if self.steps is None:
+            if self.warmup is not None:
+                raise OptionError("--warmup says what runs before --steps: give both")
+            if self.schedule is not None and self.twice:
+                raise OptionError("--twice times the whole cell, and --schedule records a part of it: leave one out")
+            return self.schedule
+        if self.schedule is not None:
+            raise OptionError("--steps and --schedule both say which steps are recorded: leave one of them out")
+        if self.twice:
+            raise OptionError("--twice times the whole cell, and --steps records a part of it: leave one of them out")
+        warmup = 1 if self.warmup is None else self.warmup
+        # torch's profiler gets ready in the last iteration before the recorded ones
+        return Schedule(wait=max(warmup - 1, 0), warmup=min(warmup, 1), active=self.steps, repeat=1)

@@ -1,0 +1,1 @@
+"""Where a result was measured, and what else the machine was doing."""

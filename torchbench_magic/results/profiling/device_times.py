@@ -1,0 +1,176 @@
+"""What ran on devices, and when they stood idle: derived from the trace of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .columns import frame_of
+from .source_texts import Source
+from .trace import KINDS, Trace
+
+__all__ = ["DEVICE_COLUMNS", "IDLE_COLUMNS", "device_table", "idle_gaps", "idle_share"]
+
+Ints = NDArray[np.int64]
+
+DEVICE_COLUMNS: dict[str, str] = {
+    "kind": "object",  # kernel, memcpy, memset; runtime: a call of the host, whose time is the host's
+    "name": "object",
+    "device": "object",  # None for a runtime call
+    "stream": "Int64",
+    "calls": "int64",
+    "time": "float64",  # seconds
+    "op": "object",  # the op that launched it; None: none
+    "cell": "Int64",
+    "line": "Int64",  # the line that launched it
+    "source_id": "object",
+    "thread": "Int64",  # the thread that launched it
+}
+"""Of ``Profile.device_events``: one row per (kind, name, device, stream, op, line)."""
+
+IDLE_COLUMNS: dict[str, str] = {
+    "device": "object",
+    "start": "float64",  # seconds since the body was entered
+    "duration": "float64",
+    "share": "float64",  # of the device's span, from the first to the last thing that ran on it
+    "cell": "Int64",
+    "line": "Int64",  # the line of the cell's own thread that was active for most of the gap; NA: none
+    "source": "object",
+    "source_id": "object",
+}
+"""Of ``Profile.idle``: one row per gap in which nothing ran on any stream of the device, the longest first."""
+
+
+def device_table(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFrame:
+    """Kernels, copies and fills, and apart from them the runtime calls, summed by what launched them."""
+    if trace is None:
+        return frame_of(DEVICE_COLUMNS, {})
+    events = trace.events[trace.is_on_device | trace.is_kind("runtime")]
+    if events.empty:
+        return frame_of(DEVICE_COLUMNS, {})
+    op = np.append(trace.events["name"].to_numpy(), -1)[_launching_op(trace, events.index.to_numpy())]
+    keyed = events.assign(op=op)[["kind", "name", "track", "op", "node", "duration"]]
+    runtime = keyed["kind"] == KINDS.index("runtime")
+    keyed["stream_track"] = keyed["track"].where(~runtime, -1)
+    keyed["place"] = _place_numbers(trace)[keyed["node"].to_numpy()]
+    by = ["kind", "name", "stream_track", "op", "place"]
+    sums = keyed.groupby(by, sort=False).agg(calls=("duration", "size"), ns=("duration", "sum"), node=("node", "first"))
+    sums = sums.reset_index()
+    tracks = [trace.tracks[n] if n >= 0 else None for n in sums["stream_track"].tolist()]
+    columns = {
+        "kind": [KINDS[n] for n in sums["kind"].tolist()],
+        "name": [trace.names[n] for n in sums["name"].tolist()],
+        "device": [track.device if track is not None else None for track in tracks],
+        "stream": [track.ident if track is not None else pd.NA for track in tracks],
+        "calls": sums["calls"].to_numpy(),
+        "time": sums["ns"].to_numpy() / 1e9,
+        "op": [trace.names[n] if n >= 0 else None for n in sums["op"].tolist()],
+        **_places(text_of, trace, sums["node"].tolist()),
+    }
+    frame = frame_of(DEVICE_COLUMNS, {name: column for name, column in columns.items() if name in DEVICE_COLUMNS})
+    order = pd.DataFrame({"host": frame["kind"] == "runtime", "time": -frame["time"]})
+    return frame.loc[order.sort_values(["host", "time"], kind="stable").index].reset_index(drop=True)
+
+
+def _launching_op(trace: Trace, rows: Ints) -> Ints:
+    """The op in which each event was launched (or, for a runtime call, in which it ran); -1 for none."""
+    parent = np.append(trace.events["parent"].to_numpy(), -1)
+    by = np.append(trace.events["launched_by"].to_numpy(), -1)
+    runtime = np.append(trace.is_kind("runtime"), False)
+    launch = np.where(runtime[rows], rows, by[rows])
+    return np.where(runtime[launch], parent[launch], launch)
+
+
+def _place_numbers(trace: Trace) -> Ints:
+    """Of each node, and at the end of none, a number that nodes of one line and thread share."""
+    rows = trace.nodes[["source", "line", "thread"]].to_numpy()
+    if not len(rows):
+        return np.array([-1], dtype=np.int64)
+    _, number = np.unique(rows, axis=0, return_inverse=True)
+    return np.append(number.reshape(-1), -1)
+
+
+def _places(text_of: Mapping[str, Source], trace: Trace, nodes: list[int]) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {name: [] for name in ("cell", "line", "source", "source_id", "thread")}
+    sources, lines, threads = (trace.nodes[name].tolist() for name in ("source", "line", "thread"))
+    for node in nodes:
+        source_id = trace.sources[sources[node]] if node >= 0 and sources[node] >= 0 else None
+        source = text_of.get(source_id) if source_id is not None else None
+        known = source is not None
+        found["cell"].append(source.cell if source is not None and source.cell is not None else pd.NA)
+        found["line"].append(lines[node] if known else pd.NA)
+        found["source"].append(source.line(lines[node]) if source is not None else None)
+        found["source_id"].append(source_id)
+        found["thread"].append(threads[node] if node >= 0 else pd.NA)
+    return found
+
+
+# ---- idle gaps ----------------------------------------------------------------------------------------------------
+
+
+def _busy(trace: Trace, device: str) -> tuple[Ints, Ints]:
+    """Start and end of each stretch in which something ran on a stream of the device, in order, disjoint."""
+    on = [number for number, track in enumerate(trace.tracks) if track.device == device]
+    mine = trace.events[trace.is_on_device & np.isin(trace.events["track"].to_numpy(), on)]
+    start = mine["start"].to_numpy()
+    order = np.argsort(start, kind="stable")
+    start = start[order]
+    end = np.maximum.accumulate(start + mine["duration"].to_numpy()[order])
+    first = np.append(True, start[1:] > end[:-1])
+    last = np.append(first[1:], True)
+    return start[first], end[last]
+
+
+def _devices(trace: Trace) -> list[str]:
+    return list(dict.fromkeys(track.device for track in trace.tracks if track.device))
+
+
+def idle_share(trace: Trace | None) -> dict[str, float]:
+    """Device -> share of its span, from the first to the last thing that ran on it, in which nothing did."""
+    found: dict[str, float] = {}
+    if trace is None:
+        return found
+    for device in _devices(trace):
+        start, end = _busy(trace, device)
+        span = int(end[-1] - start[0])
+        found[device] = 1 - float((end - start).sum()) / span if span else 0.0
+    return found
+
+
+def idle_gaps(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFrame:
+    """Every gap between what ran on a device, with what the cell's own thread was at in the meantime."""
+    if trace is None:
+        return frame_of(IDLE_COLUMNS, {})
+    parts = []
+    for device in _devices(trace):
+        start, end = _busy(trace, device)
+        begins, ends = end[:-1], start[1:]
+        nodes = [_most_active(trace, a, b) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+        places = _places(text_of, trace, nodes)
+        del places["thread"]
+        values = {
+            "device": [device] * len(begins),
+            "start": begins / 1e9,
+            "duration": (ends - begins) / 1e9,
+            "share": (ends - begins) / max(int(end[-1] - start[0]), 1),
+            **places,
+        }
+        parts.append(frame_of(IDLE_COLUMNS, values))
+    frame = pd.concat(parts, ignore_index=True) if parts else frame_of(IDLE_COLUMNS, {})
+    return frame.sort_values("duration", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _most_active(trace: Trace, begin: int, end: int) -> int:
+    """The node on which thread 0 spent most of a stretch; -1 where it was on no line."""
+    mine = trace.segments[trace.segments["thread"] == 0]
+    starts, nodes = mine["start"].to_numpy(), mine["node"].to_numpy()
+    low = max(int(np.searchsorted(starts, begin, side="right")) - 1, 0)
+    high = int(np.searchsorted(starts, end, side="left"))
+    if low >= high:
+        return -1
+    edges = np.clip(np.append(starts[low:high], end), begin, end)
+    times = np.bincount(nodes[low:high], weights=np.diff(edges), minlength=1)
+    return int(times.argmax()) if times.max() > 0 else -1

@@ -1,0 +1,351 @@
+"""What one profiled run of a cell gave: time and bytes per line and per op."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from .._gateway import hand_on, show
+from ..doubts import Doubt
+from ..html_file import HtmlFile
+from ..machine.environment import Environment
+from ..timing.intervals import median_interval
+from . import allocations
+from .callers import calls_of
+from .columns import (
+    ARGUMENT_COLUMNS,
+    FRAME_COLUMNS,
+    LINE_COLUMNS,
+    MEMORY_COLUMNS,
+    OP_COLUMNS,
+    WORKER_COLUMNS,
+    frame_of,
+)
+from .device_times import device_table, idle_gaps
+from .frames.call_trees import is_tree
+from .frames.modules import modules_of
+from .frames.stacks import write_stacks
+from .schedule import Schedule
+from .source_texts import Source
+from .trace import Trace
+
+__all__ = ["MAX_EVENTS", "NOT_ATTRIBUTED", "Profile", "ProfileOptions", "ProfilerCost", "Source"]
+
+NOT_ATTRIBUTED = "not attributed"
+ProfilerCost = Literal["little", "noticeable", "most"]
+MAX_EVENTS = 5_000_000  # 80 MB of line events, 12 s to read torch's
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """What was asked of the run.
+
+    Attributes:
+        threads: torch threads set for the run; None: as they were.
+        memory: bytes per op and line.
+        shapes: input shapes, dtypes and strides per op.
+        lines_of: modules and paths whose lines were asked for besides the default.
+        schedule: which steps are recorded; None for all of the body.
+        in_loop: the steps are iterations of the body's loop.
+        max_events: most line events of a thread, and most events of torch, that are kept with all detail.
+        host_memory: what Python and numpy hold, per line.
+        flops: floating point operations per op.
+        twice: the body ran a second time, unprofiled.
+    """
+
+    threads: int | None = None
+    memory: bool = False
+    shapes: bool = False
+    lines_of: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    in_loop: bool = False
+    max_events: int = MAX_EVENTS
+    host_memory: bool = False
+    flops: bool = False
+    twice: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Profile(HtmlFile):
+    """Time and bytes of one run, per line (``.lines``) and per op (``.ops``). Holds no tensors and no frames.
+
+    A synthetic one, as the tests of the views build it::
+
+        lines = frame_of(LINE_COLUMNS, {
+            "cell": [3, 3, pd.NA], "line": [2, 3, pd.NA], "source": ["y = x @ x", "y.sum()", "not attributed"],
+            "file": ["<cell>", "<cell>", None], "source_id": ["ab12", "ab12", None], "thread": [0, 0, 0],
+            "calls": [1, 1, 0], "wall_time": [0.5, 0.1, 0.01], "self_cpu_time": [0.4, 0.1, 0.0],
+            "cpu_time": [0.4, 0.1, 0.0], "python_time": [0.1, 0.0, 0.01], "backward_cpu_time": [0.2, 0.0, 0.0]})
+        ops = frame_of(OP_COLUMNS, {"op": ["aten::mm"], "calls": [1], "self_cpu_time": [0.4], "cpu_time": [0.4],
+            "cell": [3], "line": [2], "source_id": ["ab12"], "file": ["<cell>"], "thread": [0]})
+        Profile(lines=lines, ops=ops, wall_time=0.61, num_threads=2, source_id="ab12",
+                sources={"ab12": Source("ab12", "<cell>", "%%tprofile\\ny = x @ x\\ny.sum()", cell=3)})
+
+    Attributes:
+        lines: one row per (source_id, line, thread), columns of `LINE_COLUMNS`; empty where lines cannot be had
+            (``.warnings`` says why). The row "not attributed" (thread 0, cell and line NA) is the wall time of
+            the run on no line: with it, ``self_cpu_time + python_time`` of thread 0 add up to ``wall_time``.
+        ops: one row per (op, inputs, source_id, line, thread, module), columns of `OP_COLUMNS`. ``module`` is the
+            nn.Module that the op ran in or, of a backward pass, that caused it.
+        frames: the call tree (lines, functions, modules, ops and ranges, each below its caller), columns of
+            `FRAME_COLUMNS`: a row per place in the tree, a caller before what it calls.
+        wall_time: seconds from entering to leaving the body; profiler start and stop are outside.
+        num_threads: torch's intra-op threads during the run.
+        sources: source_id -> the text its lines stand in.
+        source_id: the source that was profiled, a key of ``sources``; None where there is none.
+        memory: with ``--memory`` the bytes over time, columns of `MEMORY_COLUMNS`; else None.
+        ranges: names in ``.ops`` that are ``record_function`` ranges: their self time is what runs in the range
+            outside its ops, mostly Python.
+        threads: name of thread 0, 1, ... of the tables.
+        options: what was asked.
+        warnings: what is doubtful about the result.
+        environment: torch, Python and device of the run.
+        partial: the body did not run to its end (an exception, Ctrl-C).
+        n_events: events of torch's profiler that went in.
+        n_line_events: line events that went in.
+        line_source: where the lines come from: ``settrace``, ``monitoring`` or ``none``.
+        profiler_time: seconds spent besides the body: profiler start and stop, reading, joining.
+        trace: the raw events and lines over time, from which every picture of an order in time derives; None where
+            the profile was built by hand.
+        steps: numbers of the steps that were recorded, with a schedule.
+        cycles: with a schedule, the profile of each cycle; this one is their sum, and ``wall_time`` the recorded part.
+        saved: when it was stored, UTC, of one that was read from a store; empty for others.
+        calls: with ``--shapes``, what else is known of each distinct call of an op, see `arguments`.
+        bytes_before: with ``--memory``, bytes of CPU tensors that were there before the body; NaN where not known.
+        flops_coverage: with ``--flops``, share of the time in ops that is spent in ops with a formula.
+        profiler_cost: what recording was of the wall time, told from the number of events: ``little``, ``noticeable``
+            or ``most``; None where that is not known.
+        unprofiled_time: with ``--twice``, seconds that the body took without the profiler (the median, where it was
+            repeated); else None.
+        repeats: with ``--twice``, (seconds with, seconds without) of each pair of runs.
+        workers: where DataLoader workers that started during the run spent their time, sampled: columns of
+            `WORKER_COLUMNS`; empty without any.
+        libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
+            whose lines were not recorded: ``--lines-of MODULE`` records them.
+    """
+
+    lines: pd.DataFrame
+    ops: pd.DataFrame
+    wall_time: float
+    num_threads: int
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    source_id: str | None = None
+    memory: pd.DataFrame | None = None
+    ranges: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ("MainThread",)
+    options: ProfileOptions = ProfileOptions()
+    warnings: list[Doubt] = field(default_factory=list)
+    environment: Environment | None = None
+    partial: bool = False
+    n_events: int = 0
+    n_line_events: int = 0
+    line_source: str = "settrace"
+    profiler_time: float = 0.0
+    trace: Trace | None = None
+    steps: tuple[int, ...] = ()
+    cycles: tuple[Profile, ...] = ()
+    saved: str = ""
+    calls: tuple[tuple[str, str, str, str, str, str, int], ...] = ()
+    bytes_before: float = math.nan
+    flops_coverage: float = math.nan
+    unprofiled_time: float | None = None
+    profiler_cost: ProfilerCost | None = None
+    repeats: tuple[tuple[float, float], ...] = ()
+    libraries: tuple[tuple[str, int, str], ...] = ()
+    frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
+    workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
+
+    def __post_init__(self) -> None:
+        for name, frame, columns in (
+            ("lines", self.lines, LINE_COLUMNS),
+            ("ops", self.ops, OP_COLUMNS),
+            ("memory", self.memory, MEMORY_COLUMNS),
+            ("frames", self.frames, FRAME_COLUMNS),
+            ("workers", self.workers, WORKER_COLUMNS),
+        ):
+            if frame is not None and list(frame.columns) != list(columns):
+                raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
+        if not is_tree(self.frames):
+            raise ValueError("a frame of .frames comes before its caller")
+        object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+
+    @property
+    def not_attributed(self) -> float:
+        """Seconds of the wall time that stand on no line (all of it where there are no lines; NaN where not known)."""
+        if self.lines.empty:
+            return self.wall_time
+        row = self.lines[self.lines["line"].isna() & (self.lines["thread"] == 0)]
+        return float((row["self_cpu_time"] + row["python_time"]).sum(min_count=min(1, len(row))))
+
+    @property
+    def has_op_times(self) -> bool:
+        """Whether torch's events were seen; without them it is not known what of a line was torch and what Python."""
+        kinds = {doubt.kind: doubt for doubt in self.warnings}
+        return "events-lost" not in kinds and not ("events-dropped" in kinds and kinds["events-dropped"].facts["ops"])
+
+    @property
+    def dilation(self) -> float:
+        """With ``--twice``, what recording added, as a share of the time without (0.04: 4 % slower); else NaN."""
+        if self.repeats:
+            return float(np.median([recorded / without for recorded, without in self.repeats])) - 1
+        return self.wall_time / self.unprofiled_time - 1 if self.unprofiled_time else math.nan
+
+    @property
+    def dilation_interval(self) -> tuple[float, float]:
+        """The 95 % interval of `dilation`, by the ranks of the pairs' ratios; infinite ends below six pairs."""
+        ratios = np.array([recorded / without for recorded, without in self.repeats])
+        found = median_interval(ratios)
+        return found.low - 1, found.high - 1
+
+    @property
+    def arguments(self) -> pd.DataFrame:
+        """With ``--shapes``, a row per distinct call of an op, columns of `ARGUMENT_COLUMNS`: its overload, its inputs
+        and its scalars, and how often it was ``seen`` among the first calls with these inputs."""
+        columns = zip(*self.calls, strict=True) if self.calls else ()
+        return frame_of(ARGUMENT_COLUMNS, dict(zip(ARGUMENT_COLUMNS, map(list, columns), strict=False)))
+
+    @property
+    def alive_at_peak(self) -> pd.DataFrame:
+        """With ``--memory``, the blocks that made up the peak of each device, by the line that allocated them:
+        columns of `ALIVE_COLUMNS`, the largest first."""
+        memory = self._memory_seen()
+        peaks = [(device, allocations.peak_of(memory, device).row) for device in allocations.devices_of(memory)]
+        return allocations.alive(memory, self.sources, peaks)
+
+    @property
+    def retained(self) -> pd.DataFrame:
+        """The same for the blocks that were still there after the body."""
+        memory = self._memory_seen()
+        ends = [(device, len(memory) - 1) for device in allocations.devices_of(memory)]
+        return allocations.alive(memory, self.sources, ends)
+
+    @property
+    def memory_by_line(self) -> pd.DataFrame:
+        """With ``--memory``, bytes of each line on each device apart: ``device source_id line thread cell source
+        allocated freed net alive_at_peak retained``. ``.lines`` adds the devices up."""
+        return allocations.by_line(self._memory_seen(), self.sources)
+
+    def _memory_seen(self) -> pd.DataFrame:
+        return self.memory if self.memory is not None else frame_of(MEMORY_COLUMNS, {})
+
+    def where(self, op: str) -> pd.DataFrame:
+        """Where an op is called, and with what: its rows by line, module and shapes, the most time first.
+
+        ``where("bmm")``: ``aten::`` may be left out. Columns ``cell line source file module input_shapes thread calls
+        self_cpu_time cpu_time share``; share is ``cpu_time`` of the op's whole.
+
+        Raises:
+            InputError: no such op; the message names those near it.
+        """
+        return calls_of(self.ops, self.sources, op)
+
+    @cached_property
+    def device_events(self) -> pd.DataFrame:
+        """Kernels, copies and fills by the op and the line that launched them, and in rows of their own the calls of
+        the device's runtime: columns of `device_times.DEVICE_COLUMNS`."""
+        return device_table(self.trace, self.sources)
+
+    @cached_property
+    def idle(self) -> pd.DataFrame:
+        """Gaps in which nothing ran on a device, the longest first, with the line that the cell's own thread was on:
+        columns of `device_times.IDLE_COLUMNS`."""
+        return idle_gaps(self.trace, self.sources)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Add it to the store at ``path``, which is made where there is none; read it back with
+        ``torchbench_magic.load``. What is stored there already is not stored twice.
+
+        Raises:
+            StoreError: the file cannot be written as it stands.
+        """
+        hand_on(self, "save", path=path)
+
+    def export_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write a Chrome trace (JSON; gzip where the name ends in ``.gz``) for Perfetto and for torch's readers.
+
+        Lines of cells are ranges on tracks of their own. The file is complete or not there at all; a file of that
+        name is replaced. ``torchbench_magic.load_trace`` reads it back as this profile.
+
+        Raises:
+            TraceError: it cannot be written, or this profile holds no events.
+        """
+        hand_on(self, "export_trace", path=path)
+
+    @property
+    def modules(self) -> pd.DataFrame:
+        """The nn.Modules that were called, as a tree: time forward and backward, bytes; columns of `MODULE_COLUMNS`."""
+        return modules_of(self.frames)
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Write the call stacks with their cost, for flamegraph.pl and speedscope.
+
+        Args:
+            path: the file; never an empty one.
+            metric: ``self_cpu_time_total``, ``self_cuda_time_total`` (or another device), ``time`` (Python's too)
+                or ``bytes``. Whole nanoseconds, or bytes.
+
+        Raises:
+            OptionError: an unknown metric; those there are, are listed.
+            InputError: nothing of the metric was recorded, or the file cannot be written.
+        """
+        write_stacks(self.frames, path, metric)
+
+    def flamegraph(self, metric: str = "time") -> Any:
+        """A flame graph of ``time``, ``device`` time or allocated ``bytes``; it displays itself in a notebook.
+
+        Raises:
+            InputError: that was not measured.
+        """
+        return show(self, "flamegraph", metric=metric)
+
+    def plot(self, kind: str = "flame", *, metric: str = "time", ax: Any = None) -> Any:
+        """The flame graph (``flame``, of ``time``, ``device`` or ``bytes``) or memory over time (``memory``) with
+        matplotlib; its Axes are returned (``.figure.savefig("memory.svg")``).
+
+        Raises:
+            MissingTool: matplotlib is not installed.
+            OptionError: an unknown kind or metric.
+            InputError: that was not recorded.
+        """
+        return show(self, "plot", kind=kind, metric=metric, ax=ax)
+
+    def timeline(self) -> Any:
+        """What ran when, per thread and stream: a picture to zoom, and to choose spans in (``.explore()``: live).
+
+        Raises:
+            InputError: this profile holds no events over time.
+        """
+        return show(self, "timeline")
+
+    def table(self, **options: Any) -> str:
+        """The ops as torch's ``key_averages().table()`` prints them, percentages of the wall time.
+
+        ``sort_by=``, ``row_limit=``, ``group_by_input_shape=``, ``group_by_stack_n=``, ``header=``, ``time_unit=``.
+
+        Raises:
+            OptionError: an unknown key to sort by; those there are, are listed.
+            InputError: what is grouped by was not recorded.
+        """
+        return str(show(self, "table", **options))
+
+    def to_markdown(self, **options: Any) -> str:
+        """The tables as markdown."""
+        return str(show(self, "to_markdown", **options))
+
+    def explore(self) -> Any:
+        """The live widget of this result."""
+        return show(self, "explore")
+
+    def __repr__(self) -> str:
+        return str(show(self, "repr"))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        return show(self, "mimebundle")

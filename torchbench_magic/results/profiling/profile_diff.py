@@ -1,0 +1,272 @@
+"""Two profiles side by side: time and bytes per line and per op."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .._gateway import show
+from ..doubts import Doubt
+from ..html_file import HtmlFile
+from ..timing.identity import environment_differences
+from .profile import NOT_ATTRIBUTED, Profile, Source
+
+__all__ = ["DIFF_LINE_COLUMNS", "DIFF_OP_COLUMNS", "ProfileDiff"]
+
+_ALIKE = 0.6  # of the characters: an edited line is taken for the same one, as `difflib.get_close_matches` does
+_LINE_VALUES = ("calls", "time", "wall_time", "backward_cpu_time", "device_time", "allocated", "net", "peak")
+_OP_VALUES = ("calls", "self_cpu_time", "cpu_time", "self_device_time", "allocated")
+
+Place = tuple[str, int]  # (source_id, line)
+
+
+def _columns(keys: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
+    return (*keys, *(name for value in values for name in (f"baseline_{value}", value, f"{value}_delta")))
+
+
+_LINE_KEYS = (
+    *("cell", "line", "source", "source_id", "baseline_line", "baseline_source", "baseline_source_id"),
+    *("thread", "match"),
+)
+DIFF_LINE_COLUMNS = _columns(_LINE_KEYS, _LINE_VALUES)
+"""Of `ProfileDiff.lines`. ``match`` says how two rows were joined: ``same`` (one source), ``text`` (the same text in
+an edited source), ``edited`` (a line much like it), ``new`` and ``gone`` (in one of the two only). ``time`` is
+``self_cpu_time + python_time``: on thread 0 it adds up to the wall time of each profile."""
+DIFF_OP_COLUMNS = _columns(("op",), _OP_VALUES)
+
+
+@dataclass(frozen=True, eq=False)
+class ProfileDiff(HtmlFile):
+    """One profile against another, the baseline. Seconds and bytes; a delta is this minus the baseline's.
+
+    Attributes:
+        baseline, other: the profiles.
+        names: what they are called, the baseline first.
+    """
+
+    baseline: Profile
+    other: Profile
+    names: tuple[str, str] = ("baseline", "other")
+
+    @property
+    def wall_time_delta(self) -> float:
+        return self.other.wall_time - self.baseline.wall_time
+
+    @cached_property
+    def lines(self) -> pd.DataFrame:
+        """One row per line of either, columns of `DIFF_LINE_COLUMNS`, in the order of the other's sources, then what
+        is gone."""
+        joined = _joined_lines(self.baseline, self.other)
+        before, now = _line_rows(self.baseline), _line_rows(self.other)
+        rows = []
+        seen = set()
+        for key, record in now.items():
+            source_id, line, thread = key
+            found = joined.get((source_id, line)) if source_id is not None else None
+            place = key if source_id is None else (*found[0], thread) if found is not None else None
+            match = found[1] if found is not None else "same"
+            there = before.get(place) if place is not None else None
+            if there is not None:
+                seen.add(place)
+            rows.append(_line_row(there, record, match if there is not None else "new"))
+        rows += [_line_row(record, None, "gone") for key, record in before.items() if key not in seen]
+        return _framed(rows, DIFF_LINE_COLUMNS)
+
+    @cached_property
+    def ops(self) -> pd.DataFrame:
+        """One row per op of either, columns of `DIFF_OP_COLUMNS`, the largest change of self time first."""
+        before, now = (_op_sums(profile) for profile in (self.baseline, self.other))
+        nothing = dict.fromkeys(_OP_VALUES, 0)
+        rows = [
+            {"op": op} | _values(before.get(op, nothing), now.get(op, nothing), _OP_VALUES)
+            for op in dict.fromkeys([*now, *before])
+        ]
+        frame = _framed(rows, DIFF_OP_COLUMNS)
+        order = frame["self_cpu_time_delta"].abs().sort_values(ascending=False, kind="stable").index
+        return frame.loc[order].reset_index(drop=True)
+
+    @cached_property
+    def differences(self) -> tuple[str, ...]:
+        """What else is not alike, ``what: before -> now``: versions, machine, threads, options."""
+        found = []
+        a, b = self.baseline, self.other
+        if a.environment is not None and b.environment is not None:
+            found += environment_differences(a.environment, b.environment)
+        if a.num_threads != b.num_threads:
+            found.append(f"threads: {a.num_threads} -> {b.num_threads}")
+        for item in fields(a.options):
+            before, now = getattr(a.options, item.name), getattr(b.options, item.name)
+            if before != now and item.name != "threads":
+                found.append(f"{item.name.replace('_', ' ')}: {_said(before)} -> {_said(now)}")
+        return tuple(found)
+
+    @property
+    def warnings(self) -> list[Doubt]:
+        """What is doubtful about the comparison; doubts about one of the two are its own."""
+        found = []
+        for name, profile in zip(self.names, (self.baseline, self.other), strict=True):
+            if profile.partial:
+                found.append(Doubt("partial", f"{name} did not run to its end: what ran until then is compared."))
+            if profile.lines.empty:
+                found.append(Doubt("no-lines", f"{name} has no lines: only ops are compared."))
+        if self.differences:
+            found.append(Doubt("other-environment", f"Not alike: {'; '.join(self.differences)}."))
+        return found
+
+    def explore(self) -> Any:
+        """The live widget of this result."""
+        return show(self, "explore")
+
+    def to_markdown(self) -> str:
+        """The tables as markdown."""
+        return str(show(self, "to_markdown"))
+
+    def __repr__(self) -> str:
+        return str(show(self, "repr"))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        return show(self, "mimebundle")
+
+
+def _said(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None or value == () else str(value)
+
+
+# ---- which line is which ----------------------------------------------------------------------------------------
+
+
+def _joined_lines(before: Profile, now: Profile) -> dict[Place, tuple[Place, str]]:
+    """Place in ``now`` -> (place in ``before``, how they were joined)."""
+    joined: dict[Place, tuple[Place, str]] = {}
+    for old, new in _source_pairs(before, now):
+        same = old.source_id == new.source_id
+        if same and old.text == new.text and old.first_line == new.first_line:
+            lines = len(new.text.splitlines())
+            pairs: Iterator[tuple[int, int, str]] = (
+                (line, line, "same") for line in range(new.first_line, new.first_line + lines)
+            )
+        else:
+            pairs = _line_pairs(old, new, same)
+        for old_line, new_line, match in pairs:
+            joined[new.source_id, new_line] = (old.source_id, old_line), match
+    return joined
+
+
+def _source_pairs(before: Profile, now: Profile) -> Iterator[tuple[Source, Source]]:
+    """Sources that are one and the same, or versions of one: what was profiled, files of one name, cells alike."""
+    old, new = dict(before.sources), dict(now.sources)
+    for source_id in [each for each in new if each in old]:
+        yield old.pop(source_id), new.pop(source_id)
+    if before.source_id in old and now.source_id in new:
+        yield old.pop(str(before.source_id)), new.pop(str(now.source_id))
+    for source_id, source in list(new.items()):
+        same_file = [key for key, each in old.items() if each.file == source.file]
+        like = same_file[0] if same_file else _most_alike(source, old)
+        if like is not None:
+            yield old.pop(like), new.pop(source_id)
+
+
+def _most_alike(source: Source, among: Mapping[str, Source]) -> str | None:
+    """Key of the source that shares most lines with this one; None where none shares half of them."""
+    texts = _texts(source)
+    shares = {
+        key: difflib.SequenceMatcher(None, _texts(other), texts, autojunk=False).ratio() for key, other in among.items()
+    }
+    best = max(shares, key=lambda key: shares[key], default=None)
+    return best if best is not None and shares[best] >= 0.5 else None
+
+
+def _texts(source: Source) -> list[str]:
+    """Lines without what an edit of the layout changes. A magic line is none of the code."""
+    lines = [line.strip() for line in source.text.splitlines()]
+    return ["%%" if line.startswith("%%") else line for line in lines]
+
+
+def _line_pairs(old: Source, new: Source, same: bool) -> Iterator[tuple[int, int, str]]:
+    """(old line, new line, how): equal texts in their order, then lines of a changed stretch that are much alike."""
+    a, b = _texts(old), _texts(new)
+    for tag, a0, a1, b0, b1 in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if tag == "equal":
+            for i, j in zip(range(a0, a1), range(b0, b1), strict=True):
+                yield i + old.first_line, j + new.first_line, "same" if same else "text"
+        elif tag == "replace":
+            at = a0
+            for j in range(b0, b1):
+                alike = [difflib.SequenceMatcher(None, a[i], b[j]).ratio() for i in range(at, a1)]
+                if alike and max(alike) >= _ALIKE:
+                    at += int(np.argmax(alike)) + 1  # the order of lines is kept
+                    yield at - 1 + old.first_line, j + new.first_line, "edited"
+
+
+# ---- rows -------------------------------------------------------------------------------------------------------
+
+
+def _line_rows(profile: Profile) -> dict[tuple[str | None, int, int], dict[str, Any]]:
+    """(source_id, line, thread) -> row; source_id None and line 0 for what stands on no line."""
+    lines = profile.lines.assign(time=profile.lines["self_cpu_time"] + profile.lines["python_time"])
+    rows = {}
+    for record in lines.to_dict("records"):
+        on_line = not pd.isna(record["line"])
+        key = (record["source_id"], int(record["line"]), record["thread"]) if on_line else (None, 0, record["thread"])
+        rows[key] = record
+    return rows  # type: ignore[return-value]
+
+
+def _line_row(before: dict[str, Any] | None, now: dict[str, Any] | None, match: str) -> dict[str, Any]:
+    one = now if now is not None else before
+    assert one is not None  # a row is of one of the two
+    nothing: dict[str, Any] = {"line": pd.NA, "source": None, "source_id": None, "cell": pd.NA}
+    zero = {name: pd.NA if pd.isna(one[name]) else 0 for name in _LINE_VALUES}
+    a, b = before or nothing, now or nothing
+    is_rest = one["source"] == NOT_ATTRIBUTED and pd.isna(one["line"])
+    return {
+        "cell": b["cell"],
+        "line": b["line"],
+        "source": NOT_ATTRIBUTED if is_rest else b["source"],
+        "source_id": b["source_id"],
+        "baseline_line": a["line"],
+        "baseline_source": NOT_ATTRIBUTED if is_rest else a["source"],
+        "baseline_source_id": a["source_id"],
+        "thread": one["thread"],
+        "match": match,
+        **_values(before or zero, now or zero, _LINE_VALUES),
+    }
+
+
+def _values(before: Mapping[str, Any], now: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {
+        key: value
+        for name in names
+        for key, value in (
+            (f"baseline_{name}", before[name]),
+            (name, now[name]),
+            (f"{name}_delta", pd.NA if pd.isna(now[name]) or pd.isna(before[name]) else now[name] - before[name]),
+        )
+    }
+
+
+def _op_sums(profile: Profile) -> dict[str, dict[str, Any]]:
+    names = list(_OP_VALUES)
+    return profile.ops.groupby("op", sort=False)[names].sum(min_count=1).to_dict("index")  # type: ignore[return-value]
+
+
+def _framed(rows: list[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    made = {}
+    for name in columns:
+        values = [row[name] for row in rows]
+        whole = name.removesuffix("_delta").endswith(("calls", "line", "cell", "allocated", "net", "peak", "thread"))
+        if whole:
+            made[name] = pd.Series(values, dtype="Int64")
+        elif "time" in name:
+            made[name] = pd.Series([np.nan if pd.isna(value) else float(value) for value in values], dtype="float64")
+        else:
+            made[name] = pd.Series(values, dtype="object")
+    return pd.DataFrame(made, columns=list(columns))

@@ -1,0 +1,199 @@
+"""Keeping each point of a run as soon as it is finished, and finding those that need not be run again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from torchbench_magic.errors import StoreError
+
+from ..cell import Body
+from ..doubts import Doubt
+from ..machine.environment import Environment
+from ..timing.comparison import Comparison
+from ..timing.counted_rows import key_of_row
+from ..timing.identity import given_label, machine_of, options_of, source_id, task_of
+from ..timing.subject import Subject
+from ..timing.values_read import Value, same_values, uncompared, words_for
+from .records import encoded
+from .store import Store
+
+__all__ = ["Recording"]
+
+_IMPATIENT = 0.1  # seconds to wait for a lock that has been held too long already
+
+
+class _Task(Protocol):
+    """What `core.timing` hands to ``skip``."""
+
+    @property
+    def bodies(self) -> Mapping[str, Body]: ...
+    @property
+    def plan(self) -> Any: ...
+    @property
+    def setup_text(self) -> str: ...
+    @property
+    def functions(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
+    @property
+    def given(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
+    @property
+    def given_values(self) -> Mapping[str, tuple[Value, ...]]: ...
+
+
+class _Point(Protocol):
+    @property
+    def axes(self) -> tuple[tuple[str, object], ...]: ...
+    @property
+    def sub_label(self) -> str | None: ...
+
+
+class Recording:
+    """One run with a store beside it.
+
+    A store that fails during the run stops nothing: what could not be written is tried again with every later point
+    and at the end, and if it still cannot, the result says so and is there all the same.
+
+    Args:
+        store: where finished points go. That it can be written is checked here.
+        environment: this process now; a stored point of another torch or machine is measured again.
+        resume: look for finished points.
+        counting: (calls, form) that instructions are counted of; a stored point without such counts is not finished.
+
+    Raises:
+        StoreError: the store cannot be written, before anything is measured.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        environment: Environment,
+        *,
+        resume: bool = False,
+        counting: tuple[int, str] | None = None,
+    ) -> None:
+        store.check()
+        self._store, self._environment = store, environment
+        self._run, self._wrote = uuid.uuid4().hex, False
+        self._pending: list[Comparison] = []
+        self._error: StoreError | None = None
+        self._resume, self.skipped = resume, 0
+        self._uncompared: dict[str, str] = {}
+        self._counting = counting
+
+    def keep(self, finished: Comparison) -> None:
+        """Write a finished point, and whatever waited for the store."""
+        commit = self._environment.commit
+        self._pending.append(replace(finished, environment=replace(finished.environment, commit=commit)))
+        self._write(self._store.patience if self._error is None else _IMPATIENT)
+
+    def skip(self, task: _Task, point: _Point | None) -> Comparison | None:
+        """The stored result of a point that is finished; None where it is to be measured.
+
+        The source of setup, body and the notebook's functions they call, the shapes and values of what the notebook
+        gives them, the options, torch's version and the machine must be those of now. What a setup or a sweep makes
+        follows from these. What could not be compared is said with the result.
+        """
+        if not self._resume:
+            return None
+        wanted = list(_wanted(task, point, self._environment))
+        first = wanted[0]
+        names = (first.sub_label, first.description, first.env)
+        key = task_of(first.setup, first.stmt, *names, first.num_threads)
+        options = encoded(options_of(task.plan))
+        for run, found in reversed(self._store.of_task(key)):
+            here = self._environment
+            alike = found.environment.torch == here.torch and machine_of(found.environment) == machine_of(here)
+            finished = not found.partial and self._is_counted(found)
+            if alike and finished and self._options(found, task) == options and _same(wanted, found.subjects):
+                if not self._wrote:
+                    self._run = run  # what is measured now completes that run
+                self.skipped += 1
+                for now, then in zip(wanted, found.subjects, strict=True):
+                    self._uncompared |= uncompared(then.given_values, now.given_values or ())
+                return replace(found, subjects=tuple(replace(s, label=task.plan.label) for s in found.subjects))
+        return None
+
+    def _options(self, found: Comparison, task: _Task) -> object:
+        """What the stored run was asked for; of options that it did not know yet, the defaults."""
+        return encoded({**options_of(type(task.plan)()), **found.options}) if found.options else {}
+
+    def _is_counted(self, found: Comparison) -> bool:
+        if self._counting is None:
+            return True
+        number, form = self._counting
+        keys = [key_of_row(found.counts, subject) for subject in found.subjects]
+        numbers = {found.counts.counted[key].stats.number_per_run for key in keys if key is not None}
+        return None not in keys and numbers == {number} and found.counts.form == form
+
+    def finish(self, result: Comparison) -> Comparison:
+        """The result with what is to be said of the store, and with the history that the store knows of it."""
+        self._write(self._store.patience)
+        commit = self._environment.commit
+        result = replace(result, environment=replace(result.environment, commit=commit))
+        found = list(result.warnings)
+        if self._error is not None:
+            points = f"{len(self._pending)} finished point{'s' if len(self._pending) > 1 else ''} could not be stored"
+            action = "The result is here all the same: `.save(PATH)` writes it."
+            found.insert(0, Doubt("not-stored", f"{points}: {self._error}.", action, {"points": len(self._pending)}))
+        if self.skipped:
+            points = f"{self.skipped} point{'s' if self.skipped > 1 else ''}"
+            text = f"{points} taken from {self._store.path}, measured there before."
+            text += f" {words_for(self._uncompared)}." if self._uncompared else ""
+            found.append(Doubt("resumed", text, facts={"uncompared": dict(self._uncompared)}))
+        result = replace(result, warnings=found)
+        try:
+            return replace(result, history=self._store.history(result))
+        except StoreError:
+            return result  # it has said above what is wrong with it
+
+    def _write(self, patience: float) -> None:
+        if not self._pending:
+            return
+        try:
+            Store(self._store.path, patience=patience).append(*self._pending, run=self._run)
+        except StoreError as error:
+            self._error = error
+        else:
+            self._error, self._wrote = None, True
+            self._pending.clear()
+
+
+def _wanted(task: _Task, point: _Point | None, environment: Environment) -> Iterator[Subject]:
+    """What the subjects of a point will be, as far as that is known before it is measured."""
+    plan = task.plan
+    sub_label = point.sub_label if point is not None and point.sub_label is not None else plan.sub_label
+    for threads in plan.threads or (environment.num_threads,):
+        for name, body in task.bodies.items():
+            yield Subject(
+                label=plan.label,
+                sub_label=sub_label,
+                description=name if len(task.bodies) > 1 else plan.description,
+                env=plan.env,
+                num_threads=threads,
+                axes=point.axes if point is not None else (),
+                stmt=body.source,
+                setup=task.setup_text,
+                functions=task.functions[name],
+                given=task.given[name],
+                given_values=task.given_values[name],
+            )
+
+
+def _same(wanted: Sequence[Subject], found: Sequence[Subject]) -> bool:
+    return list(map(_key, wanted)) == list(map(_key, found)) and all(map(_same_inputs, wanted, found))
+
+
+def _same_inputs(wanted: Subject, found: Subject) -> bool:
+    """Whether what the notebook gave then is what it gives now; not known of a run that did not record it."""
+    if found.inputs is None:
+        return False
+    now = dict(wanted.given)
+    alike = all(now.get(name) == text for name, text in found.given)
+    return alike and same_values(found.given_values, wanted.given_values or ())
+
+
+def _key(s: Subject) -> tuple[object, ...]:
+    code = source_id(s.before, s.stmt), s.functions
+    return given_label(s.label), s.sub_label, s.description, s.env, s.num_threads, encoded(s.axes), code

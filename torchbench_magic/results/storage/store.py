@@ -1,0 +1,292 @@
+"""A file of results: appended to after every point, read back as results, asked for what was measured before.
+
+Two kernels may write to one store at the same time. Nothing in it is ever changed or merged: a run that is repeated
+is another record, and what is read is plain data (see `records` and `packed_columns`), never a pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import uuid
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchbench_magic.errors import StoreError
+
+from ..profiling.profile import Profile
+from ..timing.comparison import Comparison
+from ..timing.identity import fingerprint, identity_of, key_of, likeness, task_of
+from ..timing.joined_comparisons import distinct, join, take
+from ..timing.ranges import Range, range_of
+from ..timing.timing_doubts import doubts_of
+from .comparison_record import comparison_of, comparison_record
+from .packed_columns import PackedColumn, pack, unpack
+from .profile_record import profile_fingerprint, profile_of, profile_record
+from .records import VERSIONS, Record
+from .sqlite_file import reading, writing
+
+__all__ = ["PATIENCE", "Store", "load", "save"]
+
+PATIENCE = 5.0
+"""Seconds to wait for another kernel that is writing."""
+_MOST_KEYS = 500  # SQLite takes at least 999 values a statement
+
+_INSERT = "INSERT INTO record (run, kind, version, saved, header) VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ'), ?)"
+
+
+class Store:
+    """The results in one file.
+
+    Args:
+        path: of the file; it is made when something is first appended.
+        patience: seconds to wait for another process that is writing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, patience: float = PATIENCE) -> None:
+        self.path = Path(path).expanduser()
+        self.patience = patience
+
+    def check(self) -> None:
+        """Find out before a long run whether the store can be written.
+
+        Raises:
+            StoreError: it cannot, and why.
+        """
+        with writing(self.path, patience=self.patience):
+            pass
+
+    def append(self, *results: Comparison | Profile, run: str | None = None) -> None:
+        """Add results in one transaction; measurements and profiles that are there already are left out.
+
+        Args:
+            results: what to add.
+            run: results appended under one run are read back as one; without it each is one by itself.
+
+        Raises:
+            StoreError: the file cannot be written as it stands; nothing was added.
+        """
+        with writing(self.path, patience=self.patience) as connection:
+            for result in results:
+                if isinstance(result, Profile):
+                    if not _known(connection, [profile_fingerprint(result)]):
+                        _write_profile(connection, result, uuid.uuid4().hex)
+                    continue
+                keys = [fingerprint(result, row) for row in range(len(result.subjects))]
+                rows = _groups_without(result, keys, _known(connection, keys))
+                if rows:
+                    new = take(result, rows) if len(rows) < len(keys) else result
+                    _write(connection, comparison_record(new), new, run if run is not None else uuid.uuid4().hex)
+
+    def results(self) -> list[Comparison | Profile]:
+        """Every result, newest last; the points of one run are one result.
+
+        A record that is damaged is left out with a Python warning.
+
+        Raises:
+            StoreError: there is no such file, or it cannot be read as it stands.
+        """
+        with reading(self.path, patience=self.patience) as connection:
+            rows = connection.execute("SELECT id, run FROM record ORDER BY id").fetchall()
+            runs: dict[str, list[Comparison | Profile]] = {}
+            for number, run in rows:
+                found = self._read(connection, number)
+                parts = runs.pop(run, [])  # the run of the newest record goes last
+                runs[run] = parts if found is None else [*parts, found]
+            whole: list[Comparison | Profile] = []
+            for parts in runs.values():
+                whole += [part for part in parts if isinstance(part, Profile)]
+                if points := [part for part in parts if isinstance(part, Comparison)]:
+                    made = _whole(points)
+                    whole.append(replace(made, history=_history(connection, made)))
+            return whole
+
+    def comparisons(self) -> list[Comparison]:
+        """Those of `results` that are timings."""
+        return [result for result in self.results() if isinstance(result, Comparison)]
+
+    def of_task(self, key: str) -> list[tuple[str, Comparison]]:
+        """(run, record) of each record that holds a measurement of this task (see `identity.task_of`), newest last."""
+        if not self.path.exists():
+            return []
+        with reading(self.path, patience=self.patience) as connection:
+            query = "SELECT DISTINCT id, run FROM record JOIN measurement ON record = id WHERE task = ? ORDER BY id"
+            rows = connection.execute(query, (key,)).fetchall()
+            read = [(run, self._read(connection, number)) for number, run in rows]
+            return [(run, found) for run, found in read if isinstance(found, Comparison)]
+
+    def last(self, result: Comparison) -> dict[int, tuple[Comparison, int]]:
+        """Row of ``result`` -> the last stored record that holds its identity, and the row there; not itself."""
+        query = (
+            "SELECT record, row FROM measurement WHERE identity = ? AND fingerprint <> ? AND median IS NOT NULL"
+            " ORDER BY record DESC LIMIT 1"
+        )
+        found: dict[int, tuple[Comparison, int]] = {}
+        read: dict[int, Comparison | None] = {}
+        with reading(self.path, patience=self.patience) as connection:
+            for row, subject in enumerate(result.subjects):
+                hit = connection.execute(query, (key_of(identity_of(subject)), fingerprint(result, row))).fetchone()
+                if hit is None:
+                    continue
+                number, there = hit
+                if number not in read:
+                    found_there = self._read(connection, number)
+                    read[number] = found_there if isinstance(found_there, Comparison) else None
+                record = read[number]
+                if record is not None and there < len(record.subjects):
+                    found[row] = record, there
+        return found
+
+    def last_profile(self, profile: Profile) -> Profile | None:
+        """The last stored profile of the same code and thread count; not itself."""
+        own = profile_fingerprint(profile)
+        found = [
+            stored
+            for stored in self.results()
+            if isinstance(stored, Profile)
+            and (stored.source_id, stored.num_threads) == (profile.source_id, profile.num_threads)
+            and profile_fingerprint(stored) != own
+        ]
+        return found[-1] if found else None
+
+    def history(self, result: Comparison) -> dict[int, Range]:
+        """Row of ``result`` -> range of the medians of the stored runs that repeat it, where they make a history."""
+        with reading(self.path, patience=self.patience) as connection:
+            return _history(connection, result)
+
+    def _read(self, connection: sqlite3.Connection, number: int) -> Comparison | Profile | None:
+        """One record as a result; None, with a warning, where it is damaged."""
+        query = "SELECT kind, version, saved, header FROM record WHERE id = ?"
+        kind, version, saved, header = connection.execute(query, (number,)).fetchone()
+        if version > VERSIONS.get(kind, 0):
+            newer = f"record {number} is a {kind} of layout {version}"
+            raise StoreError(f"{self.path}: {newer}: a newer torchbench_magic wrote it; upgrade this one")
+        try:
+            record = Record(kind, version, _json(header), _tables(connection, number), str(saved))
+            return profile_of(record) if kind == "Profile" else comparison_of(record)
+        except StoreError as error:
+            warnings.warn(f"{self.path}: record {number} is left out: {error}", stacklevel=4)
+            return None
+
+
+def load(path: str | os.PathLike[str]) -> list[Comparison | Profile]:
+    """The results in the store at ``path``, newest last: timings and profiles. Nothing in the file is run.
+
+    Raises:
+        StoreError: there is no such file, or it is no store, or it is of a newer version.
+    """
+    return Store(path).results()
+
+
+def save(result: Comparison | Profile, path: str | os.PathLike[str]) -> None:
+    """Add a result to the store at ``path``, see `Comparison.save`.
+
+    Raises:
+        StoreError: the file cannot be written as it stands.
+    """
+    Store(path).append(result)
+
+
+def _whole(parts: Sequence[Comparison]) -> Comparison:
+    """The points of one run as one result, with the doubts that its numbers raise."""
+    made = join(parts)
+    return replace(made, warnings=distinct([*made.warnings, *doubts_of(made)]), saved=parts[-1].saved)
+
+
+def _history(connection: sqlite3.Connection, result: Comparison) -> dict[int, Range]:
+    query = "SELECT median, julianday(saved) FROM record JOIN measurement ON record = id WHERE likeness = ?"
+    found = {}
+    for row in range(len(result.subjects)):
+        runs = connection.execute(f"{query} AND median IS NOT NULL", (likeness(result, row),)).fetchall()
+        days = [day for _, day in runs]
+        known = range_of([median for median, _ in runs], (max(days) - min(days)) * 86400) if runs else None
+        if known is not None:
+            found[row] = known
+    return found
+
+
+def _groups_without(result: Comparison, keys: Sequence[str], known: set[str]) -> list[int]:
+    """Rows of the groups in which a measurement is new; a group that was sampled together stays together."""
+    new = {subject.group for subject, key in zip(result.subjects, keys, strict=True) if key not in known}
+    return [row for row, subject in enumerate(result.subjects) if subject.group in new]
+
+
+def _known(connection: sqlite3.Connection, keys: Sequence[str]) -> set[str]:
+    known: set[str] = set()
+    for some in _chunks(keys):
+        query = f"SELECT fingerprint FROM measurement WHERE fingerprint IN ({','.join('?' * len(some))})"
+        known.update(key for (key,) in connection.execute(query, some))
+    return known
+
+
+def _chunks(keys: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (keys[at : at + _MOST_KEYS] for at in range(0, len(keys), _MOST_KEYS))
+
+
+def _write_profile(connection: sqlite3.Connection, profile: Profile, run: str) -> None:
+    number = _write_record(connection, profile_record(profile), run)
+    key = key_of(("profile", profile.source_id, profile.num_threads))
+    row = (number, 0, key, key, key, profile_fingerprint(profile), None)  # no median: it is no repetition of a timing
+    connection.execute("INSERT INTO measurement VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _write(connection: sqlite3.Connection, record: Record, result: Comparison, run: str) -> None:
+    medians = result.frame["median"].tolist()
+    number = _write_record(connection, record, run)
+    connection.executemany(
+        "INSERT INTO measurement VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                number,
+                row,
+                key_of(identity_of(s)),
+                task_of(s.setup, s.stmt, s.sub_label, s.description, s.env, s.num_threads),
+                likeness(result, row),
+                fingerprint(result, row),
+                None if result.partial or math.isnan(medians[row]) else medians[row],
+            )
+            for row, s in enumerate(result.subjects)
+        ],
+    )
+
+
+def _write_record(connection: sqlite3.Connection, record: Record, run: str) -> int:
+    """Header and tables of a record; its number."""
+    text = json.dumps(record.header, allow_nan=False)
+    number = connection.execute(_INSERT, (run, record.kind, record.version, text)).lastrowid
+    assert number is not None  # a row was inserted
+    connection.executemany(
+        "INSERT INTO packed VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (number, name, position, column.name, column.dtype, column.rows, column.codec, column.data)
+            for name, table in record.tables.items()
+            for position, column in enumerate(pack(table))
+        ],
+    )
+    return number
+
+
+def _tables(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
+    query = 'SELECT name, "column", dtype, rows, codec, data FROM packed WHERE record = ? ORDER BY name, position'
+    columns: dict[str, list[PackedColumn]] = {}
+    for name, *column in connection.execute(query, (number,)):
+        columns.setdefault(name, []).append(PackedColumn(*column))
+    try:
+        return {name: unpack(found) for name, found in columns.items()}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise StoreError(f"its columns are damaged ({error})") from error
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise StoreError("its header is no JSON object: it is damaged")
+    return header

@@ -1,0 +1,1 @@
+"""What was timed: the comparison of alternatives, its intervals and verdicts, and what spoils them."""

@@ -1,0 +1,378 @@
+"""Timings of one cell: the raw samples, and everything that is derived from them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .. import _gateway
+from ..counting.counts import CountKey, Counts
+from ..counting.differences import CountsDiff, Pair
+from ..doubts import Doubt
+from ..html_file import HtmlFile
+from ..machine.environment import Environment
+from . import counted_rows
+from .blocks import Blocks, blocks_of
+from .intervals import Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
+from .ranges import Range, Unpaired, range_of_windows
+from .rows import columns, detail, judgement, seen
+from .subject import Clock, Subject
+from .voids import Void, judged, row_void, unlike_blocks
+
+if TYPE_CHECKING:
+    from torch.utils.benchmark import Measurement
+
+__all__ = ["Comparison"]
+
+_SAMPLE_TYPES = {
+    "round": "int64",
+    "measurement": "int64",
+    "wall": "float64",
+    "cpu": "float64",
+    "number": "int64",
+    "position": "int64",
+}
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison(HtmlFile):
+    """Timings of the alternatives of one cell, or of one statement.
+
+    Attributes:
+        subjects: one per measurement, in the order of ``frame``.
+        samples: DataFrame, the raw truth, one row a block: ``round`` (per point and thread count), ``measurement``
+            (position of the row in ``frame``), ``wall`` and ``cpu`` (seconds of the block, clock cost and empty
+            loop taken out), ``number`` (calls in it), ``position`` (place in the round); with ``clock`` "device"
+            also ``device``, seconds between two events on the accelerator.
+        environment: where it was measured.
+        warnings: what is doubtful about it, most important first.
+        baseline: description that ratios refer to; None is the first of each group.
+        margin: ratios inside 1 +- margin are ``same`` (a fraction).
+        clock: which time ``median``, ``iqr``, ``mean`` and the ratios are of.
+        elapsed: seconds of the whole run, setup not included.
+        seed: of the order of blocks.
+        partial: the run was interrupted.
+        options: what was asked of the run, as far as it is known (see `identity.options_of`).
+        saved: when it was written to the store that it comes from, UTC, as "2025-01-31T12:00:00.000Z"; else empty.
+        unpaired: row -> how it compares with one of another time, where results stand side by side: `side_by_side`.
+        counts: (description, sub_label, num_threads) -> ``CallgrindStats`` of what was counted, num_threads the count
+            it was counted at; a description alone will do where it is unique.
+        family: comparisons that share the error rate of faster and slower: alternatives beside the baseline x thread
+            counts x points, as asked; those that are not (yet) in here count too. 0: those in here.
+        code: the text of a ``%%timer`` cell that times the same, where the reader did not write it (`benchmark_op`).
+        sources: source_id -> text of the notebook's functions that ``Subject.functions`` names, where it is known.
+        history: row -> range of the medians of stored runs of the same thing, where a store knows them.
+    """
+
+    subjects: tuple[Subject, ...]
+    samples: pd.DataFrame = field(repr=False)
+    environment: Environment
+    warnings: tuple[Doubt, ...] | list[Doubt] = ()
+    baseline: str | None = None
+    margin: float = 0.01
+    clock: Clock = "wall"
+    elapsed: float = math.nan
+    seed: int | None = None
+    partial: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+    saved: str = ""
+    unpaired: Mapping[int, Unpaired] = field(default_factory=dict)
+    history: Mapping[int, Range] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    code: str = ""
+    family: int = 0
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "warnings", list(self.warnings))
+        types = _SAMPLE_TYPES | ({"device": "float64"} if "device" in self.samples else {})
+        samples = self.samples
+        if [*samples.columns] != [*types] or [*map(str, samples.dtypes)] != [*types.values()]:
+            samples = samples[list(types)].astype(types)
+        if not (isinstance(samples.index, pd.RangeIndex) and samples.index.start == 0 and samples.index.step == 1):
+            samples = samples.reset_index(drop=True)
+        object.__setattr__(self, "samples", samples)
+
+    # ---- what was seen, per measurement -------------------------------------------------------------------
+
+    @cached_property
+    def _blocks(self) -> list[Blocks]:
+        return list(blocks_of(self.samples, len(self.subjects), self.clock))
+
+    def call_times(self, measurement: int) -> Floats:
+        """Seconds of one call, one value a block, in the order taken. Shape (samples,)."""
+        return self._blocks[measurement].calls
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the sweep axes."""
+        return tuple(dict.fromkeys(name for subject in self.subjects for name, _ in subject.axes))
+
+    @cached_property
+    def measurements(self) -> list[Measurement]:
+        """One ``torch.utils.benchmark.Measurement`` per row of ``frame``; they unpickle in plain torch."""
+        from torch.utils.benchmark import Measurement
+        from torch.utils.benchmark.utils.common import TaskSpec
+
+        made = []
+        for subject, blocks in zip(self.subjects, self._blocks, strict=True):
+            spec = TaskSpec(
+                stmt=subject.stmt,
+                setup=subject.setup,
+                global_setup=subject.global_setup,
+                label=subject.label,
+                sub_label=subject.sub_label,
+                description=subject.description,
+                env=subject.env,
+                num_threads=subject.num_threads,
+            )
+            number = int(blocks.number[0]) if len(blocks) else 1
+            made.append(Measurement(number_per_run=number, raw_times=blocks.time.tolist(), task_spec=spec))
+        return made
+
+    # ---- compared -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _groups(self) -> dict[int, list[int]]:
+        groups: dict[int, list[int]] = {}
+        for i, subject in enumerate(self.subjects):
+            groups.setdefault(subject.group, []).append(i)
+        return groups
+
+    def _baseline_of(self, rows: Sequence[int]) -> int | None:
+        """The baseline's row in one group; None when the group has none or is a lone statement."""
+        if len(rows) < 2:
+            return None
+        if self.baseline is None:
+            return rows[0]
+        return next((i for i in rows if self.subjects[i].description == self.baseline), None)
+
+    @cached_property
+    def _intervals(self) -> dict[int, tuple[Interval, int]]:
+        """Row -> (interval of its log ratio to the baseline, rounds that both took part in)."""
+        return {i: (interval, rounds) for i, (interval, rounds, _) in self._judged.items()}
+
+    @cached_property
+    def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
+        """Row -> (interval of its log ratio, rounds, why it decides nothing where the rounds alone would decide)."""
+        pairs: dict[int, Callable[[float], tuple[Interval, int, Void | None]]] = {}
+        for rows in self._groups.values():
+            base = self._baseline_of(rows)
+            if base is None:
+                continue
+            for i in rows:
+                if i != base:
+                    cores = self.environment.usable_cores
+                    pairs[i] = partial(judged, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
+        excluded = lambda level: sum(one(level)[0].low > 0 or one(level)[0].high < 0 for one in pairs.values())
+        level = holm_level(excluded, max(self.family, len(pairs)))
+        return {i: one(level) for i, one in pairs.items()}
+
+    def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
+        """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
+        seconds of either side. Shapes (rounds,)."""
+        base_rounds, base_logs, base_places = self._blocks[base].by_round()
+        rounds, logs, places = self._blocks[row].by_round()
+        _, mine, other = np.intersect1d(rounds, base_rounds, assume_unique=True, return_indices=True)
+        paired = without_order_effect(logs[mine] - base_logs[other], places[mine] < base_places[other])
+        return paired, (np.exp(logs[mine]), np.exp(base_logs[other]))
+
+    def log_ratio(self, row: int, base: int, comparisons: int = 1) -> Interval:
+        """Log of the ratio of two rows of one group, with its interval; ``comparisons`` share the error rate."""
+        return log_ratio_interval(self._paired(row, base)[0], comparisons, self.subjects[row].look)
+
+    @cached_property
+    def stalled(self) -> Mapping[int, Void]:
+        """Rows whose typical block is one that waited for a core: their times and ratios are of waiting."""
+        cores = self.environment.usable_cores
+        found = (row_void(i, self._blocks[i], subject, cores) for i, subject in enumerate(self.subjects))
+        return {void.row: void for void in found if void is not None}
+
+    @cached_property
+    def voids(self) -> Mapping[int, Void]:
+        """Row -> why its ratio decides nothing, whatever its rounds say: its verdict is ``undecided``. See `voids`."""
+        found: dict[int, Void] = {}
+        cores = self.environment.usable_cores
+        for i, subject in enumerate(self.subjects):
+            base = self.base_row(i)
+            if base is None or base == i:
+                continue
+            void = self.stalled.get(i) or self.stalled.get(base)
+            if void is None and i not in self.unpaired:
+                void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, cores)
+                void = void or self._judged[i][2]
+            if void is not None:
+                found[i] = void
+        return found
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row per measurement: identity, axes, times in seconds, ratio with its 95 % interval, verdict."""
+        records = []
+        for i, subject in enumerate(self.subjects):
+            record = seen(subject, self._blocks[i], self.call_times(i))
+            counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
+            records.append(record | self._judgement(i, subject, record["median"]) | counted)
+        return pd.DataFrame(records, columns=columns(self.axes))
+
+    def base_row(self, i: int) -> int | None:
+        """The row that a row is compared with; its own where it is the baseline; None where there is none."""
+        if i in self.unpaired:
+            return self.unpaired[i].baseline
+        return self._baseline_of(self._groups[self.subjects[i].group])
+
+    @cached_property
+    def count_pairs(self) -> tuple[Pair, ...]:
+        """(baseline, other), keys of ``counts``: what `diff` compares, in the order of the rows."""
+        return counted_rows.pairs(self.counts, self.subjects, self.base_row)
+
+    def _is_used_up(self, i: int) -> bool:
+        """Whether the row, or the one it is compared with, is not of the code's work (`used_up`)."""
+        return any(self.subjects[row].used_up for row in (i, self.base_row(i)) if row is not None)
+
+    def _judgement(self, i: int, subject: Subject, median: float) -> dict[str, Any]:
+        void = self.voids.get(i)
+        if i in self.unpaired:
+            other = self.unpaired[i]
+            if void is not None and other.verdict is not None:
+                return judgement(other.ratio, 0.0, math.inf, "undecided", "unpaired")
+            word = "undecided" if self._is_used_up(i) and other.verdict not in (None, "baseline") else other.verdict
+            return judgement(other.ratio, other.low, other.high, word, "unpaired")
+        base = self._baseline_of(self._groups[subject.group])
+        if base is None:
+            return judgement(math.nan, math.nan, math.nan, None, None)
+        if i == base:
+            return judgement(1.0, 1.0, 1.0, "baseline", "paired")
+        interval, rounds = self._intervals[i]
+        known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
+        near = median < subject.near_loop or float(np.median(self.call_times(base))) < subject.near_loop
+        word = None if near else verdict(interval, self.margin) if rounds and not self._is_used_up(i) else "undecided"
+        if word is not None and void is not None and void.cause != "unsteady":  # whose interval says it already
+            return judgement(known.median, 0.0, math.inf, "undecided", "paired")
+        return judgement(known.median, known.low, known.high, word, "paired")
+
+    @cached_property
+    def undecided_seconds(self) -> Mapping[int, float]:
+        """Row -> seconds more of waiting that would settle an undecided verdict; inf on the margin, nan when not known.
+        Not of rows of `voids`: more of the same decides nothing."""
+        more: dict[int, float] = {}
+        for i, (interval, rounds) in self._intervals.items():
+            is_open = rounds and i not in self.unpaired and i not in self.voids and not self._is_used_up(i)
+            if is_open and verdict(interval, self.margin) == "undecided":
+                sampled = sum(float(self._blocks[j].wall.sum()) for j in self._groups[self.subjects[i].group])
+                total = self.subjects[i].waited_for(sampled)
+                need = rounds_to_decide(interval, rounds, self.margin)
+                more[i] = (max(need, rounds + 1) - rounds) * total / rounds  # NaN stays NaN
+        return more
+
+    @cached_property
+    def details(self) -> pd.DataFrame:
+        """One row per measurement, seconds: ``first_call warmup_calls precision_low precision_high
+        reproducibility_low reproducibility_high page_faults wall_over_cpu loop_overhead``.
+
+        Precision is where this run's median lies (95 %, exact). Reproducibility is `known_range`: NaN where a single
+        short run does not know it.
+        """
+        rows = [
+            detail(subject, self._blocks[i], self.call_times(i), self.known_range(i))
+            for i, subject in enumerate(self.subjects)
+        ]
+        return pd.DataFrame(rows)
+
+    def known_range(self, measurement: int) -> Range | None:
+        """The range in which the median repeats: of windows of one run that spans 20 s, and of the stored runs of the
+        same thing where there is a history; of both where there are both."""
+        sampled = float(self._blocks[measurement].wall.sum())
+        windows = range_of_windows(self.call_times(measurement), sampled, self.subjects[measurement].span)
+        runs = self.history.get(measurement)
+        if windows is None or runs is None:
+            return windows or runs
+        return Range(min(windows.low, runs.low), max(windows.high, runs.high), runs.windows, of_runs=True)
+
+    # ---- the same samples, seen otherwise -------------------------------------------------------------------
+
+    def rebase(self, name: str) -> Comparison:
+        """The same samples against another baseline.
+
+        Raises:
+            InputError: no measurement has that description (of results side by side: nor is one of them called so).
+        """
+        rebased: Comparison = _gateway.hand_on(self, "rebase", name=name)
+        return rebased
+
+    def diff(
+        self, name: str | CountKey | None = None, against: str | CountKey | None = None, inclusive: bool = False
+    ) -> CountsDiff:
+        """What one alternative executes that another does not, per function.
+
+        Args:
+            name: an alternative, or a whole key of ``counts``; None is the first that is not the baseline.
+            against: the same; None is the baseline, at the same input and thread count.
+            inclusive: count each function with those it calls.
+
+        Raises:
+            InputError: one of them was not counted, or there is only one.
+        """
+        return counted_rows.diff_of(self.counts, self.count_pairs, name, against, inclusive)
+
+    # ---- handed on ------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Add it to the store at ``path``, which is made where there is none; read it back with
+        ``torchbench_magic.load``. What is stored there already is not stored twice.
+
+        Raises:
+            StoreError: the file cannot be written as it stands.
+        """
+        _gateway.hand_on(self, "save", path=path)
+
+    def compare(self) -> Any:
+        """A ``torch.utils.benchmark.Compare`` of the measurements, one that shows unlike runs as rows of their own."""
+        return _gateway.show(self, "compare")
+
+    def plot(self, *, kind: str = "scaling", axis: str | None = None, ax: Any = None) -> Any:
+        """Times along a sweep axis or against threads, or the samples, with matplotlib; its Axes are returned
+        (``.figure.savefig("curve.svg")``).
+
+        Args:
+            kind: ``scaling`` or ``distribution``.
+            axis: name of a numeric sweep axis or ``num_threads``; None is the sweep axis with the most values, else
+                the thread count.
+            ax: matplotlib Axes to draw into; None makes a new figure.
+
+        Raises:
+            MissingTool: matplotlib is not installed.
+            InputError: there is nothing to plot along.
+        """
+        return _gateway.show(self, "plot", kind=kind, axis=axis, ax=ax)
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """The frame as CSV: written to ``path``, or returned."""
+        text: str | None = self.frame.to_csv(path, index=False)
+        return text
+
+    def to_markdown(self) -> str:
+        """The table as GitHub markdown."""
+        text: str = _gateway.show(self, "to_markdown")
+        return text
+
+    def explore(self) -> Any:
+        """A live widget over these samples (ipywidgets)."""
+        return _gateway.show(self, "explore")
+
+    def __repr__(self) -> str:
+        text: str = _gateway.show(self, "repr")
+        return text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any:
+        return _gateway.show(self, "mimebundle")

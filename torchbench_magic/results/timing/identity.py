@@ -1,0 +1,193 @@
+"""What a measurement is of, so that a later one can be recognised as the same thing, and how two of them differ.
+
+A run's *identity* is (label if given, else the source's id; sub_label, description, env, num_threads, device): what a
+user would call the same measurement. Whether it is also the same *work in the same place* is a stricter question:
+`likeness` answers it, `differences` says what is not alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..cell import source_id_of
+from ..machine.environment import Environment
+from .values_read import changes_of
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+    from .subject import Subject
+
+__all__ = [
+    "differences",
+    "environment_differences",
+    "fingerprint",
+    "given_label",
+    "identity_of",
+    "key_of",
+    "likeness",
+    "machine_of",
+    "options_of",
+    "source_id",
+    "task_of",
+    "work_of",
+]
+
+Identity = tuple[str, str | None, str | None, str | None, int, str]
+
+_CELL_LABEL = re.compile(r"In\[\d+\]")
+_NAMES = ("label", "sub_label", "description", "env")  # of a plan: they are identity, not options
+_NO_WORK = ("baseline", "margin", "seed")  # options that change what is shown, not what is measured
+_LONGEST = 48
+
+
+def given_label(label: str | None) -> str | None:
+    """The label, unless it is the ``In[n]`` that a cell without one is called by: n changes with every run."""
+    return None if label is None or _CELL_LABEL.fullmatch(label) else label
+
+
+def source_id(setup: str, stmt: str) -> str:
+    """Identify the code of a measurement: 12 hex digits, equal for texts that differ in blank ends only."""
+    before = "" if setup.strip() in ("", "pass") else setup
+    return source_id_of("\n\0\n".join((before.strip("\n"), stmt.strip("\n"))))
+
+
+def identity_of(subject: Subject) -> Identity:
+    """What the measurement is known by."""
+    name = given_label(subject.label) or source_id(subject.before, subject.stmt)
+    return name, subject.sub_label, subject.description, subject.env, subject.num_threads, subject.device
+
+
+def task_of(
+    setup: str, stmt: str, sub_label: str | None, description: str | None, env: str | None, num_threads: int
+) -> str:
+    """Key of what is known of a measurement before it is made (the device is not); see `key_of`."""
+    return key_of((source_id(setup, stmt), sub_label, description, env, num_threads))
+
+
+def key_of(parts: tuple[object, ...]) -> str:
+    """A tuple of texts and numbers as one short key."""
+    return hashlib.sha1(json.dumps(parts).encode(), usedforsecurity=False).hexdigest()[:20]
+
+
+def fingerprint(result: Comparison, row: int) -> str:
+    """Recognises this very measurement, wherever it is stored: of its identity and all its samples."""
+    rows = result.samples[result.samples["measurement"] == row]
+    digest = hashlib.sha1(key_of(identity_of(result.subjects[row])).encode(), usedforsecurity=False)
+    for name in ("wall", "cpu"):
+        digest.update(np.ascontiguousarray(rows[name].to_numpy(np.float64)).tobytes())
+    return digest.hexdigest()[:20]
+
+
+def machine_of(environment: Environment) -> tuple[object, ...]:
+    """What makes the machine another one: system, processor, its usable cores, accelerator."""
+    return environment.system, environment.cpu, environment.usable_cores, environment.accelerator
+
+
+def options_of(plan: object) -> dict[str, object]:
+    """What was asked of the run, without the names that are part of its identity. ``plan`` is a dataclass."""
+    return {item.name: getattr(plan, item.name) for item in fields(plan) if item.name not in _NAMES}  # type: ignore[arg-type]
+
+
+def likeness(result: Comparison, row: int) -> str:
+    """Equal for repetitions: of one identity, source, inputs, torch, machine and clock, all warm or all cold.
+
+    Their medians form a history, from which it is known how well such a time repeats.
+    """
+    subject, environment = result.subjects[row], result.environment
+    return key_of((identity_of(subject), work_of(result, row), environment.torch, machine_of(environment)))
+
+
+def work_of(result: Comparison, row: int) -> tuple[object, ...]:
+    """What was run, on what: source, functions, clock, warm or cold, inputs and values where they were recorded."""
+    subject = result.subjects[row]
+    work = source_id(subject.before, subject.stmt), subject.functions, result.clock, result.options.get("cold", False)
+    collects = ("gc",) if result.options.get("gc") else ()  # nothing without, as in stores written before there was it
+    values = ("values", subject.values) if subject.values else ()  # nothing without, for stores written before too
+    return (*work, *(() if subject.inputs is None else (subject.inputs,)), *collects, *values)
+
+
+def differences(old: Comparison, old_row: int, new: Comparison, new_row: int) -> list[str]:
+    """In words, ``what: before -> now``: source, inputs, options, versions, machine, variables; not the load.
+
+    Inputs are compared where both runs recorded them.
+    """
+    before, now = old.subjects[old_row], new.subjects[new_row]
+    found = [*_of_source("global setup", before.global_setup, now.global_setup)]
+    found += [*_of_source("setup", before.setup, now.setup), *_of_source("source", before.stmt, now.stmt)]
+    found += [*_of_functions(old, before, new, now), *_of_inputs(before, now)]
+    found += changes_of(before.values, now.values, said=_other_inputs(before, now))
+    if old.options and new.options:  # options of a result that was made elsewhere are not known
+        known = old.options.keys() & new.options.keys() - set(_NO_WORK)  # an older one lacks what came later
+        asked = ({name: one.options[name] for name in known} for one in (old, new))
+        found += _of_mappings("option ", *asked)
+    return [*found, *environment_differences(old.environment, new.environment)]
+
+
+def environment_differences(before: Environment, now: Environment) -> list[str]:
+    """In words, ``what: before -> now``: versions, machine, commit, variables. Load is not compared."""
+    found = []
+    for item in fields(Environment):
+        values = getattr(before, item.name), getattr(now, item.name)
+        if item.name not in ("load", "num_threads", "variables") and values[0] != values[1]:
+            found.append(_change(item.name.replace("_", " "), *values))
+    return [*found, *_of_mappings("", before.variables, now.variables)]
+
+
+def _of_source(what: str, before: str, now: str) -> Iterator[str]:
+    """The first line that differs; the two texts are equal in the sense of `source_id` otherwise."""
+    if source_id("", before) == source_id("", now):
+        return
+    old, new = before.strip("\n").splitlines(), now.strip("\n").splitlines()
+    at = next((i for i, pair in enumerate(zip(old, new, strict=False)) if pair[0].rstrip() != pair[1].rstrip()), None)
+    at = min(len(old), len(new)) if at is None else at
+    yield _change(f"{what}, line {at + 1}", *("".join(text[at : at + 1]).strip() or None for text in (old, new)))
+
+
+def _of_functions(old: Comparison, before: Subject, new: Comparison, now: Subject) -> Iterator[str]:
+    """The first line that differs in each function that was edited; that one is new, or no longer called."""
+    then, here = dict(before.functions), dict(now.functions)
+    for name in sorted(then.keys() | here.keys()):
+        if then.get(name) == here.get(name):
+            continue
+        if name not in then or name not in here:
+            yield f"source: {name} is {'called now' if name in here else 'no longer called'}"
+            continue
+        texts = old.sources.get(then[name]), new.sources.get(here[name])
+        if texts[0] is None or texts[1] is None:
+            yield f"source of {name}: edited (its text was not recorded)"
+        else:
+            yield from _of_source(f"source of {name}", texts[0], texts[1])
+
+
+def _of_inputs(before: Subject, now: Subject) -> Iterator[str]:
+    """Each variable that both read and that held something else."""
+    then, here = dict(before.inputs or ()), dict(now.inputs or ())
+    for name in _other_inputs(before, now):
+        yield f"`{name}` was {then[name]}, is {here[name]}"
+
+
+def _other_inputs(before: Subject, now: Subject) -> list[str]:
+    then, here = dict(before.inputs or ()), dict(now.inputs or ())
+    return [name for name in sorted(then.keys() & here.keys()) if then[name] != here[name]]
+
+
+def _of_mappings(what: str, before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            yield _change(f"{what}{name}", before.get(name), now.get(name))
+
+
+def _change(what: str, before: object, now: object) -> str:
+    return f"{what}: {_short(before)} -> {_short(now)}"
+
+
+def _short(value: object) -> str:
+    text = "none" if value is None or value == "" else str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

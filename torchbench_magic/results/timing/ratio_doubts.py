@@ -1,0 +1,121 @@
+"""What is to be said of the ratios of a comparison: which decide nothing and why, and which are still valid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from ..doubts import Doubt
+from .comparison import Comparison
+from .voids import Void
+
+__all__ = ["medians_apart", "names_of", "row_name", "still_valid", "voided"]
+
+APART = 0.02
+"""By how much the quotient of two medians must differ from the ratio to be explained, where the margin is not more."""
+
+
+def row_name(made: Comparison, i: int) -> str:
+    """What a row is called: its description, with the thread count where there are several."""
+    subject = made.subjects[i]
+    name = subject.description or "the code"
+    several = len({s.num_threads for s in made.subjects}) > 1
+    return f"{name} ({subject.num_threads} thread{'s' if subject.num_threads > 1 else ''})" if several else name
+
+
+def names_of(made: Comparison, rows: Sequence[int]) -> str:
+    """The rows, each name once."""
+    return ", ".join(dict.fromkeys(row_name(made, i) for i in rows))
+
+
+def still_valid(made: Comparison) -> str:
+    """Which ratios hold where single times do not, in one sentence; empty where none is decided."""
+    verdicts = made.frame["verdict"]
+    compared = [i for i, word in enumerate(verdicts) if not pd.isna(word) and word != "baseline"]
+    paired = [i for i in compared if i not in made.unpaired]
+    valid = [i for i in paired if verdicts[i] != "undecided"]
+    if not valid:
+        return ""
+    if len(valid) < len(paired):
+        return "The other ratios are still valid."
+    beside = "The ratios of what was measured side by side are still valid."
+    return beside if made.unpaired else "The ratios are still valid."
+
+
+def voided(made: Comparison) -> Iterator[Doubt]:
+    """One doubt for each cause that takes verdicts away."""
+    frame = made.frame
+    alone = [i for i in made.stalled if pd.isna(frame["verdict"][i])]
+    if alone:
+        text = f"The time of {names_of(made, alone)} is of waiting: {_waits(made, alone[0])}."
+        yield Doubt("stalled", text, _ACTIONS["stalled"], {"rows": alone})
+    by_cause: dict[str, dict[int, Void]] = {}
+    for i, void in made.voids.items():
+        if not pd.isna(frame["verdict"][i]):
+            by_cause.setdefault(void.cause, {})[i] = void
+    for cause, found in by_cause.items():
+        rows = list(found)
+        concerned = sorted({*rows, *(made.stalled if cause == "stalled" else ())})
+        low, high = min(void.low for void in found.values()), max(void.high for void in found.values())
+        facts = {"rows": concerned, "low": low, "high": high}
+        about = f"No verdict on {names_of(made, rows)}: "
+        yield Doubt(cause, about + _why(made, next(iter(found.values()))), _ACTIONS[cause], facts)
+
+
+_ACTIONS = {
+    "stalled": "Measure again on a quiet machine, or at one thread (`-t 1`).",
+    "unlike-blocks": "Measure again, or give all of them the same number of calls (`-n N -r R`).",
+    "unsteady": "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
+}
+
+
+def _why(made: Comparison, void: Void) -> str:
+    name, low, high = row_name(made, void.row), void.low, void.high
+    if void.cause == "stalled":
+        return f"{_waits(made, void.row)}, so times and ratios are of waiting, not of the code."
+    if void.cause == "unlike-blocks":
+        base = made.base_row(void.row)
+        other = row_name(made, base) if base is not None else "its baseline"
+        return (
+            f"other processes disturbed the warm-up, which chose {low:.0f} calls a block for {name} and {high:.0f} for"
+            f" {other}: the cost of starting a block is not shared alike."
+        )
+    if high > 1.005 * low:
+        return (
+            f"the ratio of {name} was {low:.2f} in one part of the run and {high:.2f} in another. It changed with the"
+            " state of the machine, so its interval is wider than its rounds alone would give."
+        )
+    return "other processes held up a block in many rounds, and the rounds without these do not decide alike."
+
+
+def _waits(made: Comparison, row: int) -> str:
+    return f"other processes kept the threads of {row_name(made, row)} waiting for a core in the typical block"
+
+
+def medians_apart(made: Comparison) -> Iterator[Doubt]:
+    """Where the quotient of two medians is not the ratio: the one that differs most is explained."""
+    frame, found = made.frame, {}
+    for i, word in enumerate(frame["verdict"]):
+        base = made.base_row(i)
+        if pd.isna(word) or word == "baseline" or base is None or i in made.unpaired or i in made.voids:
+            continue
+        ratio, low, high = (float(frame[name][i]) for name in ("ratio", "ratio_low", "ratio_high"))
+        one, other = float(frame["median"][i]), float(frame["median"][base])
+        if not (one > 0 and other > 0 and ratio > 0 and low > 0 and math.isfinite(high)):
+            continue
+        quotient = one / other
+        apart = abs(math.log(quotient / ratio))
+        if not low <= quotient <= high and apart > math.log1p(max(APART, made.margin)):
+            found[i] = apart, quotient, ratio, base
+    if not found:
+        return
+    i, (apart, quotient, ratio, base) = max(found.items(), key=lambda item: item[1][0])
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    text = (
+        f"{row_name(made, i)}{more}: the ratio is {ratio:.3g}; dividing its median by that of {row_name(made, base)}"
+        f" gives {quotient:.3g}. Trust the ratio: it compares blocks of the same round, so that what the machine did to"
+        " both cancels out."
+    )
+    yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})

@@ -1,0 +1,85 @@
+"""The rows of a comparison's tables: pure functions of one measurement's samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .intervals import median_interval
+from .ranges import Range
+
+if TYPE_CHECKING:
+    from .blocks import Blocks
+    from .subject import Subject
+
+__all__ = ["columns", "detail", "judgement", "seen"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def columns(axes: Sequence[str]) -> list[str]:
+    """Names of the columns of ``Comparison.frame``, in order."""
+    identity = ["label", "sub_label", "description", "env", "num_threads", "device", *axes]
+    times = ["median", "iqr", "mean", "cpu_clock_median", "samples", "number_per_run"]
+    judged = ["ratio", "ratio_low", "ratio_high", "verdict", "method", "instructions", "instructions_ratio"]
+    return identity + times + judged
+
+
+def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
+    """Who a row is, and its times in seconds a call.
+
+    Args:
+        rows: its blocks.
+        times: seconds of one call, one value a block.
+    """
+    return {
+        "label": subject.label,
+        "sub_label": subject.sub_label,
+        "description": subject.description,
+        "env": subject.env,
+        "num_threads": subject.num_threads,
+        "device": subject.device,
+        **dict(subject.axes),
+        "median": float(np.median(times)) if len(times) else math.nan,
+        "iqr": float(np.subtract(*np.percentile(times, [75, 25]))) if len(times) > 1 else math.nan,
+        "mean": float(np.mean(times)) if len(times) else math.nan,
+        "cpu_clock_median": float(np.median(rows.cpu / rows.number)) if len(rows) else math.nan,
+        "samples": len(times),
+        "number_per_run": int(rows.number[0]) if len(rows) else 0,
+        "instructions": math.nan,
+        "instructions_ratio": math.nan,
+    }
+
+
+def judgement(ratio: float, low: float, high: float, verdict: str | None, method: str | None) -> dict[str, Any]:
+    """How a row compares; without a verdict and without a ratio there is no method either."""
+    return {
+        "ratio": ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+        "verdict": pd.NA if verdict is None else verdict,
+        "method": pd.NA if method is None or (verdict is None and math.isnan(ratio)) else method,
+    }
+
+
+def detail(subject: Subject, rows: Blocks, times: Floats, repeats: Range | None) -> dict[str, Any]:
+    """How a row came about, seconds; see ``Comparison.details``."""
+    precision = median_interval(times)
+    known = math.isfinite(precision.width)
+    cpu = float(rows.cpu.sum())
+    return {
+        "first_call": subject.first_call,
+        "warmup_calls": subject.warmup_calls,
+        "precision_low": precision.low if known else math.nan,
+        "precision_high": precision.high if known else math.nan,
+        "reproducibility_low": repeats.low if repeats is not None else math.nan,
+        "reproducibility_high": repeats.high if repeats is not None else math.nan,
+        "page_faults": subject.page_faults,
+        "wall_over_cpu": float(rows.wall.sum()) / cpu if cpu > 0 else math.nan,
+        "loop_overhead": subject.loop_overhead,
+    }

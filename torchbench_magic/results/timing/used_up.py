@@ -1,0 +1,81 @@
+"""Times of calls that had nothing left to do, because the first call did the work: what is said, and what it voids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..doubts import Doubt
+
+if TYPE_CHECKING:
+    from .subject import Subject
+
+__all__ = ["KIND", "doubts_of_subjects", "said"]
+
+KIND = "used-up"
+
+_SAID = {
+    "first": "`{0}` was used up by the first call: later calls had nothing to do",
+    "before": "`{0}` was used up before the first call: the calls had nothing to do",
+    "later": "`{0}` was used up during the run: later calls had nothing to do",
+    "file": "`{0}` was read to its end by the first call: later calls had nothing to read",
+    "cache": "`{0}` keeps its results (`functools` cache): the calls only looked them up",
+    "memo": "the first call did its work once and kept the result in `{0}`: later calls only used it",
+    "emptied": "`{0}` was emptied by the first call: later calls had nothing to take from it",
+    "shorter": "the first call took items out of `{0}`, which got shorter: later calls did less",
+    "changed": "the first call put `{0}` in another order: later calls found it so",
+    "drained": "`{0}` was emptied during the run: later calls had nothing to take from it",
+    "grows": "`{0}` grows with every call: later calls did more than earlier ones",
+    "shrinks": "`{0}` gets shorter with every call: later calls did other work than earlier ones",
+    "shared": "an alternative changes `{0}`, and another one was timed with that change",
+    "global": "an alternative changes `{0}`, and another one was timed with that change",
+    "start": "the first call of `{0}` took over 1 s and over 1000 times as long as later ones, and nothing was compiled"
+    " or imported in it: the code may do its work only once",
+}
+_BUILD = "Make it in the body (`gen = ...` first), or, where it can be copied, give `--restore`; a generator cannot be."
+_FILL = "Fill it in the body, or give `--restore`, which puts its items back before each call."
+_DONE = {
+    "emptied": _FILL,
+    "shorter": _FILL,
+    "drained": _FILL,
+    "shrinks": _FILL,
+    "changed": "Work on a copy made in the body (`{0}.copy()`), or give `--restore`.",
+    "grows": "Make it in the body, or a copy of it there (`copy.deepcopy({0})`), so that every call finds the same.",
+    "first": _BUILD,
+    "before": _BUILD,
+    "later": _BUILD,
+    "file": "Open it in the body, or give `--restore`.",
+    "cache": "Time what it wraps (`{0}.__wrapped__(...)`), or call `{0}.cache_clear()` in the body.",
+    "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
+    "shared": "Give each alternative an object of its own (`copy.deepcopy` in the setup section), or set it in each.",
+    "global": "Set it at the begin of each alternative, or put it back at the end of the one that changes it.",
+    "start": "Run the cell again: where the first call is fast then, only the process had to start up.",
+}
+
+
+def said(subjects: Sequence[Subject]) -> list[str]:
+    """A clause for each thing used up, names in backticks."""
+    found = dict.fromkeys(one for subject in subjects for one in subject.used_up)
+    return [_sentence(how, name) for how, name in found]
+
+
+def doubts_of_subjects(subjects: Sequence[Subject]) -> list[Doubt]:
+    """One doubt for each thing used up, with the ``rows`` it is about and those that it ``voids``."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, subject in enumerate(subjects):
+        for found in subject.used_up:
+            rows.setdefault(found, []).append(row)
+    return [
+        Doubt(
+            KIND,
+            _sentence(how, name) + ("; no verdict stands on these times." if len(subjects) > 1 else "."),
+            _DONE.get(how, "").format(name),
+            {"name": name, "how": how, "rows": concerned, "voids": concerned},
+        )
+        for (how, name), concerned in rows.items()
+    ]
+
+
+def _sentence(how: str, name: str) -> str:
+    text = _SAID.get(how, "`{0}` left nothing to do for later calls").format(name)
+    return text[0].upper() + text[1:]

@@ -1,0 +1,1 @@
+"""A document as text, HTML, markdown, mime bundle or page."""

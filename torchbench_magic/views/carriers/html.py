@@ -1,0 +1,207 @@
+"""text/html: a static table that carries every number, and beside it the module that makes it live.
+
+Where scripts run (a trusted notebook, a page exported by nbconvert) ``static/table.js`` draws the same document in a
+shadow root and the static part disappears behind it; where they do not (GitHub, an untrusted notebook) the static
+part is what is read. Nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from torchbench_magic import units
+
+from ..document import Document, Line, clipped, printable
+from ..table import Cell, Column, Row, Table
+from . import spec
+
+__all__ = ["MOST_BYTES", "around", "module", "page", "render", "script", "static", "stored"]
+
+MOST_BYTES = 960_000  # of text/html as a notebook stores it; with text/plain an output stays below 1 MB
+_STATIC_ROWS = 200
+_STATIC_TEXT = 120
+_FIGURE, _POINT = "\u2007", "\u2008"  # spaces as wide as a digit and as a point
+
+_DOUBT = "border-left:3px solid #cf4f2c;padding-left:9px"
+_HUES = {
+    "torch": "#2468b0",
+    "python": "#d28a1a",
+    "backward": "#c583c4",
+    "memory": "#2ca184",
+    "other": "#7b8087",
+    "faster": "#2468b0",
+    "slower": "#cf4f2c",
+}
+
+
+def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
+    """One fragment: the static part, the document as JSON, the module. At most about ``most_bytes`` when stored."""
+    name = f"torchbench-{uuid.uuid4().hex[:12]}"
+    run = (
+        f'{module()}\nconst host = document.getElementById("{name}");\n'
+        f'if (host) mount(host, JSON.parse(document.getElementById("{name}-spec").textContent));\n'
+    )
+    still = static(document)
+    scripts = "".join(drawn.scripts for drawn in document.drawn)
+    room = most_bytes - stored(still) - stored(run) - stored(scripts) - 500
+    data = spec.as_json(document, room, stored)
+    return (
+        f'<div id="{name}" class="torchbench" role="figure" aria-label="{_attribute(document.kind)}">{still}</div>'
+        f'<script type="application/json" id="{name}-spec">{data}</script>'
+        f'<script type="module">{run}</script>{scripts}'
+    )
+
+
+def page(document: Document) -> str:
+    """A whole page around the fragment, for a file that opens from disk without network."""
+    return around(render(document), document.kind)
+
+
+def around(fragment: str, title: str) -> str:
+    """The page around any of our fragments."""
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>torchbench_magic: {escape(title)}</title>"
+        "<style>:root{color-scheme:light dark}body{margin:16px 20px}"
+        "@media (prefers-color-scheme:dark){body{background:#111;color:#dfe1e4}}</style>"
+        f"<body>{fragment}</body></html>"
+    )
+
+
+def static(document: Document) -> str:
+    """The document without script: plain elements, numbers as text, no style that it could not be read without."""
+    document = document.still
+    sentence = _line(document.sentence)
+    tables = "".join(map(_table, document.tables))
+    if document.picture:
+        drawing = f'<div slot="picture">{document.picture}</div>'  # shown in the live drawing too
+        tables = drawing + tables if document.picture_first else tables + drawing
+    tables += "".join(drawn.element for drawn in document.drawn)
+    footer = f"<p><small>{' '.join(map(_line, document.footer))}</small></p>" if document.footer else ""
+    doubts = "".join(f'<p style="{_DOUBT}">{_line(doubt)}</p>' for doubt in document.doubts)
+    if document.folded:
+        return f"<details><summary>{sentence}</summary>{tables}{footer}</details>{doubts}"
+    return f"<p>{sentence}</p>{tables}{doubts}{footer}"
+
+
+@cache
+def module() -> str:
+    """The text of the module that draws a document."""
+    return script("makers", "pattern", "table")
+
+
+def script(*names: str) -> str:
+    """Modules of ``static/`` one after the other, as they may stand in a script element."""
+    folder = files("torchbench_magic.views").joinpath("static")
+    text = "".join(folder.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in names)
+    if "</script" in text.lower() or "<!--" in text:
+        raise ValueError(f"{', '.join(names)}: holds a text that ends a script element")
+    return text
+
+
+def stored(text: str) -> int:
+    """Bytes of ``text`` in a notebook file, where it stands as a JSON string itself."""
+    return len(text.encode("utf-8", "replace")) + text.count('"') + text.count("\\") + text.count("\n")
+
+
+def _table(table: Table) -> str:
+    table = table.head(_STATIC_ROWS, "")
+    drawn = ("bar", "change")
+    shown = [(at, column) for at, column in enumerate(table.columns) if not column.drawn or column.kind in drawn]
+    places = [table.places(at) for at, _ in shown]
+    head = "".join(_head(column) for _, column in shown)
+    rows = []
+    for nth, group in enumerate(table.groups):
+        line = ' style="border-top:1px solid #7b808766"' if nth else ""
+        if group.title and group.sums:
+            words = " ".join(_text(part) for part in (group.title, group.note) if part)
+            sums = list(zip(shown, places, strict=True))[1:]
+            cells = "".join(_cell(group.sums[at], column, place) for (at, column), place in sums)
+            rows.append(f'<tr{line}><th scope="rowgroup" style="text-align:left">{words}</th>{cells}</tr>')
+        elif group.title:
+            words = " · ".join(_text(part) for part in (group.title, group.note) if part)
+            rows.append(f'<tr><th colspan="{len(shown)}" scope="rowgroup" style="text-align:left">{words}</th></tr>')
+        for first, row in enumerate(group.rows):
+            cells = "".join(
+                "<td></td>" if first and column.leading else _cell(row.cells[at], column, place)
+                for (at, column), place in zip(shown, places, strict=True)
+            )
+            rows.append(f"<tr{line if not first and not group.title else ''}>{cells}</tr>")
+    foot = "".join(_total(row, shown, places) for row in table.totals)
+    return (
+        f"<table>{'' if table.headless else f'<thead><tr>{head}</tr></thead>'}<tbody>{''.join(rows)}</tbody>"
+        f"{f'<tfoot>{foot}</tfoot>' if foot else ''}</table>"
+        + (f"<p><small>{_text(table.hidden)}</small></p>" if table.hidden else "")
+    )
+
+
+def _total(row: Row, shown: list[tuple[int, Column]], places: list[int]) -> str:
+    cells = (_cell(row.cells[at], column, place) for (at, column), place in zip(shown, places, strict=True))
+    return f'<tr style="border-top:1px solid #7b8087">{"".join(cells)}</tr>'
+
+
+def _head(column: Column) -> str:
+    unit = f"<br>{_text(column.unit)}" if column.unit else ""
+    return f'<th scope="col" style="text-align:{"right" if column.right else "left"}">{_text(column.label)}{unit}</th>'
+
+
+def _cell(cell: Cell, column: Column, places: int) -> str:
+    if column.kind == "bar":
+        return f'<td style="text-align:left">{_bar(cell)}</td>'
+    if column.kind == "change":
+        return f'<td style="text-align:left;white-space:nowrap">{_change(cell)}</td>'
+    text = printable(cell.text)
+    if column.kind == "number":
+        unseen = units.padding(text, places).replace(".", _POINT).replace("0", _FIGURE)
+        return f'<td style="text-align:right">{escape(text)}{unseen}</td>'
+    inner = escape(clipped(text, _STATIC_TEXT))
+    title = f' title="{_attribute(clipped(text, spec.LONGEST_TEXT))}"' if len(text) > _STATIC_TEXT else ""
+    if column.kind in ("code", "source") and text:
+        inner = f'<code style="white-space:pre">{inner}</code>'
+    if cell.note:
+        inner += f" <small>{_text(cell.note)}</small>"
+    return f'<td style="text-align:{"right" if column.right else "left"}"{title}>{inner}</td>'
+
+
+def _bar(cell: Cell) -> str:
+    if not cell.picture:
+        return ""
+    bars = [part for parts in cell.picture for part in parts]  # type: ignore[attr-defined]
+    return "".join(
+        f'<span style="display:inline-block;height:8px;width:{max(1, round(share * 82))}px;'
+        f'background-color:{_HUES[meaning]}"></span>'
+        for meaning, share in bars
+    )
+
+
+def _change(cell: Cell) -> str:
+    """A bar from the middle: to the right is more."""
+    if not cell.picture:
+        return ""
+    share = float(cell.picture[0])  # type: ignore[arg-type]
+    width = max(1, round(abs(share) * 60))
+    before = 60 if share > 0 else 60 - width
+    hue = _HUES["slower" if share > 0 else "faster"]
+    box = "display:inline-block;height:8px;width"
+    return f'<span style="{box}:{before}px"></span><span style="{box}:{width}px;background-color:{hue}"></span>'
+
+
+def _line(line: Line) -> str:
+    tags = {"code": "code", "subject": "code", "figure": "strong", "strong": "strong"}
+    out = []
+    for run in line:
+        tag = tags.get(run.style)
+        space = " " if run.style == "figure" else ""
+        out.append(f"{space}<{tag}>{_text(run.text)}</{tag}>{space}" if tag else _text(run.text))
+    return "".join(out)
+
+
+def _text(text: str) -> str:
+    return escape(printable(clipped(text, spec.LONGEST_TEXT)))
+
+
+def _attribute(text: str) -> str:
+    return escape(printable(text), quote=True)

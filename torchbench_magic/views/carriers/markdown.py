@@ -1,0 +1,82 @@
+"""A document as GitHub markdown: sentence, pipe tables, doubts, footer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import tabulate
+
+from ..document import Document, Line, printable
+from ..table import Cell, Column, Table
+
+__all__ = ["render"]
+
+_MOST_ROWS = 500
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$])|^(?:[-+#=]|\d+(?=[.)]\s))")
+
+
+def render(document: Document) -> str:
+    """The whole document. Nothing of what users named is markdown or HTML in it."""
+    return "\n\n".join(_parts(document)) + "\n"
+
+
+def _parts(document: Document) -> Iterator[str]:
+    document = document.still
+    yield _line(document.sentence)
+    for table in document.tables:
+        yield _table(table)
+    for doubt in document.doubts:
+        yield f"> {_line(doubt)}"
+    for line in document.footer:
+        yield _line(line)
+
+
+def _line(line: Line) -> str:
+    return "".join(_code(run.text) if run.style in ("code", "subject") else _escaped(run.text) for run in line)
+
+
+def _table(table: Table) -> str:
+    table = table.head(_MOST_ROWS, "")
+    shown = [(at, column) for at, column in enumerate(table.columns) if not column.drawn]
+    rows = []
+    for group in table.groups:
+        if group.title and group.sums:
+            sums = [_cell(group.sums[at], column, False) for at, column in shown[1:]]
+            rows.append([f"**{_escaped(group.title)}**", *sums])
+        rows += [[_cell(row.cells[at], column, bool(group.title)) for at, column in shown] for row in group.rows]
+    rows += [[_cell(row.cells[at], column, False) for at, column in shown] for row in table.totals]
+    if not rows:
+        return _escaped(table.hidden or "no rows")
+    heads = [_head(column) for _, column in shown]
+    aligned = ["right" if column.right and column.kind == "number" else "left" for _, column in shown]
+    text = tabulate.tabulate(rows, heads, tablefmt="pipe", disable_numparse=True, colalign=aligned)
+    return f"{text}\n\n{_escaped(table.hidden)}" if table.hidden else text
+
+
+def _head(column: Column) -> str:
+    return _escaped(f"{column.label} ({column.unit})" if column.unit else column.label)
+
+
+def _cell(cell: Cell, column: Column, grouped: bool) -> str:
+    text = cell.flat if grouped and cell.flat else cell.text
+    if column.kind in ("code", "source") and text.strip():
+        return _code(text, table=True)
+    if column.kind == "number":
+        return text.replace("<", "&lt;")
+    return _escaped(", ".join(part for part in (text, cell.note) if part))
+
+
+def _code(text: str, *, table: bool = False) -> str:
+    """A code span whose fence is longer than any run of backticks in it."""
+    text = printable(text)
+    if table:
+        text = text.replace("|", "\\|")
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _escaped(text: str) -> str:
+    text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(lambda found: "\\" + found[0], text)

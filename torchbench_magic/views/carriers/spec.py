@@ -1,0 +1,169 @@
+"""A document as JSON for ``static/table.js``: short forms of the records of `document` and `table`.
+
+A cell is its text, or ``[text, value, tone, note, flat, picture]`` without the empty end. What is cut away to
+keep an output small is counted in ``hidden``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..document import Document, Line, clipped, printable
+from ..table import Axis, Cell, Column, Group, Row, Table
+
+__all__ = ["LONGEST_TEXT", "as_dict", "as_json"]
+
+LONGEST_TEXT = 400  # characters of one cell; a longer name says nothing more, and 5 000 of them fill the output
+_FEWEST_ROWS, _MOST_ROWS = 20, 20_000
+
+
+def as_json(document: Document, most_bytes: int, size: Callable[[str], int] = len) -> str:
+    """The document as JSON that is safe inside a script element: no ``<``, U+2028 or U+2029 is in it.
+
+    Rows are left out, and counted, from the end of the largest table until ``size`` of it is at most ``most_bytes``
+    (or until only a few rows are left).
+    """
+    limit = min(max((len(table) for table in document.tables), default=0), _MOST_ROWS)
+    while True:
+        text = _encoded(as_dict(document, limit))
+        taken = size(text)
+        if taken <= most_bytes or limit <= _FEWEST_ROWS:
+            return text
+        limit = max(_FEWEST_ROWS, int(limit * min(0.95, 0.98 * most_bytes / taken)))
+
+
+def as_dict(document: Document, limit: int | None = None) -> dict[str, Any]:
+    """The document as what JSON can hold, each table cut to ``limit`` rows."""
+    tables = [table if limit is None else table.head(limit, document.where) for table in document.tables]
+    return {
+        "kind": document.kind,
+        "sentence": _line(document.sentence),
+        "tables": [_table(table) for table in tables],
+        "doubts": [_line(doubt) for doubt in document.doubts],
+        "footer": [_line(line) for line in document.footer],
+        "folded": document.folded,
+        **({"pictureFirst": True} if document.picture_first else {}),
+        **({"choice": True} if document.rest else {}),
+        "drawn": [_text(drawn.name) for drawn in document.drawn],
+    }
+
+
+def _encoded(spec: dict[str, Any]) -> str:
+    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate cannot be sent to a front end
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _line(line: Line) -> list[Any]:
+    return [[_text(run.text), run.style] if run.style else _text(run.text) for run in line]
+
+
+def _table(table: Table) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "name": table.name,
+        "columns": [_column(table, at) for at in range(len(table.columns))],
+        "groups": [_group(group) for group in table.groups],
+        "hidden": table.hidden,
+    }
+    if table.sentence:
+        spec["sentence"] = _line(table.sentence)
+    if table.totals:
+        spec["totals"] = [_row(row) for row in table.totals]
+    if table.sorted_by:
+        spec["sorted"] = [table.sorted_by, -1 if table.descending else 1]
+    if table.headless:
+        spec["headless"] = True
+    return spec
+
+
+def _column(table: Table, at: int) -> dict[str, Any]:
+    column: Column = table.columns[at]
+    longest = max((_characters(row.cells[at], column) for row in table.every_row()), default=0)
+    spec: dict[str, Any] = {
+        "name": column.name,
+        "label": _text(column.label),
+        "unit": _text(column.unit),
+        "kind": column.kind,
+        "chars": min(longest, column.widest),
+    }
+    if column.kind == "number":
+        spec["places"] = table.places(at)
+    if column.leading:
+        spec["leading"] = True
+    if column.axes:
+        spec["axes"] = [_axis(axis) for axis in column.axes]
+    if column.legend:
+        spec["legend"] = column.legend
+    return spec
+
+
+def _characters(cell: Cell, column: Column) -> int:
+    return len(cell.text) + (len(cell.note) + 1 if cell.note and column.kind != "source" else 0)
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    return {
+        "name": axis.name,
+        "low": axis.low,
+        "high": axis.high,
+        "ticks": axis.ticks,
+        "band": axis.band,
+        "log": axis.log,
+    }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    spec: dict[str, Any] = {"rows": [_row(row) for row in group.rows]}
+    if group.title:
+        spec["title"] = _text(group.title)
+        spec["note"] = _text(group.note)
+        if group.sums:
+            spec["sums"] = [_cell(cell) for cell in group.sums]
+    return spec
+
+
+def _row(row: Row) -> Any:
+    cells = [_cell(cell) for cell in row.cells]
+    if not row.key and row.detail is None:
+        return cells
+    spec: dict[str, Any] = {"cells": cells}
+    if row.key:
+        spec["key"] = _text(row.key)
+    if row.detail is not None:
+        spec["detail"] = _table(row.detail)
+    return spec
+
+
+def _cell(cell: Cell) -> Any:
+    value = cell.value if cell.value is None or math.isfinite(cell.value) else _beyond(cell.value)
+    full = [_text(cell.text), _short(value), cell.tone, _text(cell.note), _text(cell.flat), _finite(cell.picture)]
+    while full and (full[-1] is None or full[-1] == "" or full[-1] == ()):
+        full.pop()
+    return full[0] if len(full) == 1 else full or ""
+
+
+def _beyond(value: float) -> float | None:
+    """JSON knows no infinity: the largest number sorts alike. NaN is nothing."""
+    return None if math.isnan(value) else math.copysign(1.7e308, value)
+
+
+def _short(value: float | None) -> float | int | None:
+    if value is None:
+        return None
+    short = float(f"{value:.5g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def _finite(picture: Any) -> Any:
+    if isinstance(picture, tuple | list):
+        return tuple(_finite(part) for part in picture)
+    if isinstance(picture, float):
+        return _short(picture) if math.isfinite(picture) else None
+    return picture
+
+
+def _text(text: str) -> str:
+    return printable(clipped(text, LONGEST_TEXT))

@@ -1,0 +1,1 @@
+"""How counts look: the table of a difference, and what opens in it."""

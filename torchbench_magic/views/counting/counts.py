@@ -1,0 +1,264 @@
+"""The difference of two instruction counts as a document: how many more, and in which functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.results.counting.differences import CountsDiff
+from torchbench_magic.results.counting.functions import GROUPS
+from torchbench_magic.results.timing.comparison import Comparison
+
+from ..carriers import bundle, markdown, text
+from ..document import Document, Line, Run, clipped
+from ..frame_rows import records
+from ..table import Cell, Column, Group, Row, Table, Tone
+
+__all__ = ["LONGEST_NAME", "definition", "document", "footer", "mimebundle", "to_markdown", "to_text"]
+
+_ROWS = 12  # of a group
+_LEAST_SHARE = 0.001  # of the larger total: what changes by less is counted, not listed
+LONGEST_NAME = 40
+_WHOLE = units.Scale(places=0)
+
+
+def to_text(diff: CountsDiff) -> str:
+    """What ``print(diff)`` shows."""
+    return text.for_stdout(document(diff))
+
+
+def mimebundle(diff: CountsDiff) -> dict[str, str]:
+    """``text/plain`` and ``text/html``."""
+    return bundle.bundle(document(diff))
+
+
+def to_markdown(diff: CountsDiff) -> str:
+    """The document as GitHub markdown."""
+    return markdown.render(document(diff))
+
+
+def document(
+    diff: CountsDiff,
+    *,
+    where: str = ".frame",
+    place: str | None = None,
+    rows: int = _ROWS,
+    least: float = _LEAST_SHARE,
+    detail: Callable[[str], Table | None] | None = None,
+    alone: bool = True,
+) -> Document:
+    """The difference, ready for any carrier.
+
+    Args:
+        diff: the result.
+        where: how its frame is reached.
+        place: which of several inputs it is at.
+        rows: the most of one group.
+        least: what changes by less than this share of the total is counted, not listed; 0 lists equal ones too.
+        detail: function -> what opens under its row.
+        alone: it does not stand under a comparison, which says what holds for all counts.
+    """
+    return Document(
+        kind="difference of instruction counts",
+        sentence=_sentence(diff, place),
+        tables=(_table(diff, where, rows, least, detail),),
+        footer=tuple(footer(diff, alone)),
+        where=where,
+    )
+
+
+def _sentence(diff: CountsDiff, place: str | None) -> Line:
+    base, other = (clipped(name, LONGEST_NAME) for name in diff.names)
+    at = f" at {place}" if place is not None else ""
+    if diff.inclusive or diff.whole is None:
+        return Run(other, "subject"), Run(f" against {base}{at}: instructions of each function and those it calls")
+    total = diff.whole
+    if total.noise >= abs(total.delta) or abs(total.delta) < 0.5:
+        moved = "" if math.isnan(total.noise) else f"; shifted memory layouts alone move it by {_exact(total.noise)}"
+        same = "as many instructions" if abs(total.delta) < 0.5 else "within noise of as many instructions"
+        difference = "" if abs(total.delta) < 0.5 else f" ({_signed(total.delta)} per call{moved})"
+        return Run(other, "subject"), Run(f" runs {same} as {base}{at}{difference}")
+    word = "more" if total.delta > 0 else "fewer"
+    share = f" ({_change(total.baseline, total.count)} %)" if total.baseline > 0 else ""
+    said = (Run(f"{_exact(abs(total.delta))} {word} instructions", "strong"), Run(f" per call than {base}{at}{share}"))
+    return Run(other, "subject"), Run(" runs "), *said
+
+
+# ---- the table ----------------------------------------------------------------------------------------------
+
+
+def _table(
+    diff: CountsDiff, where: str, most: int, least: float, detail: Callable[[str], Table | None] | None
+) -> Table:
+    base, other = (clipped(name, 16) for name in diff.names)
+    columns: tuple[Column, ...] = (
+        Column("function", "function", kind="code", widest=52),
+        Column("baseline_count", base, "per call", "number"),
+        Column("count", other, "per call", "number"),
+        Column("delta", "difference", "per call", "number"),
+        Column("bar", "fewer or more", kind="change", legend=(("faster", "fewer"), ("slower", "more"))),
+        Column("change", "change", "%", "number"),
+        Column("noise", "noise", "per call", "number"),
+    )
+    frame = diff.frame.assign(text=diff.functions)
+    largest = float(frame["delta"].abs().max()) if len(frame) else 0.0
+    whole = max(float(frame["baseline_count"].sum()), float(frame["count"].sum()), 1.0)
+    smallest = max(least * whole, 0.5) if least else 0.0
+    groups = []
+    for name in GROUPS:
+        of = frame[frame["group"] == name]
+        if of.empty:
+            continue
+        listed = of[of["delta"].abs() >= smallest].head(most)
+        rows = [_row(record, largest, detail) for record in records(listed)]
+        rows += _left(of, len(listed), diff.names)
+        sums = _sums(of, largest) if not diff.inclusive else tuple(Cell() for _ in columns)
+        groups.append(Group(tuple(rows), name, _note(of, diff), sums))
+    differ = int((frame["delta"].abs() >= 0.5).sum())
+    every, changed = (units.count(number) if number else "none" for number in (len(frame), differ))
+    counted = f"{every} function{'' if len(frame) == 1 else 's'}, {changed} differ{'s' if differ == 1 else ''}"
+    totals = () if diff.inclusive or frame.empty else tuple(_totals(frame, diff))
+    if not diff.layouts or not (frame["noise"] > 0).any():  # nothing is known of noise, or the footer says it all
+        columns, totals = columns[:-1], tuple(map(_without_last, totals))
+        groups = [replace(g, rows=tuple(map(_without_last, g.rows)), sums=g.sums[:-1]) for g in groups]
+    return Table(
+        "instructions",
+        columns,
+        tuple(groups),
+        totals=totals,
+        hidden=f"{counted}. All rows: {where}",
+        sorted_by="delta",
+        aligned=True,
+    )
+
+
+def _without_last(row: Row) -> Row:
+    return replace(row, cells=row.cells[:-1])
+
+
+def _note(of: pd.DataFrame, diff: CountsDiff) -> str:
+    """What the layout of memory alone moves a group by is no finding."""
+    delta, noise = abs(float(of["delta"].sum())), float(of["noise"].sum())
+    return "within noise" if diff.layouts and not diff.inclusive and 0.5 <= delta <= noise else ""
+
+
+def _left(of: pd.DataFrame, listed: int, names: tuple[str, str]) -> Iterator[Row]:
+    """How many of a group are not listed."""
+    rest = of.iloc[listed:]
+    if rest.empty:
+        return
+    base, other = (clipped(name, 16) for name in names)
+    differ = rest[rest["delta"].abs() >= 0.5]
+    equal, largest = len(rest) - len(differ), float(rest["delta"].abs().max())
+    said = []
+    if len(differ):
+        said.append(f"{units.count(len(differ))} more that differ by at most {_exact(largest)}")
+    if equal:
+        said.append(f"{units.count(equal)} {'' if said else 'more, '}equal in {base} and {other}")
+    yield Row((Cell(", ".join(said), tone="quiet"), *(Cell() for _ in range(6))))
+
+
+def _row(record: dict[str, Any], largest: float, detail: Callable[[str], Table | None] | None = None) -> Row:
+    base, count, delta, noise = (float(record[name]) for name in ("baseline_count", "count", "delta", "noise"))
+    text = str(record["text"])
+    cells = (
+        Cell(str(record["function"])),
+        Cell(_exact(base), base),
+        Cell(_exact(count), count),
+        Cell(_signed(delta), delta),
+        Cell(picture=(delta / largest,) if largest and delta else (0.0,)),
+        Cell(_change(base, count), (count - base) / base if base > 0 else None, "quiet"),
+        Cell("" if math.isnan(noise) else _exact(noise), None if math.isnan(noise) else noise, "quiet"),
+    )
+    return Row(cells, key=text, detail=None if detail is None else detail(text))
+
+
+def _sums(of: pd.DataFrame, largest: float, name: str = "", noise: str = "", tone: Tone = "") -> tuple[Cell, ...]:
+    base, count, delta = (float(of[column].sum()) for column in ("baseline_count", "count", "delta"))
+    return (
+        Cell(name, tone=tone),
+        Cell(_exact(base), base, tone),
+        Cell(_exact(count), count, tone),
+        Cell(_signed(delta), delta, tone),
+        Cell(picture=(0.0,)),
+        Cell(_change(base, count), None, tone),
+        Cell(noise, None, "quiet"),
+    )
+
+
+def _totals(frame: pd.DataFrame, diff: CountsDiff) -> Iterator[Row]:
+    """All that is listed and counted, with and without the allocator and the lookup of names."""
+    known = frame[frame["group"] != "allocator and lookup"]
+    whole = diff.whole.noise if diff.whole is not None and not diff.applied[1:] else math.nan
+    noise = "" if math.isnan(whole) or diff.applied not in ((), ("standardize",)) else _exact(whole)
+    yield Row(_sums(frame, 0.0, "total", noise, "strong"))
+    if 0 < len(known) < len(frame):
+        yield Row(_sums(known, 0.0, "total without allocator and lookup", "", "quiet"))
+
+
+def _exact(value: float) -> str:
+    """A count per call, to the whole instruction; what is there but rounds to nothing is ``<1``."""
+    if value == 0:
+        return units.ZERO
+    if abs(value) < 0.5:
+        return "<1"
+    return units.number(value, _WHOLE, digits=None)
+
+
+def _signed(value: float) -> str:
+    return _exact(value) if abs(value) < 0.5 else units.number(value, _WHOLE, digits=None, signed=True)
+
+
+def _change(base: float, count: float) -> str:
+    if abs(count - base) < 0.5:
+        return ""
+    if base <= 0:
+        return "new"
+    if count <= 0:
+        return "gone"
+    share = 100 * (count - base) / base
+    return "<1" if abs(share) < 0.5 else units.number(share, _WHOLE, digits=None, signed=True)
+
+
+# ---- the footer ---------------------------------------------------------------------------------------------
+
+
+def definition(comparison: Comparison) -> str:
+    """What the instructions beside the times are of."""
+    counts = comparison.counts
+    number = next(iter(counts.counted.values())).stats.number_per_run
+    threads = sorted({key[2] for key in counts})
+    at = "1 thread" if threads == [1] else "the row's thread count, the sum over threads, ±0.01 %"
+    form = ", in torch's module form" if counts.form == "module" else ""
+    calls = f"{units.count(number)} call{'' if number == 1 else 's'}"
+    has_symbols = all(one.stats.built_with_debug_symbols for one in counts.counted.values())
+    bare = "" if has_symbols else " PyTorch was built without debug symbols: source files of its functions are missing."
+    return (
+        f"Instructions are per call, of {calls} at {at}{form}, the empty loop taken out;"
+        f" counted by valgrind in {units.seconds_text(counts.elapsed, digits=2)}.{bare}"
+    )
+
+
+def footer(diff: CountsDiff, alone: bool = True) -> Iterator[Line]:
+    """How it was counted."""
+    if diff.whole is not None and diff.layouts:
+        moved = diff.whole.noise
+        by = "not at all" if moved == 0 else f"by at most {_exact(moved)}"
+        yield (Run(f"Noise: {units.count(diff.layouts)} shifted memory layouts moved the total difference {by}."),)
+    if diff.applied:
+        yield (Run(f"Applied: {'; '.join(diff.applied)}."),)
+    if alone and not diff.debug_symbols:
+        yield (
+            Run("This torch has no debug symbols: its functions have no file, inlined ones are part of their callers."),
+        )
+    kind = "counts include what a function calls" if diff.inclusive else "self counts"
+    threads = "1 thread" if diff.num_threads == 1 else f"{diff.num_threads} threads, their sum, ±0.01 %"
+    form = "the form that is timed" if diff.form == "function" else "module form, as torch counts"
+    calls = f"{units.count(diff.number)} call{'' if diff.number == 1 else 's'} each"
+    parts = (calls, "the empty loop taken out", kind, threads, form, "valgrind runs no AVX-512 kernels")
+    yield (Run(" · ".join(parts)),)

@@ -1,0 +1,76 @@
+"""Regular expressions of the reader, within a time limit.
+
+A pattern such as ``(a+)+$`` can take longer than the universe has, and while Python's ``re`` matches, the process can
+do nothing else: no thread runs, and a signal reaches the main thread only. So what the reader types is tried in a
+process of its own, which is ended when its time is over. It costs about 20 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from torchbench_magic.errors import InputError
+
+__all__ = ["LIMIT", "matching", "replaced"]
+
+LIMIT = 1.0
+"""Seconds that a pattern may take, the start of the process included."""
+
+_WORK = """\
+import json, re, sys
+asked = json.loads(sys.stdin.read())
+pattern = re.compile(asked["pattern"], re.IGNORECASE if asked["to"] is None else 0)
+texts = asked["texts"]
+if asked["to"] is None:
+    found = [pattern.search(text) is not None for text in texts]
+else:
+    found = [pattern.sub(asked["to"], text) for text in texts]
+sys.stdout.write(json.dumps(found))
+"""
+
+
+def matching(pattern: str, texts: Sequence[str], limit: float = LIMIT) -> list[bool]:
+    """Which texts the pattern is found in, without regard to case.
+
+    Raises:
+        InputError: it is no pattern, or takes longer than ``limit`` seconds.
+    """
+    _check(pattern)
+    return [bool(one) for one in _worked(pattern, None, texts, limit)]
+
+
+def replaced(pattern: str, to: str, texts: Sequence[str], limit: float = LIMIT) -> list[str]:
+    r"""The texts with ``to`` in place of what the pattern matches; ``\1`` is its first group, as in ``re.sub``.
+
+    Raises:
+        InputError: it is no pattern, ``to`` names a group that is not there, or it takes longer than ``limit`` seconds.
+    """
+    _check(pattern)
+    return [str(one) for one in _worked(pattern, to, texts, limit)]
+
+
+def _check(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InputError(f"not a usable pattern: {error}") from None
+
+
+def _worked(pattern: str, to: str | None, texts: Sequence[str], limit: float) -> list[object]:
+    asked = json.dumps({"pattern": pattern, "to": to, "texts": list(texts)})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _WORK], input=asked, capture_output=True, text=True, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"not a usable pattern: it takes longer than {limit:g} s on these names") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["it ended"])[-1]  # "re.error: missing )"
+        said = re.sub(r"^[\w.]+: ", "", said)
+        raise InputError(f"not a usable {'pattern' if to is None else 'replacement'}: {said}")
+    found: list[object] = json.loads(done.stdout)
+    return found

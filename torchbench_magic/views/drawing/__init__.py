@@ -1,0 +1,1 @@
+"""What pictures share: axes, scales, histograms, the flame graph of any tree."""

@@ -1,0 +1,80 @@
+"""The bars of a timeline, fewer of them where there are more than can be seen, and the module that draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..carriers import html
+
+__all__ = ["HUES", "Bars", "module"]
+
+Ints = NDArray[np.int64]
+HUES = ("line", "torch", "python", "backward", "memory", "other")
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Bars of all tracks in columns of one length, sorted by (track, depth, start).
+
+    Attributes:
+        track, depth: int64, where it is drawn; 0 is the top row of a track.
+        start, duration: int64, ns since the body was entered.
+        name: int64, index of `Timeline.names`.
+        hue: int64, index of `HUES`.
+        place: int64, index of `Timeline.places`; -1 for none.
+        count: int64, how many it stands for.
+    """
+
+    track: Ints
+    depth: Ints
+    start: Ints
+    duration: Ints
+    name: Ints
+    hue: Ints
+    place: Ints
+    count: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def where(self, chosen: NDArray[Any]) -> Bars:
+        return Bars(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def join(cls, *parts: Bars) -> Bars:
+        joined = cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
+        return joined.where(np.lexsort((joined.start, joined.depth, joined.track)))
+
+    def fewer(self, most: int) -> Bars:
+        """At most about ``most`` bars: the shortest are drawn together with their neighbours of the same row."""
+        if len(self) <= most:
+            return self
+        least = np.partition(self.duration, len(self) - most // 2)[len(self) - most // 2]
+        short = self.duration <= least
+        kept, rest = self.where(~short), self.where(short)
+        span = int((self.start + self.duration).max()) + 1
+        pixel = max(1, span * max(1, len(np.unique(self.track * 1000 + self.depth))) // max(1, most // 2))
+        groups = np.stack([rest.track, rest.depth, rest.start // pixel], axis=1)
+        _, first, index = np.unique(groups, axis=0, return_index=True, return_inverse=True)
+        index = index.reshape(-1)
+        end = np.zeros(len(first), dtype=np.int64)
+        np.maximum.at(end, index, rest.start + rest.duration)
+        start = np.full(len(first), span, dtype=np.int64)
+        np.minimum.at(start, index, rest.start)
+        count = np.bincount(index, weights=rest.count).astype(np.int64)
+        merged = rest.where(first)
+        merged = Bars(
+            merged.track, merged.depth, start, end - start, merged.name, merged.hue, merged.place, count
+        )  # fmt: skip
+        return Bars.join(kept, merged)
+
+
+@cache
+def module() -> str:
+    """The text of the module that draws them, as it may stand in a script element."""
+    return html.script("makers", "canvas", "timeline")

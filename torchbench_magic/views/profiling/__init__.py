@@ -1,0 +1,1 @@
+"""How a profile looks: the document, and each of its tables."""

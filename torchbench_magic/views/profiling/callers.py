@@ -1,0 +1,73 @@
+"""What opens under an operation: the lines, modules and shapes it is called with, and the time of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.results.profiling.profile import Profile
+
+from ..frame_rows import number, records
+from ..name_in_notebook import of_result
+from ..table import Cell, Column, Group, Row, Table
+from .place_names import place, shapes_text
+
+__all__ = ["callers"]
+
+_MOST_ROWS = 12
+
+
+def callers(profile: Profile, names: Sequence[str], *, by_shape: bool, shapes: bool) -> dict[tuple[str, str], Table]:
+    """(op, its shapes if ``by_shape`` else empty) -> where it is called, for ops that more than one row stands for."""
+    mine = profile.ops[profile.ops["op"].isin(list(names)) & profile.ops["line"].notna()]
+    if mine.empty:
+        return {}
+    has_modules, has_memory = bool(mine["module"].notna().any()), bool(mine["allocated"].notna().any())
+    by = ["op", "input_shapes", "cell", "file", "line", "module"]
+    filled = mine.assign(input_shapes=mine["input_shapes"].fillna(""), module=mine["module"].fillna(""))
+    columns = ["calls", "self_cpu_time", "cpu_time", "allocated"]
+    sums = filled.groupby(by, dropna=False, sort=False)[columns].sum(min_count=1).reset_index()
+    ordered = sums.sort_values("cpu_time", ascending=False, kind="stable")
+    found: dict[tuple[str, str], Table] = {}
+    keys = ["op", "input_shapes"] if by_shape else ["op"]
+    for key, group in ordered.groupby(keys, sort=False):
+        name, of_shape = (str(key[0]), str(key[1]) if by_shape else "")
+        found[name, of_shape] = _table(name, group, modules=has_modules, memory=has_memory, shapes=shapes)
+    return found
+
+
+def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shapes: bool) -> Table:
+    time = units.spread_scale([*calls["cpu_time"], *calls["self_cpu_time"]])
+    scale = units.bytes_scale([number(value) for value in calls["allocated"]])
+    whole = float(calls["cpu_time"].sum())
+    columns = [
+        Column("line", f"{name} is called from", kind="code", widest=36),
+        *([Column("module", "module", kind="code", widest=30)] if modules else []),
+        Column("calls", "calls", kind="number"),
+        Column("self", "self", time.unit, "number"),
+        Column("total", "total", time.unit, "number"),
+        Column("share", "total", "%", "number"),
+        *([Column("allocated", "allocated", scale.unit, "number")] if memory else []),
+        *([Column("input_shapes", "input shapes", kind="code", widest=60)] if shapes else []),
+    ]
+    rows = []
+    for record in records(calls.head(_MOST_ROWS)):
+        share = float(record["cpu_time"]) / whole if whole else 0.0
+        cells = [Cell(place(record["cell"], record["file"], record["line"]))]
+        cells += [Cell(str(record["module"]))] if modules else []
+        cells += [
+            Cell(units.count(record["calls"]), float(record["calls"])),
+            Cell(units.number(record["self_cpu_time"], time), record["self_cpu_time"]),
+            Cell(units.number(record["cpu_time"], time), record["cpu_time"]),
+            Cell(units.number(share * 100, units.Scale("%", 1.0, 1)), share),
+        ]
+        allocated = number(record["allocated"])
+        cells += [Cell(units.number(allocated, scale), allocated)] if memory else []
+        cells += [Cell(shapes_text(str(record["input_shapes"])), tone="quiet")] if shapes else []
+        rows.append(Row(tuple(cells)))
+    rest = calls.iloc[_MOST_ROWS:]
+    left = units.seconds_text(float(rest["cpu_time"].sum()), digits=2)
+    hidden = f"{units.count(len(rest))} more take {left}. All: {of_result(f'.where({name!r})')}" if len(rest) else ""
+    return Table("callers of an operation", tuple(columns), (Group(tuple(rows)),), hidden=hidden)

@@ -1,0 +1,60 @@
+"""What holds the time of one line: the modules, ranges and backward passes that run below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torchbench_magic.results.profiling.profile import Profile
+
+from ..frame_rows import number, records
+
+__all__ = ["inside_line"]
+
+_NAMED = ("module", "python")  # kinds of frames that have a name of the user's or of a library's
+_ENGINE = "autograd::engine::evaluate_function: "
+_BACKWARD = "backward"
+_NEARLY_ALL = 0.9  # of the line: then what is inside that is said instead
+_WORTH = 0.05  # of the line
+
+
+def inside_line(profile: Profile, source_id: str, line: int) -> list[tuple[str, float]]:
+    """(name, seconds) of what runs on the line itself, the largest first; empty where nothing there has a name.
+
+    Seconds are those that stand on the line: what has lines of its own stands there. Where one name holds nearly all
+    the time, what is inside that is given instead, if it has names.
+    """
+    paths = list(_paths(profile, source_id, line))
+    whole = sum(seconds for _, seconds in paths)
+    level = 0
+    while True:
+        found: dict[str, float] = {}
+        for path, seconds in paths:
+            if len(path) > level:
+                found[path[level]] = found.get(path[level], 0.0) + seconds
+        name = max(found, key=found.__getitem__, default="")
+        inside = [(path, seconds) for path, seconds in paths if path[level : level + 1] == (name,)]
+        if not name or found[name] < _NEARLY_ALL * whole or all(len(path) == level + 1 for path, _ in inside):
+            break
+        paths, level = inside, level + 1
+    by_size = sorted(found.items(), key=lambda item: -item[1])
+    return [(name, seconds) for name, seconds in by_size if seconds >= _WORTH * whole > 0]
+
+
+def _paths(profile: Profile, source_id: str, line: int) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Of each frame on the line: the names that it runs in, the outermost first, and its self time."""
+    frames = records(profile.frames[["parent", "kind", "name", "source_id", "line", "thread", "self_time"]])
+    names: list[tuple[str, ...]] = []
+    for frame in frames:  # a caller comes before what it calls
+        here = frame["thread"] == 0 and frame["source_id"] == source_id and number(frame["line"]) == line
+        around = names[int(frame["parent"])] if here and int(frame["parent"]) >= 0 else ()
+        names.append((*around, *_name_of(frame, around)) if here else ())
+        if here:
+            yield names[-1], number(frame["self_time"]) or 0.0
+
+
+def _name_of(frame: dict[str, Any], around: tuple[str, ...]) -> tuple[str, ...]:
+    if frame["kind"] in _NAMED:
+        return (str(frame["name"]),)
+    is_backward = frame["kind"] == "op" and str(frame["name"]).startswith(_ENGINE)
+    return (_BACKWARD,) if is_backward and _BACKWARD not in around else ()

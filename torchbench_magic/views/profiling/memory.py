@@ -1,0 +1,214 @@
+"""Memory over time as a document: the peak, the lines whose blocks make it up, and what stays after the cell.
+
+One document per device. The picture is static SVG: a stack of what each line holds, by the line that allocated it,
+with the peak marked; ``static/memory.js`` reads it off at the pointer, and every number of the peak is in the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.results.profiling.allocations import by_line, devices_of, older_freed, peak_of
+from torchbench_magic.results.profiling.profile import Profile
+
+from ..document import Document, Line, Run, code
+from ..frame_rows import records
+from ..name_in_notebook import of_result
+from ..table import Cell, Column, Group, Row, Table
+from .operations import place
+from .pictures.memory_picture import picture
+from .place_names import runs_text
+
+__all__ = ["devices", "documents"]
+
+_MOST_ROWS = 12
+_LARGE = 0.2  # share of the peak from which a line is named in the sentence
+
+
+def devices(profile: Profile) -> list[str]:
+    """Devices that gave or took a block; none without ``--memory``."""
+    return [] if profile.memory is None else devices_of(profile.memory)
+
+
+def documents(profile: Profile) -> tuple[Document, ...]:
+    """A document per device that gave or took a block; none without ``--memory``."""
+    memory = profile.memory
+    if memory is None or memory.empty or bool(memory["change"].isna().all()):
+        return ()
+    alive = profile.alive_at_peak
+    lines = by_line(memory, profile.sources)
+    return tuple(_document(profile, memory, alive, lines, device) for device in devices_of(memory))
+
+
+def _document(
+    profile: Profile, memory: pd.DataFrame, alive: pd.DataFrame, lines: pd.DataFrame, device: str
+) -> Document:
+    mine = lines[lines["device"] == device]
+    held = alive[alive["device"] == device]
+    peak = peak_of(memory, device)
+    older = older_freed(memory, device, peak.row) if peak.row >= 0 else 0
+    scale = units.bytes_scale([float(peak.bytes), *mine["retained"].astype(float)])
+    return Document(
+        kind=f"memory over time, {device}",
+        sentence=tuple(_sentence(profile, memory, device, held, mine)),
+        tables=(_table(held, mine, peak.bytes, older, scale),),
+        footer=tuple(_footer(profile, memory, device)),
+        where=of_result(".alive_at_peak"),
+        picture=picture(profile, device, scale),
+        picture_first=True,
+    )
+
+
+def _sentence(
+    profile: Profile, memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.DataFrame
+) -> Iterator[Run]:
+    """``cpu: peak 1.14 GiB in In[3]:9; In[3]:4 holds 82 % of it, to the end``."""
+    peak = peak_of(memory, device)
+    if not peak.bytes:
+        end = int(memory.loc[memory["device"] == device, "bytes"].iloc[-1])
+        yield Run(f"Memory of {_said(device)} never rose above what was there at the start")
+        yield Run(f"; it ends {units.bytes_text(-end)} below" if end < 0 else "")
+        return
+    yield Run(f"Memory of {_said(device)}: peak ")
+    yield Run(units.bytes_text(peak.bytes), "subject")
+    where = _place(memory.iloc[peak.row])
+    if where:
+        yield Run(" in ")
+        yield code(where)
+    if held.empty:
+        return
+    top = records(held.head(1))[0]
+    share = float(top["bytes"]) / peak.bytes
+    name = _place(top)
+    if share < _LARGE or not name:
+        return
+    yield Run("; ")
+    yield code(name)
+    yield Run(f" holds {units.number(min(share, 1.0) * 100, units.Scale('%', 1.0, 0), digits=2)} % of it")
+    same = (
+        (lines["source_id"] == top["source_id"]) & (lines["line"] == top["line"]) & (lines["thread"] == top["thread"])
+    )
+    if (lines.loc[same, "retained"] >= int(top["bytes"])).any():
+        yield Run(", to the end")
+
+
+def _said(device: str) -> str:
+    return "the CPU" if device == "cpu" else device
+
+
+def _place(record: Any) -> str:
+    return "" if pd.isna(record["line"]) else place(record["cell"], record["file"], record["line"])
+
+
+def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale: units.Scale) -> Table:
+    """The lines whose blocks were alive at the peak, or still are after the cell."""
+    by = ["source_id", "line", "thread"]
+    kept = lines[lines["retained"] > 0][[*by, "cell", "source", "retained"]]
+    every = held.merge(kept, on=by, how="outer", suffixes=("", "_kept"))
+    every["source"] = every["source"].where(every["source"].notna(), every["source_kept"])
+    every["cell"] = every["cell"].where(every["cell"].notna(), every["cell_kept"])
+    every = every.sort_values(["bytes", "retained"], ascending=False, kind="stable", na_position="last")
+    columns = (
+        Column("line", "allocated by", kind="code", widest=24),
+        Column("source", "source", kind="code", widest=34),
+        Column("alive", "at the peak", scale.unit, "number"),
+        Column("bar", "", kind="bar"),
+        Column("share", "", "%", "number"),
+        Column("blocks", "blocks", kind="number"),
+        Column("since", "since", "s", "number"),
+        Column("retained", "after the cell", scale.unit, "number"),
+    )
+    seconds = units.Scale("s", 1.0, 2)
+    rows = []
+    for record in records(every):
+        nbytes, retained = _known(record["bytes"]), _known(record["retained"])
+        share = nbytes / peak if peak else 0.0
+        cells = (
+            Cell(_place(record) or "no line"),
+            Cell(str(record["source"] or "").strip() if isinstance(record["source"], str) else "", tone="quiet"),
+            Cell(units.number(nbytes, scale), nbytes),
+            Cell(picture=((("memory", min(share, 1.0)),), ()) if share >= 0.002 else ()),
+            Cell(units.number(share * 100, units.Scale("%", 1.0, 1)), share),
+            Cell(units.count(_known(record["blocks"])), _known(record["blocks"])),
+            Cell(units.number(record["since"], seconds) if nbytes else "", record["since"] if nbytes else None),
+            Cell(units.number(retained, scale), retained),
+        )
+        rows.append(Row(cells, key=_place(record)))
+    shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
+    left = sum(float(row.cells[2].value or 0.0) for row in rest)
+    hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(left)} at the peak."
+    hidden += f" All rows: {of_result('.alive_at_peak')}"
+    return Table(
+        "memory",
+        columns,
+        (Group(tuple(shown)),) if shown else (),
+        totals=tuple(_totals(every, peak, older, scale, len(columns))),
+        hidden=hidden if rest else "",
+        sorted_by="alive",
+        aligned=True,
+    )
+
+
+def _totals(every: pd.DataFrame, peak: int, older: int, scale: units.Scale, count: int) -> Iterator[Row]:
+    retained = float(every["retained"].fillna(0).sum())
+    if older:
+        cells = [Cell("freed of what was there before", tone="quiet"), Cell(), Cell(units.number(-float(older), scale))]
+        yield Row((*cells, *[Cell()] * (count - len(cells))))
+    blocks = float(every["blocks"].fillna(0).sum())
+    total = Cell(units.number(float(peak), scale, digits=None), tone="strong")
+    yield Row(
+        (
+            Cell("at the peak"),
+            Cell(),
+            total,
+            Cell(),
+            Cell(),
+            Cell(units.count(blocks)),
+            Cell(),
+            Cell(units.number(retained, scale), retained),
+        )
+    )
+
+
+def _known(value: Any) -> float:
+    return 0.0 if value is None or pd.isna(value) else float(value)
+
+
+def _start(profile: Profile) -> str:
+    """From when on bytes are counted; with a schedule only one cycle is shown, since nobody saw what lies between."""
+    if not profile.cycles:
+        return "the start of the cell"
+    peaks = [
+        -1 if cycle.memory is None or cycle.memory.empty else int(cycle.memory["bytes"].max())
+        for cycle in profile.cycles
+    ]
+    shown = profile.cycles[peaks.index(max(peaks))].steps  # the first of the highest, as in the sum of cycles
+    if not shown:
+        return "the start of the cycle with the highest peak"
+    of_several = ", the cycle with the highest peak" if len(profile.cycles) > 1 else ""
+    return f"the start of step{'s' if len(shown) > 1 else ''} {runs_text(shown)}{of_several}"
+
+
+def _footer(profile: Profile, memory: pd.DataFrame, device: str) -> Iterator[Line]:
+    mine = memory[memory["device"] == device]
+    given, freed = int((mine["change"] > 0).sum()), int((mine["change"] < 0).sum())
+    before = ""
+    if device == "cpu" and not math.isnan(profile.bytes_before):
+        before = f"; tensors of {units.bytes_text(profile.bytes_before)} were there before it"
+    older = older_freed(memory, device, len(memory) - 1)
+    if older:
+        freed_by_it = units.bytes_text(older)
+        before += (
+            f", {freed_by_it} of them freed by it"
+            if before
+            else f"; of what was there before, {freed_by_it} were freed"
+        )
+    yield (Run(f"Counted from {_start(profile)}{before}. Only what torch allocates; each block by its line."),)
+    counted = f"{units.count(given)} allocation{'' if given == 1 else 's'}"
+    counted += f", {units.count(freed)} free{'' if freed == 1 else 's'}" if freed else ", none freed"
+    yield Run(f"{counted}. A column of the picture shows its highest moment. Changes: "), code(of_result(".memory"))

@@ -1,0 +1,287 @@
+"""The operations of a profile: what torch ran, how often, how long, and on which lines of the notebook."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.errors import OptionError
+from torchbench_magic.results.profiling.profile import Profile
+
+from ..frame_rows import number, records
+from ..name_in_notebook import of_result
+from ..table import Cell, Column, Group, Row, Table
+from .callers import callers
+from .grouping import Grouping, grouping_of
+from .place_names import counted as _counted
+from .place_names import op_text, place, shapes_text
+
+__all__ = ["SORT_KEYS", "grouped", "is_backward", "op_text", "operations", "place", "shapes_text", "sort_column"]
+
+_TIMES = ("self_cpu_time", "cpu_time", "self_device_time", "device_time")
+_SUMS = ("calls", *_TIMES, "allocated", "freed", "flops", "bytes")
+_COLUMNS = ("op", *_SUMS, "peak")
+
+SORT_KEYS = {
+    **{name: name for name in _COLUMNS},
+    "count": "calls",
+    "operation": "op",
+    "name": "op",
+    "cpu_time_total": "cpu_time",
+    "self_cpu_time_total": "self_cpu_time",
+    **{
+        f"{self}{device}_time{total}": f"{self}device_time"
+        for self in ("", "self_")
+        for device in ("device", "cuda", "xpu", "privateuse1")
+        for total in ("", "_total")
+    },
+    **{
+        f"{self}{device}_memory_usage": "allocated"
+        for self in ("", "self_")
+        for device in ("cpu", "device", "cuda", "xpu", "privateuse1")
+    },
+}
+"""What ``sort_by`` may be: the columns of ``.ops``, and torch's names for them, old and new."""
+
+_FLOP = tuple(units.Scale(f"{prefix}FLOP", size) for prefix, size in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)))
+_ON_NO_LINE = 1e-9  # of the self time: below, it is rounding
+_LEAST_SHARE = 1e-3
+_DEFAULT_ROWS = 20
+_BACKWARD = re.compile(r"^(autograd::|torch::autograd::|AccumulateGrad)|Backward\d*(: |$)")
+
+
+def sort_column(key: str | None) -> str:
+    """The column of ``.ops`` that ``key`` means; the self time if None.
+
+    Raises:
+        OptionError: no such key; the message lists those there are.
+    """
+    if key is None:
+        return "self_cpu_time"
+    if key not in SORT_KEYS:
+        raise OptionError(f"sort_by {key!r} is unknown; there are: {', '.join(SORT_KEYS)}")
+    return SORT_KEYS[key]
+
+
+def is_backward(op: str) -> bool:
+    """Whether this op is autograd's own frame of a backward pass, by its name."""
+    return _BACKWARD.search(op) is not None
+
+
+def grouped(ops: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Rows of ``.ops`` summed per group.
+
+    Three columns say where they come from, largest self time first: ``places`` with (cell, file, line), ``shapes``
+    with texts; ``shares`` has the parts of the self time on each of the places, 1 together with what is on no line.
+    Text columns of ``by`` that are NA become empty.
+    """
+    names = list(by)
+    if ops.empty:
+        return pd.DataFrame(columns=[*names, *(c for c in _COLUMNS if c not in names), "places", "shapes", "shares"])
+    text = {name: ops[name].fillna("") for name in names if ops[name].dtype == object}
+    filled = ops.assign(**text)
+    grouping = filled.groupby(names, sort=False, dropna=False)
+    made = grouping[list(_SUMS)].sum(min_count=1)
+    made["peak"] = grouping["peak"].max()
+    made = made.reset_index()
+    keys = list(made[names].itertuples(index=False, name=None))
+    for column, parts in (("places", ["cell", "file", "line"]), ("shapes", ["input_shapes"])):
+        found = _distinct(filled, names, parts)
+        made[column] = pd.Series([tuple(found.get(key, {})) for key in keys], dtype=object)
+        if column == "places":
+            on_lines = [[*found.get(key, {}).values()] for key in keys]
+            totals = [total or math.nan for total in made["self_cpu_time"]]
+            shares = [tuple(t / of for t in times) for times, of in zip(on_lines, totals, strict=True)]
+            made["shares"] = pd.Series(shares, dtype=object)
+    return made
+
+
+def _distinct(ops: pd.DataFrame, names: list[str], parts: list[str]) -> dict[tuple[Any, ...], dict[Any, float]]:
+    """Group -> its distinct values of ``parts`` with their self times, the largest first; unknown ones left out."""
+    known = ops[ops[parts[-1]].notna()]
+    given = [known[part] for part in parts]
+    times = known["self_cpu_time"].groupby([*(known[name] for name in names), *given], dropna=False).sum()
+    found: dict[tuple[Any, ...], dict[Any, float]] = {}
+    for key, seconds in times.sort_values(ascending=False, kind="stable").items():
+        value = key[len(names) :]  # type: ignore[index]
+        found.setdefault(key[: len(names)], {})[value if len(parts) > 1 else value[0]] = float(seconds)  # type: ignore[index]
+    return found
+
+
+def _lines_text(places: Sequence[tuple[Any, Any, Any]], shares: Sequence[float]) -> str:
+    """``In[3]:4`` where all of it stands there, ``In[3]:4 62 % +9`` with nine other lines, ``no line 83 % +1``.
+
+    Work on no line is one of the others. The share is that of the self time.
+    """
+    stands = [(place(*where), share) for where, share in zip(places, shares, strict=True)]
+    left = 1 - sum(shares)
+    if left > _ON_NO_LINE or not stands:
+        stands = sorted([*stands, ("no line", left)], key=lambda each: -each[1])
+    name, share = stands[0]
+    if len(stands) == 1:
+        return name
+    return f"{name} {round(100 * share)} % +{len(stands) - 1}" if share == share else f"{name} +{len(stands) - 1}"
+
+
+def operations(
+    profile: Profile,
+    *,
+    sort_by: str | None = None,
+    row_limit: int | None = None,
+    group_by: str | None = None,
+) -> Table:
+    """The table of operations, largest first.
+
+    Args:
+        profile: the result.
+        sort_by: one of `SORT_KEYS`; the self time if None.
+        row_limit: at most so many rows; if None, the 20 first that matter. A negative one, as in torch, is no limit.
+        group_by: one row per operation (``op``), and its ``shape``, ``line``, ``module`` or ``stack:N``.
+
+    Raises:
+        OptionError: an unknown ``sort_by`` or ``group_by``.
+        InputError: what is grouped by was not recorded.
+    """
+    column, grouping = sort_column(sort_by), grouping_of(group_by)
+    every = grouped(grouping.rows(profile), grouping.columns)
+    known = bool(every[column].notna().any()) or every.empty
+    ordered = every.sort_values(
+        column if known else "self_cpu_time", ascending=column == "op", na_position="last", kind="stable"
+    )
+    if row_limit is not None:
+        shown = ordered if row_limit < 0 else ordered.head(row_limit)
+    else:
+        shown = (ordered if sort_by is not None and known else _mattering(ordered)).head(_DEFAULT_ROWS)
+    columns, rows = _rows(profile, shown, every, grouping)
+    hidden = _hidden(ordered, shown, "operations" if grouping.by == "op" else "rows")
+    none = "no operation of torch ran" if profile.has_op_times else "the operations of torch were not seen"
+    if not known:
+        hidden = "; ".join(part for part in (f"{column} was not measured: sorted by self time", hidden) if part)
+    return Table(
+        "operations",
+        columns,
+        (Group(tuple(rows)),) if rows else (),
+        hidden=hidden if rows else none,
+        sorted_by={"self_cpu_time": "self", "cpu_time": "total", "op": "op"}.get(column, column) if known else "self",
+        descending=column != "op",
+    )
+
+
+def _mattering(ordered: pd.DataFrame) -> pd.DataFrame:
+    """Operations with a thousandth of the time, on the device too, or a hundredth of the largest's bytes."""
+    total, bytes_top = ordered["self_cpu_time"].sum(), ordered["allocated"].max()
+    matters = ordered["self_cpu_time"] >= _LEAST_SHARE * total
+    if pd.notna(bytes_top) and bytes_top > 0:
+        matters |= (ordered["allocated"] >= 0.01 * bytes_top).fillna(False).astype(bool)
+    device = ordered["self_device_time"]
+    if device.notna().any() and device.sum() > 0:
+        matters |= device >= _LEAST_SHARE * device.sum()
+    return ordered[matters]
+
+
+def _hidden(ordered: pd.DataFrame, shown: pd.DataFrame, what: str) -> str:
+    rest = len(ordered) - len(shown)
+    if not rest:
+        return ""
+    left = ordered["self_cpu_time"].sum() - shown["self_cpu_time"].sum()
+    took = f"take{'s' if rest == 1 else ''} {units.seconds_text(max(left, 0.0), digits=2)}"
+    seen = units.count(len(shown)) if len(shown) else "none"
+    counted = f"{seen} of {units.count(len(ordered))} {what}; the other {units.count(rest)} {took}"
+    return f"{counted}. All rows: {of_result('.ops')}"
+
+
+def _rows(
+    profile: Profile, shown: pd.DataFrame, every: pd.DataFrame, grouping: Grouping
+) -> tuple[tuple[Column, ...], list[Row]]:
+    shapes, by_shape = profile.options.shapes and not grouping.shown, grouping.by == "shape"
+    time = units.spread_scale([*every["cpu_time"], *every["self_cpu_time"]])
+    memory = units.bytes_scale([number(value) for value in every["allocated"]])
+    has_lines = bool(profile.ops["line"].notna().any())
+    has_memory = bool(every["allocated"].notna().any())
+    has_device = bool((every["self_device_time"] > 0).any())
+    has_flops = bool(every["flops"].notna().any())
+    flops = units.smallest_scale([number(value) for value in every["flops"] if number(value)], _FLOP)
+    opened = [str(op) for op in shown["op"]] if grouping.by in ("op", "shape") else []
+    details = callers(profile, opened, by_shape=by_shape, shapes=shapes)
+    top = float(every["self_cpu_time"].max()) if len(every) else 0.0
+    columns = [
+        Column("op", "operation", kind="code", widest=36),
+        Column("calls", "calls", kind="number"),
+        Column("self", "self", time.unit, "number"),
+        Column("bar", "", kind="bar", legend=_legend(profile, shown)),
+        Column("share", "self", "%", "number"),
+        Column("total", "total", time.unit, "number"),
+    ]
+    if has_device:
+        device = units.spread_scale(every["self_device_time"])
+        columns.append(Column("self_device_time", "device", device.unit, "number"))
+    if has_memory:
+        columns.append(Column("allocated", "allocated", memory.unit, "number"))
+    if has_flops:
+        columns.append(Column("flops", "work", flops.unit, "number"))
+        columns.append(Column("speed", "speed", "GFLOP/s", "number"))
+    if grouping.shown:
+        columns.append(Column(grouping.shown, grouping.shown, kind="code", widest=60))
+    else:
+        columns.append(Column("line", "line", kind="code", widest=30))
+    if shapes:
+        columns.append(Column("input_shapes", "input shapes", kind="code", widest=40))
+    rows = []
+    for record in records(shown):
+        share = record["self_cpu_time"] / profile.wall_time if profile.wall_time else float("nan")
+        cells = [
+            Cell(op_text(str(record["op"]))),
+            Cell(units.count(record["calls"]), float(record["calls"])),
+            Cell(units.number(record["self_cpu_time"], time), record["self_cpu_time"]),
+            Cell(picture=_bar(profile, record, top)),
+            Cell(units.number(share * 100, units.Scale("%", 1.0, 1)), share),
+            Cell(units.number(record["cpu_time"], time), record["cpu_time"]),
+        ]
+        if has_device:
+            on_device = number(record["self_device_time"])
+            cells.append(Cell(units.number(on_device, device), on_device))
+        if has_memory:
+            allocated = number(record["allocated"])
+            cells.append(Cell(units.number(allocated, memory), allocated))
+        if has_flops:
+            work = number(record["flops"])
+            cells.append(Cell("" if work is None else units.number(work, flops), work))
+            cells.append(_speed(record, work))
+        if grouping.shown:
+            cells.append(Cell(str(record[grouping.shown]).replace("\n", " ← ")))
+        else:
+            cells.append(Cell(_lines_text(record["places"], record["shares"]) if has_lines else ""))
+        if shapes:
+            cells.append(Cell(_counted([shapes_text(str(shape)) for shape in record["shapes"]]), tone="quiet"))
+        key = (str(record["op"]), str(record["input_shapes"]) if by_shape else "")
+        rows.append(Row(tuple(cells), key=str(record["op"]), detail=details.get(key)))
+    return tuple(columns), rows
+
+
+def _speed(record: Mapping[str, Any], work: float | None) -> Cell:
+    """Work over the time of the operation with all that it calls, on the device where it ran there."""
+    seconds = number(record["device_time"]) or number(record["cpu_time"])
+    if work is None or not seconds:
+        return Cell()
+    return Cell(units.number(work / seconds / 1e9), work / seconds)
+
+
+def _bar(profile: Profile, record: Mapping[str, Any], top: float) -> tuple[object, ...]:
+    own = float(record["self_cpu_time"])
+    return (((_meaning(profile, str(record["op"])), own / top),), ()) if top and own else ()
+
+
+def _meaning(profile: Profile, op: str) -> str:
+    return "python" if op in profile.ranges else "backward" if is_backward(op) else "torch"
+
+
+def _legend(profile: Profile, shown: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+    """What the colours of the bars mean, where there is more than one."""
+    there = {_meaning(profile, str(op)) for op in shown["op"]}
+    words = (("torch", "torch"), ("backward", "autograd's backward"), ("python", "record_function, mostly Python"))
+    return tuple(key for key in words if key[0] in there) if len(there) > 1 else ()

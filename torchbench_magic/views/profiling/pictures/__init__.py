@@ -1,0 +1,1 @@
+"""The pictures of a profile: memory over time, flame graph, timeline."""

@@ -1,0 +1,363 @@
+"""Memory over time, drawn: a stack by line, the peak, and the lines of the cell that ran below it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from torchbench_magic import units
+from torchbench_magic.results.profiling.allocations import peak_of
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.views.document import clipped, printable
+from torchbench_magic.views.drawing.scales import round_ticks
+
+from ..operations import place
+
+__all__ = ["Layer", "picture", "stack"]
+
+Ints = NDArray[np.int64]
+_WIDTH, _HEIGHT = 690, 170  # px of the plotted ground
+_LEFT, _TOP, _RIGHT, _BOTTOM = 48, 18, 114, 38
+_COLUMNS = 345  # of 2 px
+_MOST_LAYERS = 6
+_PALEST, _STRONGEST = 26, 100  # per cent of the hue of memory
+_APART = 13
+_STRIP = 13  # px of the strip of lines
+
+_STYLE = (
+    "<style>.tb-memory{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));"
+    "--bg2:var(--jp-layout-color2,#eef0f2);"
+    "--ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));"
+    "--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));"
+    "--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));"
+    "--rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));"
+    "--rule2:var(--jp-border-color2,var(--vscode-panel-border,#e3e5e8));"
+    "--memory:#2ca184;--more:#cf4f2c;margin:8px 0;overflow-x:auto}"
+    "@media(prefers-color-scheme:dark){.tb-memory{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#111));"
+    "--bg2:var(--jp-layout-color2,#2a2c2f);"
+    "--ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#fff));"
+    "--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#dfe1e4));"
+    "--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));"
+    "--rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));"
+    "--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32))}}"
+    "@supports(color:color-mix(in srgb,red,blue)){.tb-memory{"
+    "--memory:color-mix(in srgb,#2ca184 84%,var(--ink0));--more:color-mix(in srgb,#cf4f2c 84%,var(--ink0))}}"
+    ".tb-memory svg{display:block}.tb-memory svg:focus-visible{outline:2px solid var(--jp-brand-color1,#1f6fb2)}"
+    ".tb-memory text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
+    "font-variant-numeric:tabular-nums}.tb-memory text.i1{fill:var(--ink1)}"
+    ".tb-memory .tk{stroke:var(--rule2)}.tb-memory .ax{stroke:var(--rule1)}"
+    ".tb-memory .pk{stroke:var(--more);stroke-dasharray:3 3}.tb-memory .at{stroke:var(--ink1)}"
+    ".tb-memory .ly{fill:var(--memory);fill:color-mix(in srgb,var(--memory) var(--o),var(--bg))}"
+    ".tb-memory .st{fill:var(--bg2)}"
+    ".tb-memory p{margin:0;min-height:17px;"
+    "font:11.5px/17px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
+    "color:var(--ink2);font-variant-numeric:tabular-nums}</style>"
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one line holds over time.
+
+    Attributes:
+        name: as it stands beside the layer.
+        held: int64 [columns], bytes at the highest moment of each column.
+        at_end: bytes after the last change.
+    """
+
+    name: str
+    held: Ints
+    at_end: int
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """Layers from the bottom up, and how far below zero they start (older blocks that were freed)."""
+
+    layers: tuple[Layer, ...]
+    older: Ints
+    seconds: float
+
+    @property
+    def total(self) -> Ints:
+        held: Ints = np.sum([layer.held for layer in self.layers], axis=0)
+        return held - self.older
+
+
+def stack(profile: Profile, device: str, columns: int = _COLUMNS) -> _Stack:
+    """The held bytes of the lines that hold most, the rest as one layer, at the highest moment of each column."""
+    memory = profile.memory
+    assert memory is not None
+    mine = memory[(memory["device"] == device) & memory["change"].notna()]
+    change = mine["change"].to_numpy(dtype=np.int64)
+    keys, names = _owners(profile, mine)
+    totals = np.cumsum(change)
+    seconds = max(profile.wall_time, float(mine["time"].max()) if len(mine) else 0.0) or 1.0
+    shown_rows = _highest(mine["time"].to_numpy() / seconds, totals, columns)
+    rows_of = {key: np.cumsum(np.where(keys == key, change, 0)) for key in range(len(names))}
+    largest = sorted(rows_of, key=lambda key: -int(rows_of[key].max(initial=0)))
+    named, others = largest[:_MOST_LAYERS], largest[_MOST_LAYERS:]
+    layers = [Layer(names[key], _at(rows_of[key], shown_rows), int(rows_of[key][-1])) for key in named]
+    if others:
+        rest = np.sum([rows_of[key] for key in others], axis=0)
+        layers.append(Layer(f"{len(others)} other lines", _at(rest, shown_rows), int(rest[-1])))
+    layers.sort(key=lambda layer: -float(layer.held.sum()) * _constancy(layer))  # the largest that stays comes first
+    older = np.cumsum(np.where(keys < 0, -change, 0))
+    return _Stack(tuple(layers), _at(older, shown_rows), seconds)
+
+
+def _constancy(layer: Layer) -> float:
+    """1 for what is held all the time, less the shorter it is."""
+    return (float(layer.held.mean()) / (int(layer.held.max(initial=0)) or 1)) ** 2
+
+
+def _owners(profile: Profile, mine: pd.DataFrame) -> tuple[Ints, list[str]]:
+    """Of each change, the number of the line that allocated the block; -1 for a block from before. And the names."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    names: list[str] = []
+    of_block: dict[int, int] = {}
+    keys = np.full(len(mine), -1, dtype=np.int64)
+    parts = (mine[name] for name in ("change", "block", "source_id", "line", "thread", "cell", "file"))
+    for row, (change, block, source_id, line, thread, cell, file) in enumerate(zip(*parts, strict=True)):
+        if change > 0:
+            known = not pd.isna(line)
+            key = (source_id, int(line), thread) if known else ()
+            number = numbers.get(key)
+            if number is None:
+                number = numbers[key] = len(numbers)
+                names.append(_name(profile, source_id, cell, file, line) if known else "no line")
+            of_block[int(block)] = keys[row] = number
+        elif not pd.isna(block):
+            keys[row] = of_block.get(int(block), -1)
+    return keys, names
+
+
+def _name(profile: Profile, source_id: Any, cell: Any, file: Any, line: Any) -> str:
+    """The variable that the line assigns to, where its text says so plainly, and the place."""
+    source = profile.sources.get(source_id)
+    name, equals, rest = (source.line(int(line)) if source is not None else "").partition("=")
+    where = place(cell, file, line)
+    plainly = equals and name.strip().isidentifier() and not rest.startswith("=")
+    return f"{clipped(name.strip(), 12)} {where}" if plainly else where
+
+
+def _highest(at: NDArray[np.float64], totals: Ints, columns: int) -> Ints:
+    """The row to show in each column: of those within it and the one it begins with, that with the most; -1: none."""
+    column = np.minimum((at * columns).astype(np.int64), columns - 1)
+    shown = np.full(columns, -1, dtype=np.int64)
+    ends = np.searchsorted(column, np.arange(columns), side="right")
+    for each in range(columns):
+        first = max(int(ends[each - 1]) - 1 if each else -1, -1)
+        last = int(ends[each])
+        candidates = totals[max(first, 0) : last]
+        best = max(first, 0) + int(candidates.argmax()) if len(candidates) else -1
+        shown[each] = -1 if best < 0 or (first < 0 and totals[best] < 0) else best
+    return shown
+
+
+def _at(values: Ints, rows: Ints) -> Ints:
+    return np.append(values, 0)[rows]  # row -1: before the first change
+
+
+def picture(profile: Profile, device: str, scale: units.Scale) -> str:
+    """The markup; empty where nothing was ever held."""
+    drawn = stack(profile, device)
+    if not drawn.layers:
+        return ""
+    assert profile.memory is not None
+    peak = peak_of(profile.memory, device)
+    low = -int(drawn.older.max(initial=0))  # where the lowest layer starts
+    high = max(peak.bytes, int(drawn.total.max()), 1)
+    ticks = [tick for tick in round_ticks(low / scale.size, high / scale.size) if low <= tick * scale.size <= high]
+
+    def y(nbytes: float) -> float:
+        return (high - nbytes) / (high - low) * _HEIGHT
+
+    parts = [
+        f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{y(t * scale.size):.1f}" y2="{y(t * scale.size):.1f}"/>'
+        + _text(-8, y(t * scale.size) + 4, _tick(t), "end")
+        for t in ticks
+    ]
+    parts.append(_text(-8, -8, scale.unit, "end"))
+    tints = np.linspace(_PALEST, _STRONGEST, max(len(drawn.layers), 2)).round().astype(int).tolist()
+    bottom = -drawn.older
+    ends: list[tuple[float, Layer]] = []
+    for layer, tint in zip(drawn.layers, tints, strict=False):
+        top = bottom + layer.held
+        parts.append(f'<path class="ly" style="--o:{tint}%" d="{_area([y(v) for v in bottom], [y(v) for v in top])}"/>')
+        if layer.held[-1] > 0.02 * high:
+            ends.append((y(float(bottom[-1] + top[-1]) / 2), layer))
+        else:
+            parts.append(_inside(layer, [y(v) for v in bottom], [y(v) for v in top]))
+        bottom = top
+    parts += [f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>', *_labels(ends, scale)]
+    if peak.bytes:
+        parts += _peak_marks(peak.time / drawn.seconds * _WIDTH, y(peak.bytes), peak.bytes, peak.time)
+    parts += [*_strip(profile, drawn.seconds), *_times(drawn.seconds)]
+    said = f"memory of {device} over time, peak {units.bytes_text(peak.bytes)} at {units.seconds_text(peak.time)}"
+    name = f"torchbench-{uuid.uuid4().hex[:12]}"
+    width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BOTTOM
+    return (
+        f'{_STYLE}<div class="tb-memory" id="{name}"><svg width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" tabindex="0" aria-label="{_safe(said)}">'
+        f'<g transform="translate({_LEFT},{_TOP})">{"".join(parts)}</g></svg><p role="status"></p>'
+        f'<script type="application/json">{_data(drawn, scale)}</script></div>'
+        f'<script type="module">{_module()}\nconst box = document.getElementById("{name}");\n'
+        "if (box) read(box);\n</script>"
+    )
+
+
+def _tick(value: float) -> str:
+    return (units.count(value) if value and value == int(value) else f"{value:g}").replace("-", "\u2212")
+
+
+def _area(bottom: Sequence[float], top: Sequence[float]) -> str:
+    """Steps along the top, and back along the bottom; equal neighbours are one step."""
+    step = _WIDTH / len(top)
+
+    def edge(values: Sequence[float], order: range) -> Iterator[str]:
+        back = order.step < 0
+        last = None
+        for at in order:
+            value = f"{values[at]:.1f}"
+            if value != last:
+                yield f"{(at + back) * step:.1f} {value}" if last is None else f"H{(at + back) * step:.1f}V{value}"
+                last = value
+        yield f"H{0 if back else _WIDTH}"
+
+    count = len(top)
+    there = "".join(edge(top, range(count)))
+    again = "".join(edge(bottom, range(count - 1, -1, -1)))
+    return f"M{there}L{again}Z"
+
+
+def _inside(layer: Layer, bottom: Sequence[float], top: Sequence[float]) -> str:
+    """The name of a layer that does not last, where it is thick for long enough."""
+    step = _WIDTH / len(top)
+    thick = [low - high >= 15 for low, high in zip(bottom, top, strict=True)]
+    best, start = (0, 0), None
+    for at, there in enumerate([*thick, False]):
+        if there and start is None:
+            start = at
+        elif not there and start is not None:
+            best, start = max(best, (at - start, start)), None
+    length, first = best
+    if length * step < 6.5 * len(layer.name) + 8:
+        return ""
+    middle = first + length // 2
+    return _text((first + length / 2) * step, (bottom[middle] + top[middle]) / 2 + 4, layer.name, "middle", "i1")
+
+
+def _labels(ends: Sequence[tuple[float, Layer]], scale: units.Scale) -> Iterator[str]:
+    """The name of each layer that lasts, at its end, moved apart where they lie close; thin ones lie on top."""
+    lowest = _HEIGHT + 4.0
+    for middle, layer in ends:  # from the bottom up
+        lowest = min(middle + 4, lowest)
+        if lowest < 0:
+            return
+        yield _text(_WIDTH + 6, lowest, clipped(layer.name, 18), "start", "i1")
+        lowest -= _APART
+
+
+def _peak_marks(x: float, y: float, nbytes: int, seconds: float) -> list[str]:
+    label = f"peak {units.bytes_text(nbytes)} at {units.seconds_text(seconds)}"
+    anchor = "start" if x < 160 else "end"
+    return [
+        f'<line class="pk" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>',
+        f'<line class="pk" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 4:.1f}" y2="{_HEIGHT}"/>',
+        _text(x + (6 if anchor == "start" else -6), y - 6, label, anchor, "i1"),
+    ]
+
+
+def _strip(profile: Profile, seconds: float) -> Iterator[str]:
+    """Which line of the cell ran: the outermost line of its thread at each moment."""
+    runs = _outermost(profile)
+    if not runs:
+        return
+    top = _HEIGHT + 6
+    yield _text(-8, top + 10, "line", "end")
+    for start, end, label in runs:
+        left, right = start / seconds * _WIDTH, min(end / seconds, 1.0) * _WIDTH
+        if right - left >= 2:
+            yield f'<rect class="st" x="{left:.1f}" y="{top}" width="{right - left - 1:.1f}" height="{_STRIP}"/>'
+        if right - left >= 7 * len(label) + 4:
+            yield _text((left + right) / 2, top + 10, label, "middle")
+
+
+def _outermost(profile: Profile) -> list[tuple[float, float, str]]:
+    """(start, end, ``:4``) in seconds, of the cell's own thread."""
+    trace = profile.trace
+    if trace is None or not len(trace.segments):
+        return []
+    parents, lines = trace.nodes["parent"].tolist(), trace.nodes["line"].tolist()
+    outer: list[int] = []
+    for node, parent in enumerate(parents):  # a parent comes before its children
+        outer.append(node if parent < 0 or parents[parent] < 0 else outer[parent])
+    mine = trace.segments[trace.segments["thread"] == 0]
+    found: list[tuple[float, float, str]] = []
+    starts = [*mine["start"].tolist(), trace.duration]
+    for at, node in enumerate(mine["node"].tolist()):
+        label = f":{lines[outer[node]]}" if node >= 0 and parents[node] >= 0 else ""
+        start, end = starts[at] / 1e9, starts[at + 1] / 1e9
+        if found and found[-1][2] == label:
+            found[-1] = (found[-1][0], end, label)
+        else:
+            found.append((start, end, label))
+    return [run for run in found if run[2]]
+
+
+def _times(seconds: float) -> Iterator[str]:
+    unit = units.smallest_scale([seconds])
+    for tick in round_ticks(0.0, seconds / unit.size):
+        if 0 <= tick * unit.size <= seconds:
+            x = tick * unit.size / seconds * _WIDTH
+            text = f"{tick:g} {unit.unit}" if tick == 0 else f"{tick:g}"
+            yield _text(x, _HEIGHT + _BOTTOM - 6, text, "middle" if x > 10 else "start")
+
+
+def _data(drawn: _Stack, scale: units.Scale) -> str:
+    """What the pointer reads: names, and bytes by column in the unit of the axis."""
+
+    def shortened(values: Ints) -> list[float]:
+        return [float(f"{value / scale.size:.4g}") for value in values.tolist()]
+
+    data = {
+        "left": _LEFT,
+        "width": _WIDTH,
+        "top": _TOP,
+        "height": _HEIGHT,
+        "seconds": drawn.seconds,
+        "unit": scale.unit,
+        "total": shortened(drawn.total),
+        "layers": [[printable(layer.name), shortened(layer.held)] for layer in drawn.layers],
+    }
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def _module() -> str:
+    text = files("torchbench_magic.views").joinpath("static/memory.js").read_text(encoding="utf-8")
+    if "</script" in text.lower() or "<!--" in text:
+        raise ValueError("static/memory.js holds a text that ends a script element")
+    return text
+
+
+def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{_safe(text)}</text>'
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text), quote=True)

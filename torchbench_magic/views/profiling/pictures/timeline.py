@@ -1,0 +1,354 @@
+"""What ran when: the lines, ops and ranges of each thread and the kernels of each stream, as one zoomable picture.
+
+``static/timeline.js`` draws it, in an inline module and in a widget. Where no script runs, a table of what took most
+time on each track is read. Bars that are too short to be seen are drawn together, as one that says how many it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from torchbench_magic import units
+from torchbench_magic.errors import InputError
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
+from torchbench_magic.views.carriers import html, text
+from torchbench_magic.views.carriers.page import to_html
+from torchbench_magic.views.document import Document, Drawn, Run, clipped, printable
+from torchbench_magic.views.drawing.bars import HUES, Bars, module
+from torchbench_magic.views.frame_rows import records
+from torchbench_magic.views.table import Cell, Column, Group, Row, Table
+
+from ..operations import is_backward, op_text
+
+__all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
+
+MOST_BYTES = 300_000
+_MOST_BARS = 9_000
+_MOST_DEPTH = 40  # rows of one track; what is nested deeper is not drawn, and counted
+_TABLE_ROWS = 20
+_INLINE_BYTES = 120_000  # within the output of a profile, which has other pictures too
+_MOST_INLINE = 20_000  # events and segments: about a fifth of a second
+_LONGEST_NAME = 100
+_WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
+_HUE_OF_KIND = ("torch", "python", "other", "torch", "memory", "memory")  # of each of KINDS
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """The timeline of a profile; it displays itself in a notebook.
+
+    Attributes:
+        title: what it shows, one sentence.
+        duration: ns.
+        tracks: names, from the top.
+        names: what is written on bars.
+        places: ``In[3]:4``.
+        bars: every bar.
+        deeper: how many are nested too deep to be drawn.
+    """
+
+    title: str
+    duration: int
+    tracks: tuple[str, ...]
+    names: tuple[str, ...]
+    places: tuple[str, ...]
+    bars: Bars
+    deeper: int = 0
+    profile: Profile | None = field(default=None, repr=False)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row per bar: ``track depth name place start duration``, seconds."""
+        bars = self.bars
+        return pd.DataFrame(
+            {
+                "track": [self.tracks[n] for n in bars.track.tolist()],
+                "depth": bars.depth,
+                "name": [self.names[n] for n in bars.name.tolist()],
+                "place": [self.places[n] if n >= 0 else None for n in bars.place.tolist()],
+                "start": bars.start / 1e9,
+                "duration": bars.duration / 1e9,
+            }
+        )
+
+    def between(self, start: float, end: float) -> pd.DataFrame:
+        """What ran from ``start`` to ``end`` (seconds since the body was entered), per track, name and place:
+        ``track name place calls time``, ``time`` being the seconds within the span, calls inside included."""
+        rows = self.frame[(self.frame["start"] < end) & (self.frame["start"] + self.frame["duration"] >= start)]
+        stop = np.minimum(rows["start"] + rows["duration"], end)
+        rows = rows.assign(time=stop - np.maximum(rows["start"], start), calls=1)
+        sums = rows.groupby(["track", "name", "place"], sort=False, dropna=False)[["calls", "time"]].sum()
+        return sums.reset_index().sort_values("time", ascending=False, kind="stable").reset_index(drop=True)
+
+    def explore(self) -> Any:
+        """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""
+        from .timeline_widget import TimelineWidget
+
+        return TimelineWidget(self, spec_of(self))
+
+    def __repr__(self) -> str:
+        return text.for_stdout(document(self))
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """The picture as a page that needs neither kernel nor network: written to ``path``, or returned."""
+        return to_html(self, path)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": text.render(document(self)), "text/html": "".join(markup(self))}
+
+
+def timeline(profile: Profile) -> Timeline:
+    """The timeline of ``profile``.
+
+    Raises:
+        InputError: it holds no events over time.
+    """
+    trace = profile.trace
+    if trace is None:
+        raise InputError("this profile holds no events over time, so there is no timeline")
+    names: dict[str, int] = {}
+    places: dict[str, int] = {}
+    tracks, lines_of, track_of = _tracks(trace)
+    node_place = _node_places(profile, trace, places)
+    parts = [_lines(profile, trace, lines_of, node_place, names)] if lines_of else []
+    parts.append(_events(profile, trace, track_of, node_place, names))
+    bars = Bars.join(*parts)
+    drawn = bars.where(bars.depth < _MOST_DEPTH)
+    title = _answer(trace)
+    deeper = len(bars) - len(drawn)
+    return Timeline(title, max(trace.duration, 1), tuple(tracks), tuple(names), tuple(places), drawn, deeper, profile)
+
+
+def _answer(trace: Trace) -> str:
+    """``MainThread is in torch for 93 % of 458 ms; cuda:0 stream 7 is busy for 12 %``."""
+    events, whole = trace.events, max(trace.duration, 1)
+    kind, parent = events["kind"].to_numpy(), events["parent"].to_numpy()
+    is_op = kind == KINDS.index("op")
+    outermost = is_op & ~np.append(is_op, False)[parent]  # in no op; what is in a range counts
+    outermost |= trace.is_on_device
+    busy = events[outermost].groupby("track")["duration"].sum().sort_values(ascending=False)
+    said: list[str] = []
+    for number, ns in busy.head(3).items():
+        track = trace.tracks[int(str(number))]
+        share = f"{units.percent(min(float(ns) / whole, 1.0))} %"
+        of = f" of {units.seconds_text(whole / 1e9)}" if not said else ""
+        what = "is busy for" if track.device else "is in torch for"
+        said.append(f"{f'{track.device} {track.name}'.strip()} {what} {share}{of}")
+    return "; ".join(said) or f"nothing of torch ran in {units.seconds_text(whole / 1e9)}"
+
+
+def _tracks(trace: Trace) -> tuple[list[str], dict[int, int], Ints]:
+    """Names from the top; thread -> track of its lines; and of each track of the trace, its number here."""
+    with_lines = set(trace.segments["thread"].unique().tolist())
+    names: list[str] = []
+    lines_of: dict[int, int] = {}
+    track_of = []
+    for track in trace.tracks:
+        if track.thread in with_lines:
+            lines_of[track.thread] = len(names)
+            names.append("lines" if track.thread == 0 else f"lines of {track.name}")
+        track_of.append(len(names))
+        names.append(f"{track.device} {track.name}".strip())
+    return names, lines_of, np.array(track_of, dtype=np.int64)
+
+
+def _node_places(profile: Profile, trace: Trace, places: dict[str, int]) -> Ints:
+    """Of each node, and at the end of none, the number of its place; -1 for a root."""
+    found = []
+    for source, line in zip(trace.nodes["source"].tolist(), trace.nodes["line"].tolist(), strict=True):
+        known = profile.sources.get(trace.sources[source]) if source >= 0 else None
+        found.append(places.setdefault(f"{known.label}:{line}", len(places)) if known is not None else -1)
+    return np.array([*found, -1], dtype=np.int64)
+
+
+def _lines(
+    profile: Profile, trace: Trace, lines_of: dict[int, int], node_place: Ints, names: dict[str, int]
+) -> Bars:
+    texts = []
+    for source, at in zip(trace.nodes["source"].tolist(), trace.nodes["line"].tolist(), strict=True):
+        known = profile.sources.get(trace.sources[source]) if source >= 0 else None
+        words = f"{known.label}:{at} {known.line(at).strip()}" if known is not None else "no line"
+        texts.append(names.setdefault(words, len(names)))
+    depth_of = np.full(len(trace.nodes), -1, dtype=np.int64)  # a root is no row
+    for node, parent in enumerate(trace.nodes["parent"].tolist()):
+        depth_of[node] = depth_of[parent] + 1 if parent >= 0 else -1
+    rows = [(lines_of[stay.thread], stay.node, stay.start, stay.end - stay.start) for stay in line_ranges(trace)]
+    track, of, start, duration = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    hue = np.full(len(rows), HUES.index("line"))
+    return Bars(
+        track, depth_of[of], start, duration, np.array(texts, dtype=np.int64)[of], hue, node_place[of],
+        np.ones(len(rows), dtype=np.int64),
+    )  # fmt: skip
+
+
+def _events(profile: Profile, trace: Trace, track_of: Ints, node_place: Ints, names: dict[str, int]) -> Bars:
+    columns = {name: trace.events[name].to_numpy().astype(np.int64) for name in trace.events.columns}
+    numbers = np.array([names.setdefault(op_text(name), len(names)) for name in trace.names] or [0], dtype=np.int64)
+    hues = np.array([HUES.index(hue) for hue in _HUE_OF_KIND])[columns["kind"]]
+    backward = np.array([is_backward(name) for name in trace.names] or [False])[columns["name"]]
+    is_op = columns["kind"] == KINDS.index("op")
+    hues[is_op & (backward | (columns["caused_by"] >= 0))] = HUES.index("backward")
+    return Bars(
+        track_of[columns["track"]], _depths(columns["parent"]), columns["start"], columns["duration"],
+        numbers[columns["name"]], hues, node_place[columns["node"]], np.ones(len(trace), dtype=np.int64),
+    )  # fmt: skip
+
+
+def _depths(parent: Ints) -> Ints:
+    """How many events each one runs in."""
+    depth = np.zeros(len(parent), dtype=np.int64)
+    above = parent.copy()
+    while (inside := above >= 0).any():
+        depth[inside] += 1
+        above[inside] = parent[above[inside]]
+    return depth
+
+
+# ---- what is read without a script ------------------------------------------------------------------------------
+
+
+def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
+    """The names that take most time on each track."""
+    sums = line.between(0.0, line.duration / 1e9)
+    shown = sums.head(most)
+    scale = units.spread_scale(sums["time"])
+    rows = [
+        Row(
+            (
+                Cell(str(row["track"])),
+                Cell(clipped(str(row["name"]), _LONGEST_NAME)),
+                Cell(units.count(row["calls"]), float(row["calls"])),
+                Cell(units.number(row["time"], scale), float(row["time"])),
+            )
+        )
+        for row in records(shown)
+    ]
+    columns = (
+        Column("track", "track", widest=28),
+        Column("name", "name", kind="code", widest=60),
+        Column("calls", "calls", kind="number"),
+        Column("time", "time", scale.unit, "number"),
+    )
+    every = f"{len(shown)} of {units.count(len(sums))} names. All: .between(start, end)"
+    hidden = every if len(sums) > len(shown) else ""
+    table = Table("timeline", columns, (Group(tuple(rows)),) if rows else (), hidden=hidden)
+    return Document("timeline", (Run(line.title),), (table,), where=".frame")
+
+
+# ---- the picture ------------------------------------------------------------------------------------------------
+
+
+def drawn(profile: Profile, place: int) -> Drawn | None:
+    """The timeline as a view of the profile's output; None where there is none, or too much to lay it out in passing
+    (`Profile.timeline` does)."""
+    trace = profile.trace
+    if trace is None or not len(trace) or len(trace) + len(trace.segments) > _MOST_INLINE:
+        return None
+    element, scripts = markup(timeline(profile), slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=5)
+    return Drawn("timeline", element, scripts)
+
+
+def markup(
+    line: Timeline, *, slot: str = "", most_bytes: int = MOST_BYTES, rows: int = _TABLE_ROWS
+) -> tuple[str, str]:
+    """(the element, with the table in it; the scripts that draw it): at most ``most_bytes`` as a notebook has them."""
+    name = f"torchbench-{uuid.uuid4().hex[:12]}"
+    slotted = f' slot="{escape(slot, quote=True)}"' if slot else ""
+    label = escape(printable(line.title), quote=True)
+    still = html.static(document(line, rows))
+    element = f'<div id="{name}" class="torchbench-timeline"{slotted} role="figure" aria-label="{label}">{still}</div>'
+    run = (
+        f'{module()}\nconst host = document.getElementById("{name}");\n'
+        f'if (host) mount(host, JSON.parse(document.getElementById("{name}-spec").textContent));\n'
+    )
+    room = most_bytes - html.stored(element) - html.stored(run) - 300
+    data = _fitting(line, room)
+    scripts = f'<script type="application/json" id="{name}-spec">{data}</script><script type="module">{run}</script>'
+    return element, scripts
+
+
+def _fitting(line: Timeline, room: int) -> str:
+    most = _MOST_BARS
+    while True:
+        data = _encoded(spec_of(line, most))
+        taken = html.stored(data)
+        if taken <= room or most <= 50:
+            return data
+        most = max(50, int(most * min(0.9, 0.95 * room / taken)))
+
+
+def spec_of(line: Timeline, most: int = _MOST_BARS) -> dict[str, Any]:
+    """What ``static/timeline.js`` reads: bars by row, starts as differences, times in ticks of ``tick`` ns."""
+    bars = line.bars.fewer(most)
+    tick = max(1, line.duration >> 22)
+    used, name = np.unique(bars.name, return_inverse=True)
+    scale = units.spread_scale([line.duration / 1e9])
+    rows = []
+    for (track, depth), at in _rows(bars):
+        start = bars.start[at] // tick
+        rows.append(
+            {
+                "track": track,
+                "depth": depth,
+                "start": np.diff(start, prepend=0).tolist(),
+                "duration": np.maximum(bars.duration[at] // tick, 0).tolist(),
+                "name": name.reshape(-1)[at].tolist(),
+                "hue": bars.hue[at].tolist(),
+                "place": bars.place[at].tolist(),
+                "many": {str(i): n for i, n in enumerate(bars.count[at].tolist()) if n > 1},
+            }
+        )
+    merged = int(bars.count[bars.count > 1].sum())
+    said = []
+    if merged:
+        said.append(f"{units.count(merged)} of {units.count(len(line.bars))} bars are short and drawn together.")
+    if line.deeper:
+        said.append(f"{units.count(line.deeper)} are nested deeper than {_MOST_DEPTH} and not drawn.")
+    if said:
+        said.append("All of them: `.frame`.")
+    hues = [(HUES[n], _WORDS[n]) for n in np.unique(bars.hue).tolist()]
+    return {
+        "title": printable(line.title),
+        "seconds": line.duration / 1e9,
+        "tick": tick / 1e9,
+        "unit": scale.unit,
+        "size": scale.size,
+        "places": scale.places if scale.places is not None else 2,
+        "tracks": [printable(clipped(track, 40)) for track in line.tracks],
+        "names": [printable(clipped(line.names[n], _LONGEST_NAME)) for n in used.tolist()],
+        "placesOf": [printable(place) for place in line.places],
+        "hues": list(HUES),
+        "legend": hues,
+        "rows": rows,
+        "note": " ".join(said),
+    }
+
+
+def _rows(bars: Bars) -> Iterator[tuple[tuple[int, int], Ints]]:
+    """(track, depth) and the bars of each row, which stand together."""
+    keys = bars.track * (_MOST_DEPTH + 1) + bars.depth
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if len(keys) else keys
+    for at in np.split(np.arange(len(keys)), starts[1:]):
+        if len(at):
+            yield (int(bars.track[at[0]]), int(bars.depth[at[0]])), at
+
+
+def _encoded(spec: dict[str, Any]) -> str:
+    """JSON that is safe inside a script element."""
+    encoded = json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    encoded = encoded.encode("utf-8", "replace").decode("utf-8")
+    return encoded.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,0 +1,342 @@
+"""A profile as a document: which line costs the time, the annotated source, the operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torchbench_magic import units
+from torchbench_magic.results.profiling.device_times import idle_share
+from torchbench_magic.results.profiling.profile import Profile
+
+from ..carriers import bundle, markdown, text
+from ..document import Document, Drawn, Line, Run, backticked, clipped, code
+from ..frame_rows import number, records
+from ..name_in_notebook import of_result
+from ..table import Table
+from . import memory
+from .grouping import grouping_of
+from .inside_line import inside_line
+from .lines import label_of, lines_table
+from .modules import modules_table
+from .operations import grouped, operations, sort_column
+from .pictures import profile_flame, timeline
+from .place_names import runs_text
+from .workers import workers_table
+
+__all__ = ["check_keys", "document", "mimebundle", "to_markdown", "to_text"]
+
+_MOST = 0.5  # of the wall time: then it is worth saying what is inside
+_LARGE = 0.2  # of the peak: then it is worth saying who allocated it
+_NEARLY_ALL = 0.9  # of a line's time
+_BACKWARD_FRAME = "autograd::engine::evaluate_function: "
+
+
+def document(
+    profile: Profile,
+    *,
+    sort_by: str | None = None,
+    row_limit: int | None = None,
+    group_by: str | None = None,
+    operations_first: bool | None = None,
+) -> Document:
+    """The profile, ready for any carrier: the lines, the operations by ``sort_by``, at most ``row_limit`` rows of
+    them as ``group_by`` says, the modules, and a flame graph.
+
+    Operations come before the lines where a grouping of them is asked for, or as ``operations_first`` says.
+
+    Raises:
+        OptionError: ``sort_by`` is no column of ``.ops`` and no key of torch's profiler; an unknown ``group_by``.
+        InputError: what is grouped by was not recorded.
+    """
+    ops = operations(profile, sort_by=sort_by, row_limit=row_limit, group_by=group_by)
+    lines = lines_table(profile)
+    tables: list[Table | None] = [lines]
+    if profile.has_op_times or lines is None:
+        first = group_by is not None if operations_first is None else operations_first
+        tables.insert(0 if first else 1, ops)
+    if profile.has_op_times:
+        tables.append(modules_table(profile))
+    tables.append(workers_table(profile))
+    pictures: list[Drawn] = []
+    for drawn in (profile_flame.drawn, timeline.drawn):
+        if (picture := drawn(profile, len(pictures))) is not None:
+            pictures.append(picture)
+    return Document(
+        kind="profile",
+        sentence=tuple(_sentence(profile)),
+        tables=tuple(table for table in tables if table is not None),
+        doubts=tuple(_doubts(profile)),
+        footer=tuple(_footer(profile, lines)),
+        where=of_result(".ops"),
+        drawn=tuple(pictures),
+    )
+
+
+def check_keys(sort_by: str | None, group_by: str | None) -> None:
+    """Raise OptionError for keys that `document` would not take; to be asked before a cell is run."""
+    sort_column(sort_by)
+    grouping_of(group_by)
+
+
+def to_text(profile: Profile, **options: Any) -> str:
+    """What ``print(profile)`` shows. ``options`` are those of `document`, here and below."""
+    every = document(profile, **options), *memory.documents(profile)
+    return "\n\n".join(map(text.for_stdout, every))
+
+
+def mimebundle(profile: Profile, **options: Any) -> dict[str, str]:
+    """``text/plain`` and ``text/html``."""
+    return bundle.bundle(document(profile, **options), *memory.documents(profile))
+
+
+def to_markdown(profile: Profile, **options: Any) -> str:
+    """The document as GitHub markdown."""
+    every = document(profile, **options), *memory.documents(profile)
+    return "\n\n".join(map(markdown.render, every))
+
+
+# ---- the sentence -------------------------------------------------------------------------------------------
+
+
+def _sentence(profile: Profile) -> Iterator[Run]:
+    """``In[2]:10 takes 45 % of the time, forward and backward (1.45 of 3.22 s); peak 1.14 GiB; In[3]:4 allocates
+    most, 954 MiB``."""
+    yield from _time_clause(profile)
+    peak = _peak(profile)
+    if not peak:
+        return
+    yield Run(f"; peak {units.bytes_text(peak)}")
+    by_line: dict[tuple[str, int], float] = {}  # of all its threads
+    names = {}
+    for record in _records(profile):
+        by_line[_where(record)] = by_line.get(_where(record), 0.0) + (number(record["allocated"]) or 0.0)
+        names[_where(record)] = label_of(record)
+    top = max(by_line, key=by_line.__getitem__, default=None)
+    on_none = float(profile.lines.loc[profile.lines["line"].isna(), "allocated"].fillna(0).sum())
+    allocated = by_line[top] if top is not None else 0.0
+    if on_none > allocated and on_none >= _LARGE * peak:
+        yield Run(f"; {units.bytes_text(on_none)}, more than any line allocates, are on no line")
+    elif top is not None and allocated >= _LARGE * peak:
+        yield Run("; ")
+        yield code(names[top])
+        yield Run(f" allocates most, {units.bytes_text(allocated)}")
+
+
+def _time_clause(profile: Profile) -> Iterator[Run]:
+    lines = [record for record in _records(profile) if record["thread"] == 0]
+    if not lines:
+        yield from _op_clause(profile)
+        return
+    if not profile.has_op_times:
+        top = max(lines, key=lambda record: number(record["wall_time"]) or 0.0)
+        wall = number(top["wall_time"]) or 0.0
+        yield code(label_of(top))
+        yield Run(f" takes {units.seconds_text(wall)} of {units.seconds_text(profile.wall_time)}; what of it is torch")
+        yield Run(" is not known")
+        return
+    elsewhere = _backward_elsewhere(profile)
+    costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
+    cost = max(costs)
+    top = lines[costs.index(cost)]
+    yield code(label_of(top))
+    yield Run(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
+    waits = _waits(profile, top)
+    yield Run(waits or _split(cost, number(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
+    yield Run(f" ({units.part_text(cost, profile.wall_time)})")
+    if not waits and cost >= _MOST * profile.wall_time > 0:
+        yield from _inside(profile, top)
+
+
+def _split(cost: float, python: float, backward: float) -> str:
+    """What of a line's seconds is torch and what is not; ``backward`` is what it caused elsewhere."""
+    if backward > 0.1 * cost:
+        said = ", forward and backward"
+        return said + (f", {units.seconds_text(python)} of it in NumPy or Python" if python > 0.1 * cost else "")
+    if not cost:
+        return ""
+    if python >= _NEARLY_ALL * cost:
+        return ", nearly all of it in NumPy or Python"
+    if cost - python >= _NEARLY_ALL * cost:
+        return ", nearly all of it in torch"
+    return f", {units.seconds_text(cost - python)} in torch and {units.seconds_text(python)} in NumPy or Python"
+
+
+def _waits(profile: Profile, top: Mapping[str, Any]) -> str:
+    """For which threads the line waits; empty where it does not."""
+    for doubt in profile.warnings:
+        facts = doubt.facts
+        if doubt.kind == "waits-for-threads" and (facts.get("source_id"), facts.get("line")) == _where(top):
+            where = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
+            return f", waiting for {facts['who']}{where}"
+    return ""
+
+
+def _inside(profile: Profile, top: Mapping[str, Any]) -> Iterator[Run]:
+    """What holds the time of a line that has most of it, and the option that shows more of that."""
+    source_id, line = _where(top)
+    found = inside_line(profile, source_id, line)
+    if len(found) == 1 and found[0][0] in str(top["source"]):
+        found = []  # `net(x)` runs `net`
+    for at, (name, seconds) in enumerate(found[:3]):
+        yield Run("; inside it " if not at else ", ")
+        yield code(clipped(name, 40))
+        yield Run(f" {units.seconds_text(seconds)}")
+    options = ["--group-by module"] * (not profile.modules.empty and bool(found))
+    options += [f"--lines-of {module}" for *where, module in profile.libraries if where == [source_id, line]]
+    for at, option in enumerate(options):
+        yield Run("; more with " if not at else " or ")
+        yield code(option)
+
+
+def _records(profile: Profile) -> list[dict[str, Any]]:
+    """The rows of ``.lines`` that stand on a line."""
+    return records(profile.lines[profile.lines["line"].notna()])
+
+
+def _own(record: Mapping[str, Any]) -> float:
+    """Seconds that a line takes itself, in torch and in Python."""
+    return sum(number(record[name]) or 0.0 for name in ("self_cpu_time", "python_time"))
+
+
+def _where(record: Mapping[str, Any]) -> tuple[str, int]:
+    return str(record["source_id"]), int(record["line"])
+
+
+def _backward_elsewhere(profile: Profile) -> dict[tuple[str, int], float]:
+    """Line -> seconds of the backward pass that it caused and that run on other lines.
+
+    A line that calls ``.backward()`` itself has the pass as its own time already; what it runs is taken out.
+    """
+    ran: dict[tuple[str, int], float] = {}
+    on_lines = profile.ops[profile.ops["line"].notna()]
+    for op in records(on_lines[on_lines["op"].str.startswith(_BACKWARD_FRAME).astype(bool)]):
+        ran[_where(op)] = ran.get(_where(op), 0.0) + float(op["cpu_time"])
+    caused: dict[tuple[str, int], float] = {}
+    for record in _records(profile):
+        if record["thread"] == 0:
+            caused[_where(record)] = number(record["backward_cpu_time"]) or 0.0
+    return {where: max(0.0, seconds - ran.get(where, 0.0)) for where, seconds in caused.items()}
+
+
+def _op_clause(profile: Profile) -> Iterator[Run]:
+    top = max(records(grouped(profile.ops, ["op"])), key=lambda op: float(op["self_cpu_time"]), default=None)
+    if top is None and not profile.has_op_times:
+        yield Run(f"what ran in {units.seconds_text(profile.wall_time)} is not known")
+        return
+    if top is None and profile.options.schedule is not None and not profile.cycles:
+        yield Run("no step was recorded")
+        return
+    if top is None:
+        yield Run(f"no operation of torch ran in {units.seconds_text(profile.wall_time)}")
+        return
+    yield code(clipped(str(top["op"]), 60))
+    share = float(top["self_cpu_time"]) / profile.wall_time if profile.wall_time else 0.0
+    if share > 1:
+        took = units.seconds_text(float(top["self_cpu_time"]))
+        yield Run(f" takes {took} on several threads, in {units.seconds_text(profile.wall_time)}")
+        return
+    yield Run(f" takes {_percent(share)} % of {units.seconds_text(profile.wall_time)}")
+
+
+def _percent(share: float) -> str:
+    return units.number(share * 100, units.Scale("%", 1.0, 0), digits=2)
+
+
+def _peak(profile: Profile) -> float:
+    """Bytes held by torch at the highest, above those at the start; 0 where they were not asked for."""
+    if profile.memory is not None and len(profile.memory):
+        return max(0.0, float(profile.memory["bytes"].max()))
+    peak = profile.lines["peak"].dropna()
+    return max(0.0, float(peak.max())) if len(peak) else 0.0
+
+
+# ---- doubts and footer --------------------------------------------------------------------------------------
+
+
+def _doubts(profile: Profile) -> Iterator[Line]:
+    if profile.partial and not any(doubt.kind == "partial" for doubt in profile.warnings):
+        shown = units.seconds_text(profile.wall_time)
+        yield (Run(f"Partial: the cell did not run to its end; what ran in {shown} is shown."),)
+    for doubt in profile.warnings:
+        yield backticked(str(doubt))
+
+
+def _footer(profile: Profile, lines: Table | None) -> Iterator[Line]:
+    definitions = []
+    if lines is not None and not profile.has_op_times:
+        definitions.append("“with calls” is the wall time of a line with everything that it calls.")
+    elif lines is not None:
+        definitions.append("torch and Python are self times and add up to the wall time.")
+        if any(column.name == "backward_cpu_time" for column in lines.columns):
+            definitions.append(
+                "“backward” is time inside a backward pass that this line caused; it is shown twice and added once."
+            )
+    if profile.options.memory:
+        definitions.append("Memory is torch's own; NumPy's and Python's is not in it.")
+        if (profile.lines["peak"] < 0).any():
+            definitions.append("Peaks are counted from the start of the cell: below 0 after older blocks were freed.")
+        if "cpu" in memory.devices(profile) and len(memory.devices(profile)) > 1:
+            definitions.append(f"Lines and operations add devices up; apart: {of_result('.memory_by_line')}.")
+    if profile.options.host_memory:
+        definitions.append("Python: what its allocators and NumPy hold, net of the line and highest above the start.")
+    if profile.options.flops:
+        definitions.append(_flops_covered(profile))
+    if profile.has_op_times:
+        definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
+        definitions += _side_by_side(profile)
+    yield (Run(" ".join(definitions)),)
+    yield from _idle(profile)
+    yield (Run(" · ".join(_measured(profile))),)
+
+
+def _side_by_side(profile: Profile) -> list[str]:
+    """Why shares of operations may be above 100 %, and what the column of lines says, where there is need to."""
+    threads = profile.ops["thread"].nunique()
+    said = f"Operations ran on {threads} threads side by side: their % can add up to more than 100."
+    several = "Line: where most of the self time stands, with its share, + how many others (“no line” counts as one)."
+    lines = profile.ops[["op", "source_id", "line"]].drop_duplicates()
+    mixed = bool(lines["line"].notna().any() and lines["op"].duplicated().any())
+    return [said] * (threads > 1) + [several] * mixed
+
+
+def _idle(profile: Profile) -> Iterator[Line]:
+    """How long each device stood idle, and what the host was at in the longest gap."""
+    for device, share in idle_share(profile.trace).items():
+        gaps = profile.idle[profile.idle["device"] == device]
+        said = f"{device} runs for {_percent(1 - share)} % of its span"
+        if gaps.empty:
+            yield (Run(f"{said}."),)
+            continue
+        longest = records(gaps.head(1))[0]
+        source = profile.sources.get(longest["source_id"])
+        at = f"{source.label}:{longest['line']}" if source is not None else "no line"
+        took = units.seconds_text(longest["duration"])
+        yield Run(f"{said}; its longest gap is {took}, the host at "), code(at), Run(".")
+
+
+def _flops_covered(profile: Profile) -> str:
+    known = profile.ops[profile.ops["flops"].notna()]["op"].nunique()
+    if not known:
+        return "FLOP: none of the operations has a formula."
+    share = units.number(100 * profile.flops_coverage, units.Scale("%", 1.0, 1), digits=None)
+    return (
+        f"FLOP by torch's formulas for {units.count(known)} of {units.count(profile.ops['op'].nunique())} operations,"
+        f" which take {share or '0'} % of the time in torch."
+    )
+
+
+def _measured(profile: Profile) -> Iterator[str]:
+    if profile.steps:
+        yield f"{'step' if len(profile.steps) == 1 else 'steps'} {runs_text(profile.steps)} recorded"
+    if profile.num_threads:  # a trace that was read does not say
+        yield f"{profile.num_threads} thread{'' if profile.num_threads == 1 else 's'}"
+    if profile.environment is not None:
+        yield profile.environment.footer()
+    if profile.n_events:
+        yield f"{units.count(profile.n_events)} event{'' if profile.n_events == 1 else 's'}"
+    if profile.wall_time and profile.has_op_times and profile.lines["line"].notna().any():
+        share = 100 * (1 - profile.not_attributed / profile.wall_time)
+        yield f"{units.number(share, units.Scale('%', 1.0, 1), digits=None)} % attributed"
+    if profile.profiler_time:
+        yield f"profiler itself {units.seconds_text(profile.profiler_time, digits=2)}, outside the times"

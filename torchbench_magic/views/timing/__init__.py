@@ -1,0 +1,1 @@
+"""How timings look: the comparison as a document, its sentence, curves and plots."""

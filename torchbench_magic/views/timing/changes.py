@@ -1,0 +1,53 @@
+"""What was edited between two runs, as a diff under the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torchbench_magic import units
+from torchbench_magic.results.timing.comparison import Comparison
+
+from ..document import Document, Line, Run, clipped, code
+from ..table import Cell, Column, Group, Row, Table
+
+__all__ = ["inline"]
+
+_MOST = 5
+_LONGEST_NAME = 60
+
+
+def inline(comparison: Comparison) -> list[Document]:
+    """The diffs of source that the doubts of results side by side hold, one below the other."""
+    diffs = dict(_diffs(comparison))
+    shown = [_document(name, lines) for name, lines in list(diffs.items())[:_MOST]]
+    more = len(diffs) - _MOST
+    if more > 0:
+        said = f"{units.count(more)} more edited source{'s' if more > 1 else ''}: see the facts of .warnings"
+        shown.append(Document(kind="source changes", sentence=(Run(said),)))
+    return shown
+
+
+def _diffs(comparison: Comparison) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for doubt in comparison.warnings:
+        held = doubt.facts.get("diffs")
+        if isinstance(held, Mapping):
+            for name, lines in held.items():
+                yield str(name), tuple(map(str, lines))
+
+
+def _document(name: str, lines: tuple[str, ...]) -> Document:
+    rows = tuple(Row((Cell(line),)) for line in lines)
+    table = Table("diff", (Column("diff", "", kind="source", widest=160),), (Group(rows),), headless=True)
+    return Document(kind="source change", sentence=_sentence(name, lines), tables=(table,))
+
+
+def _sentence(name: str, lines: tuple[str, ...]) -> Line:
+    removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
+    what = name.removeprefix("source of ")
+    own = (code(clipped(what, _LONGEST_NAME)),) if what != name else (Run(f"The {name}"),)
+    is_whole = not lines[-1].startswith("…")
+    return (*own, Run(f" was edited: {_lines(removed)} removed, {_lines(added)} added" if is_whole else " was edited"))
+
+
+def _lines(number: int) -> str:
+    return f"{units.count(number)} line{'' if number == 1 else 's'}"

@@ -1,0 +1,374 @@
+"""A comparison as a document: which alternative is faster, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.errors import OptionError
+from torchbench_magic.results.timing.comparison import Comparison
+
+from ..carriers import bundle, markdown, text
+from ..counting import counts, counts_inline
+from ..document import Document, Line, Run, clipped
+from ..drawing.histogram import histogram, span_of, span_text
+from ..frame_rows import records
+from ..name_in_notebook import of_result
+from ..table import Axis, Cell, Column, Group, Row, Table
+from . import changes, code_to_paste, curves, statement, swaps, threads, verdicts
+from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done, placed_name
+
+__all__ = ["METRICS", "document", "mimebundle", "to_markdown", "to_text"]
+
+_MOST_CURVES = 12  # against threads, as a table; of more, a sweep's, the picture shows the first
+
+
+METRICS = {"median": "median", "mean": "mean", "cpu_clock_median": "CPU clock"}
+"""Columns of ``.frame`` that can be shown as the time, and their headers. Ratios are of wall time whichever it is."""
+
+
+def document(comparison: Comparison, *, metric: str = "median") -> Document:
+    """The comparison, ready for any carrier. A lone statement is one line that unfolds.
+
+    Raises:
+        OptionError: ``metric`` is not one of `METRICS`.
+    """
+    if metric not in METRICS:
+        raise OptionError(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}")
+    frame = comparison.frame
+    if len(frame) == 1:
+        return statement.document(comparison)
+    curve = threads.table(comparison)
+    by_threads = [curve] if curve is not None and len(curve.groups) <= _MOST_CURVES else []
+    return Document(
+        kind="timing comparison" if frame["verdict"].notna().any() else "timings",
+        sentence=nothing_done(comparison) + _sentence(comparison),
+        tables=(_table(comparison, metric), *by_threads),
+        doubts=doubts(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
+        footer=tuple(_footer(comparison, threads.definition() if by_threads else "")),
+        where=of_result(".frame"),
+        picture=curves.svg(comparison) or "",
+    )
+
+
+def to_text(comparison: Comparison) -> str:
+    """What ``print(comparison)`` shows."""
+    return "\n\n".join(map(text.for_stdout, [document(comparison), *_under(comparison)]))
+
+
+def mimebundle(comparison: Comparison) -> dict[str, str]:
+    """``text/plain`` and ``text/html``."""
+    return bundle.bundle(document(comparison), *_under(comparison))
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """The document as GitHub markdown."""
+    return "\n\n".join(map(markdown.render, [document(comparison), *_under(comparison)]))
+
+
+def _under(comparison: Comparison) -> list[Document]:
+    return [*changes.inline(comparison), *counts_inline.inline(comparison), *code_to_paste.inline(comparison)]
+
+
+_WHY = {
+    "stalled": "other processes held its threads up",
+    "unlike-blocks": "other processes disturbed its warm-up",
+    "unsteady": "the ratio changed during the run",
+}
+"""Why more samples would not decide, in the words of the sentence; the doubts below have the rest."""
+
+
+# ---- the sentence -------------------------------------------------------------------------------------------
+
+
+def _sentence(comparison: Comparison) -> Line:
+    frame = comparison.frame
+    if not len(frame):
+        return (Run("nothing was measured"),)
+    judged = [
+        verdicts.Judged(
+            placed_name(comparison, at),
+            record.ratio,
+            record.ratio_low,
+            record.ratio_high,
+            "" if pd.isna(record.verdict) else record.verdict,
+            _WHY[comparison.voids[at].cause] if at in comparison.voids else "",
+        )
+        for at, record in enumerate(_named(frame))
+        if not math.isnan(record.ratio) and (pd.isna(record.verdict) or record.verdict != "baseline")
+    ]
+    if judged:
+        swap = swaps.clause(comparison)
+        return verdicts.sentence(judged, _baseline(comparison)) + ((Run("; "), *swap) if swap else ())
+    medians = frame["median"].dropna()
+    name = Run(clipped(name_of(comparison, 0), LONGEST_NAME), "subject")
+    if not len(medians):
+        return name, Run(": no sample was taken")
+    low, high = (units.seconds_text(float(end)) for end in (medians.min(), medians.max()))
+    places = frame["num_threads"].nunique() == len(frame)
+    where = "thread counts" if places else "points"
+    advice = threads.advice(comparison) if places else ()
+    said = (Run(f": {low} to {high} at {units.count(len(frame))} {where} (medians)"),)
+    return name, *said, *((Run(". "), *advice) if advice else ())
+
+
+def _baseline(comparison: Comparison) -> str:
+    verdicts_of = enumerate(comparison.frame["verdict"].fillna(""))
+    names = {placed_name(comparison, at) for at, verdict in verdicts_of if verdict == "baseline"}
+    return names.pop() if len(names) == 1 else "its baseline"
+
+
+# ---- the table ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Build:
+    """A column and how the cell of a row is made."""
+
+    column: Column
+    cell: Callable[[int, Any], Cell]
+
+
+def _table(comparison: Comparison, metric: str) -> Table:
+    frame = comparison.frame
+    built = [*_identity(comparison), *_times(comparison, metric)]
+    if frame["ratio"].notna().any():
+        built += _ratios(comparison)
+    if frame["instructions"].notna().any():
+        column = Column("instructions", "instructions", "per call", "number")
+        built.append(_Build(column, _instructions))
+    if frame["instructions_ratio"].nunique() > 1:
+        column = Column("instructions_ratio", "ratio", "instr.", "number")
+        built.append(_Build(column, _instructions_ratio))
+    rows = [Row(tuple(b.cell(at, record) for b in built), key=str(at)) for at, record in enumerate(_named(frame))]
+    groups: dict[int, list[Row]] = {}
+    alone = not frame["verdict"].notna().any()
+    for subject, row in zip(comparison.subjects, rows, strict=True):
+        groups.setdefault(0 if alone else subject.group, []).append(row)
+    columns = tuple(b.column for b in built)
+    return Table("timings", columns, tuple(Group(tuple(rows)) for rows in groups.values()))
+
+
+def _identity(comparison: Comparison) -> list[_Build]:
+    frame = comparison.frame
+    alone = not frame["verdict"].notna().any()
+    found = []
+    axes = comparison.axes
+    given = [name for name in ("label", "env", "device") if frame[name].nunique(dropna=False) > 1]
+    if not axes and frame["sub_label"].notna().any():
+        given.append("sub_label")
+    for name in given:
+        widest = 44 if name == "sub_label" else 24  # a fuzzed input says at its end that it is discontiguous
+        column = Column(name, name.replace("_", " "), leading=not alone, widest=widest)
+        found.append(_Build(column, _reader(name)))
+    for name in axes:
+        values = [_plain_number(value) for value in frame[name]]
+        numeric = all(value is not None for value in values)
+        column = Column(name, clipped(name, 24), kind="number" if numeric else "text", leading=not alone, widest=24)
+        found.append(_Build(column, _reader(name, numeric=numeric)))
+    threads = Column("num_threads", "threads", kind="number", leading=not alone)
+    found.append(_Build(threads, lambda at, r: Cell(units.count(r.num_threads), float(r.num_threads))))
+    word = "statement" if alone else "alternative"
+    found.append(
+        _Build(Column("description", word, kind="code", widest=32), lambda at, r: Cell(name_of(comparison, at)))
+    )
+    if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
+        column = Column("state", "ran with", widest=32)
+        found.append(_Build(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
+    return found
+
+
+def _reader(name: str, *, numeric: bool = False) -> Callable[[int, Any], Cell]:
+    def cell(at: int, record: Any) -> Cell:
+        value = getattr(record, name)
+        if value is None or value is pd.NA or value != value:
+            return Cell()
+        return Cell(_axis_text(value), _plain_number(value) if numeric else None)
+
+    return cell
+
+
+def _named(frame: pd.DataFrame) -> list[SimpleNamespace]:
+    """Rows whose columns are attributes; the name of an axis need not be an identifier."""
+    return [SimpleNamespace(**record) for record in records(frame)]
+
+
+def _axis_text(value: object) -> str:
+    """``(64, 64)`` reads as 64 × 64, a shape; everything else as it prints."""
+    if isinstance(value, (tuple, list)) and value and all(isinstance(part, int) for part in value):
+        return " × ".join(map(str, value))
+    return str(value)
+
+
+def _plain_number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return None
+    return float(value)
+
+
+def _times(comparison: Comparison, metric: str) -> list[_Build]:
+    frame = comparison.frame
+    header = METRICS[metric] if comparison.clock == "wall" else f"{comparison.clock} {METRICS[metric]}"
+    scale = units.smallest_scale(frame[metric])
+    times = [comparison.call_times(at) for at in range(len(frame))]
+    span = span_of(times)
+
+    def time(at: int, record: Any) -> Cell:
+        spoiled = contaminated(comparison, at)
+        value = getattr(record, metric)
+        shown = units.number(value, scale, digits=2 if spoiled else 3)
+        return Cell(shown, _known(value), "quiet" if spoiled else "")
+
+    def iqr(at: int, record: Any) -> Cell:
+        share = record.iqr / record.median if record.median else math.nan
+        return Cell(units.percent(share), _known(share))
+
+    def samples(at: int, record: Any) -> Cell:
+        return Cell(picture=histogram(times[at], record.median, span))
+
+    return [
+        _Build(Column(metric, header, scale.unit, "number"), time),
+        _Build(Column("iqr", "IQR", "%", "number"), iqr),
+        _Build(Column("samples", "samples", span_text(span), "histogram"), samples),
+    ]
+
+
+def _instructions_ratio(at: int, record: Any) -> Cell:
+    value = record.instructions_ratio
+    if math.isnan(value):
+        return Cell()
+    shown = "1" if value == 1 else units.number(value, units.Scale(places=3), digits=None)
+    return Cell(shown, float(value), "quiet" if value == 1 else "")
+
+
+def _instructions(at: int, record: Any) -> Cell:
+    value = record.instructions
+    known = not math.isnan(value)
+    return Cell(units.number(value, units.Scale(places=0), digits=None), float(value) if known else None)
+
+
+_MARKS = {"baseline": "baseline", "undecided": "open"}
+_CLOSE_TICKS = ((0.9, "0.90"), (0.95, "0.95"), (1.0, "1"), (1.05, "1.05"), (1.1, "1.10"))
+
+
+def _ratios(comparison: Comparison) -> list[_Build]:
+    frame = comparison.frame
+
+    def picture(at: int, record: Any) -> Cell:
+        if math.isnan(record.ratio):
+            return Cell()
+        tone = _tone(record.verdict)
+        mark = "open" if pd.isna(record.verdict) else _MARKS.get(record.verdict, "decided")
+        drawn = (record.ratio, record.ratio_low, record.ratio_high, mark)
+        return Cell(_ratio(record), record.ratio, tone if tone != "quiet" else "", picture=drawn)
+
+    def ratio(at: int, record: Any) -> Cell:
+        if math.isnan(record.ratio):
+            return Cell(units.NOT_MEASURED if pd.notna(record.verdict) else "")
+        return Cell(_ratio(record), record.ratio, "quiet" if _is(record, "baseline") else "")
+
+    def interval(at: int, record: Any) -> Cell:
+        if math.isnan(record.ratio) or _is(record, "baseline"):
+            return Cell()
+        if not (math.isfinite(record.ratio_high) and record.ratio_low > 0):
+            return Cell("not known", None, "quiet")
+        return Cell(units.interval(record.ratio_low, record.ratio_high), record.ratio_low, "quiet")
+
+    def verdict(at: int, record: Any) -> Cell:
+        if pd.isna(record.verdict):
+            return Cell(units.NOT_MEASURED if not math.isnan(record.ratio) else "", None, "quiet")
+        return Cell(record.verdict, None, _tone(record.verdict), note=_more(comparison, at))
+
+    return [
+        _Build(Column("interval", "ratio", kind="interval", axes=_axes(frame, comparison.margin)), picture),
+        _Build(Column("ratio", "ratio", kind="number"), ratio),
+        _Build(Column("ratio_low", "95 % interval", kind="range"), interval),
+        _Build(Column("verdict", "verdict", kind="verdict", widest=36), verdict),
+    ]
+
+
+def _is(record: Any, verdict: str) -> bool:
+    return bool(pd.notna(record.verdict) and record.verdict == verdict)
+
+
+def _ratio(record: Any) -> str:
+    if _is(record, "baseline"):
+        return "1"
+    known = math.isfinite(record.ratio_high) and record.ratio_low > 0
+    return units.ratio(record.ratio, *((record.ratio_low, record.ratio_high) if known else (None, None)))
+
+
+def _tone(verdict: Any) -> Any:
+    return {"faster": "faster", "slower": "slower", "baseline": "quiet"}.get("" if pd.isna(verdict) else verdict, "")
+
+
+def _more(comparison: Comparison, row: int) -> str:
+    if row in comparison.voids:
+        return "see below"
+    seconds = comparison.undecided_seconds.get(row)
+    if seconds is None or math.isnan(seconds):
+        return ""
+    if math.isinf(seconds):
+        return "on the margin"
+    if seconds > 3600:
+        return "needs over an hour more"
+    digits = 1 if seconds < 10 else 2
+    return f"needs ~{units.number(max(seconds, 0.1), units.Scale('s', 1.0, 1), digits=digits)} s more"
+
+
+def _axes(frame: pd.DataFrame, margin: float) -> tuple[Axis, ...]:
+    """The axis that holds all ratios and the close view of ±10 %, the useful one first."""
+    ratios = [float(r) for r in frame["ratio"] if math.isfinite(r) and r > 0]
+    low, high = min([1.0, *ratios]), max([1.0, *ratios])
+    close = Axis("± 10 %", 0.886, 1.12, _CLOSE_TICKS, margin)
+    wide = _log_axis(low, high, margin)
+    if low >= 0.9 and high <= 1.1:
+        return close, wide
+    return wide, close
+
+
+def _log_axis(low: float, high: float, margin: float) -> Axis:
+    """Powers of two round 1, at most six ticks; powers of ten where the ratios are further apart."""
+    first, last = min(-1, math.floor(math.log2(low) + 0.1)), max(1, math.ceil(math.log2(high) - 0.1))
+    names = {-3: "⅛", -2: "¼", -1: "½"}
+    step = 1 if last - first <= 6 else 2 if last - first <= 12 else 4
+    powers = [p for p in range(first, last + 1) if p % step == 0]
+    ticks = tuple((2.0**p, names.get(p) or (f"1/{2**-p}" if p < 0 else str(2**p))) for p in powers)
+    return Axis("all ratios", min(low, 2.0**first) / 1.12, max(high, 2.0**last) * 1.12, ticks, margin)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+# ---- the footer ---------------------------------------------------------------------------------------------
+
+
+def _footer(comparison: Comparison, more: str) -> Iterable[Line]:
+    frame = comparison.frame
+    if frame["ratio"].notna().any():
+        margin = units.number(comparison.margin, units.Scale("%", 0.01), digits=None) if comparison.margin else "0"
+        methods = set(frame["method"].dropna())
+        how = ", measured in adjacent blocks" if methods == {"paired"} else ""
+        definition = (
+            f"Ratio = time / time of {clipped(_baseline(comparison), LONGEST_NAME)} at the same point{how};"
+            f" below 1 is faster; inside ±{margin} % the verdict is “same”."
+        )
+        if "unpaired" in methods:
+            definition += (
+                " Rows of different runs were measured at different times: their interval allows for what the machine"
+                " alone may have changed."
+            )
+        yield (Run(definition),)
+    if more:
+        yield (Run(more),)
+    if comparison.counts:
+        yield (Run(counts.definition(comparison)),)
+    yield (Run(" · ".join(measured(comparison))),)

@@ -1,0 +1,276 @@
+"""A comparison as curves: time along a sweep axis, or against threads, as static SVG with no script.
+
+Both axes are logarithmic. Each alternative has a hue, a shape and its name at the end of its line; a filled mark is
+decided, a hollow one undecided. Text is escaped; colours are the notebook's variables, with fallbacks for both themes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.scaling import THREADS, Crossover, Curve, crossovers, curves, main_axis
+
+from ..document import clipped, printable
+from ..drawing.scales import Scale, scale_of
+from .facts import name_of
+
+__all__ = ["axis_of", "fixed_text", "svg"]
+
+MOST_PANELS = 4
+MOST_LINES = 6
+_WIDTH, _HEIGHT = 252, 168  # px of the plotted ground
+_LEFT, _TOP, _RIGHT, _BOTTOM = 52, 34, 118, 34  # px round it; names of lines stand at the right
+_MOST_MARKS = 60  # points of a line; of more, the line alone is drawn
+_MOST_SPOTS = 500  # of a line
+_NAME = 14  # characters of a name at the end of its line
+_APART = 13  # px between two such names
+_ROLES = ("base", "torch", "python", "memory", "backward", "more")
+_SHAPES = ("square", "dot", "triangle", "diamond", "dot", "square")
+
+_STYLE = (
+    "<style>.tb-curves{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));"
+    "--ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));"
+    "--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));"
+    "--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));"
+    "--rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));"
+    "--rule2:var(--jp-border-color2,var(--vscode-panel-border,#e3e5e8));"
+    "display:flex;flex-wrap:wrap;gap:4px 12px;margin:8px 0}"
+    "@media(prefers-color-scheme:dark){.tb-curves{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#111));"
+    "--ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#fff));"
+    "--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#dfe1e4));"
+    "--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));"
+    "--rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));"
+    "--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32))}}"
+    ".tb-curves svg{overflow:visible;flex:none}"
+    ".tb-curves text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
+    "font-variant-numeric:tabular-nums}.tb-curves .i1{fill:var(--ink1)}"
+    ".tb-curves .nm{font-family:var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))}"
+    ".tb-curves .tk{stroke:var(--rule2)}.tb-curves .ax{stroke:var(--rule1)}"
+    ".tb-curves .id{fill:none;stroke:var(--ink2);stroke-dasharray:2 3}"
+    ".tb-curves .over{fill:var(--ink2);opacity:.09}"
+    ".tb-curves .l{fill:none;stroke:var(--h);stroke-width:1.5}.tb-curves .c{stroke:var(--h);stroke-width:1.5}"
+    ".tb-curves .m{fill:var(--h);stroke:var(--h);stroke-width:1.5}.tb-curves .m.o{fill:var(--bg)}"
+    + "".join(
+        f".tb-curves .{role}{{--h:{hue};--h:color-mix(in srgb,{hue} 84%,var(--ink0))}}"
+        for role, hue in (
+            ("base", "#7b8087"),
+            ("torch", "#2468b0"),
+            ("python", "#d28a1a"),
+            ("memory", "#2ca184"),
+            ("backward", "#c583c4"),
+            ("more", "#cf4f2c"),
+        )
+    )
+    + "</style>"
+)
+
+
+def svg(comparison: Comparison) -> str | None:
+    """The curves of a comparison as markup, or None where there is nothing to draw along."""
+    axis = axis_of(comparison)
+    if axis is None:
+        return None
+    panels: dict[Any, list[Curve]] = {}
+    for curve in curves(comparison, axis):
+        if len(curve.points) > 1:
+            panels.setdefault(curve.fixed, []).append(curve)
+    if not panels:
+        return None
+    swaps = crossovers(comparison, axis) if axis != THREADS else []
+    drawn = [
+        _panel(comparison, axis, lines, [swap for swap in swaps if swap.fixed == fixed])
+        for fixed, lines in list(panels.items())[:MOST_PANELS]
+    ]
+    left = len(panels) - len(drawn)
+    more = f"<p><small>{units.count(left)} more: use .plot()</small></p>" if left else ""
+    return f'{_STYLE}<div class="tb-curves">{"".join(drawn)}</div>{more}'
+
+
+def axis_of(comparison: Comparison) -> str | None:
+    """What a picture of this comparison runs along: its main sweep axis, else the thread count, else nothing."""
+    axis = main_axis(comparison)
+    if axis is None and comparison.frame[THREADS].nunique() > 1:
+        return THREADS
+    return axis
+
+
+def fixed_text(fixed: Iterable[tuple[str, Any]]) -> str:
+    """``2 threads, mode = sum``."""
+    words = []
+    for name, value in fixed:
+        if name == THREADS:
+            words.append(f"{value} thread{'' if value == 1 else 's'}")
+        elif name in ("env", "label", "sub_label", "device"):
+            words.append("no env" if value is None else str(value))
+        else:
+            words.append(f"{name} {value}" if name in ("input", "run") else f"{name} = {value}")
+    return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Axes of a panel: seconds and values -> px of its ground."""
+
+    x: Scale
+    y: Scale
+
+    def at(self, value: float, seconds: float) -> tuple[float, float]:
+        return self.x.place(value) * _WIDTH, (1 - self.y.place(seconds)) * _HEIGHT
+
+
+def _panel(comparison: Comparison, axis: str, lines: Sequence[Curve], swaps: Sequence[Crossover]) -> str:
+    points = [point for line in lines for point in line.points]
+    unit = units.smallest_scale([point.median for point in points])
+    cores = comparison.environment.usable_cores
+    ideal = _ideal(lines[0], cores) if axis == THREADS and len(lines) == 1 else []
+    place = _Place(
+        scale_of([point.at for point in points], at_values=True),
+        scale_of([point.median for point in points] + [seconds for _, seconds in ideal]),
+    )
+    name = "threads" if axis == THREADS else axis
+    title = fixed_text(lines[0].fixed)
+    parts = [_ticks(place, unit), _labels(name, unit.unit, title)]
+    if axis == THREADS:
+        parts.append(_cores(place, cores))
+    if ideal:
+        path = _points(place.at(*spot) for spot in ideal)
+        parts.append(f'<polyline class="id" points="{path}"><title>ideal on {cores} cores</title></polyline>')
+    parts.append(_swaps(place, swaps))
+    shown = list(enumerate(lines[:MOST_LINES], start=int(len(lines) == 1)))  # a lone line is no baseline
+    parts += [_line(comparison, place, line, nth) for nth, line in shown]
+    parts.append(_names(comparison, place, shown, len(lines) - len(shown)))
+    said = f"time against {name}" + (f", {title}" if title else "")
+    width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BOTTOM
+    return (
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{_safe(said)}">'
+        f'<g transform="translate({_LEFT},{_TOP})">{"".join(parts)}</g></svg>'
+    )
+
+
+def _ticks(place: _Place, unit: units.Scale) -> str:
+    out = []
+    for seconds in place.y.ticks:
+        y = (1 - place.y.place(seconds)) * _HEIGHT
+        text = _value(seconds / unit.size)
+        out.append(f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>{_text(-8, y + 4, text, "end")}')
+    out.append(f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
+    labels = [(place.x.place(value) * _WIDTH, _value(value)) for value in place.x.ticks]
+    stride = next(n for n in range(1, len(labels) + 1) if _fits(labels[::n]))
+    out += [_text(x, _HEIGHT + 16, text, "middle") for x, text in labels[::stride]]
+    return "".join(out)
+
+
+def _fits(labels: Sequence[tuple[float, str]]) -> bool:
+    """Whether no label touches the next; a digit is about 6 px wide."""
+    return all(b[0] - a[0] > 3.2 * (len(a[1]) + len(b[1])) + 6 for a, b in pairwise(labels))
+
+
+def _labels(axis: str, unit: str, title: str) -> str:
+    out = _text(-8, -10, unit, "end") + _text(_WIDTH, _HEIGHT + 30, clipped(axis, 24), "end")
+    return out + (_text(0, -20, clipped(title, 50), "start", "i1") if title else "")
+
+
+def _cores(place: _Place, cores: int) -> str:
+    """The ground beyond the usable cores."""
+    x = place.x.place(cores) * _WIDTH
+    if not 0 <= x < _WIDTH:
+        return ""
+    return (
+        f'<rect class="over" x="{x:.1f}" y="0" width="{_WIDTH - x:.1f}" height="{_HEIGHT}"/>'
+        f'<line class="ax" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>'
+        + _text(min(x, _WIDTH - 40), -6, f"{cores} usable core{'' if cores == 1 else 's'}", "middle", "i1")
+    )
+
+
+def _ideal(line: Curve, cores: int) -> list[tuple[float, float]]:
+    """Twice the threads in half the time, up to the cores: (threads, seconds)."""
+    first, last = line.points[0], line.points[-1].at
+    bend = max(first.at, min(cores, last))
+    return [(at, first.median * first.at / min(at, bend)) for at in (first.at, bend, last)]
+
+
+def _swaps(place: _Place, swaps: Sequence[Crossover]) -> str:
+    """A dashed line at each place; those that lie close share one label."""
+    out: list[str] = []
+    labels: list[tuple[float, list[str]]] = []
+    for swap in sorted(swaps, key=lambda swap: swap.at):
+        x, value = place.x.place(swap.at) * _WIDTH, units.number(swap.at, digits=2)
+        out.append(f'<line class="id" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>')
+        if labels and x - labels[-1][0] < 80:
+            labels[-1][1].append(value)
+        else:
+            labels.append((x, [value]))
+    for x, values in labels:
+        text = f"{clipped(swaps[0].axis, 12)} ≈ {', '.join(dict.fromkeys(values))}"
+        out.append(_text(x, -6, text, "end" if x > 0.7 * _WIDTH else "middle", "i1"))
+    return "".join(out)
+
+
+def _line(comparison: Comparison, place: _Place, line: Curve, nth: int) -> str:
+    verdicts = comparison.frame["verdict"]
+    thinned = line.points[:: 1 + len(line.points) // _MOST_SPOTS]
+    spots = [place.at(point.at, point.median) for point in thinned]
+    out = [f'<g class="{_ROLES[nth]}"><polyline class="l" points="{_points(spots)}"/>']
+    for point, (x, y) in zip(thinned, spots, strict=True) if len(spots) <= _MOST_MARKS else ():
+        if point.low > 0 and point.high > 0:
+            top, bottom = (place.at(point.at, end)[1] for end in (point.high, point.low))
+            if bottom - top > 8:  # narrower than its mark needs no whisker
+                ends = f'y1="{max(top, 0):.1f}" y2="{min(bottom, _HEIGHT):.1f}"'
+                out.append(f'<line class="c" x1="{x:.1f}" x2="{x:.1f}" {ends}/>')
+        verdict = verdicts.iloc[point.row]
+        out.append(_mark(x, y, _SHAPES[nth], hollow=pd.notna(verdict) and verdict == "undecided"))
+    return "".join([*out, "</g>"])
+
+
+def _mark(x: float, y: float, shape: str, *, hollow: bool) -> str:
+    kind = "m o" if hollow else "m"
+    if shape == "dot":
+        return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>'
+    if shape == "square":
+        return f'<rect class="{kind}" x="{x - 2.3:.1f}" y="{y - 2.3:.1f}" width="4.6" height="4.6"/>'
+    corners: Mapping[str, list[tuple[float, float]]] = {
+        "triangle": [(x, y - 3.4), (x + 3.2, y + 2.4), (x - 3.2, y + 2.4)],
+        "diamond": [(x, y - 3.6), (x + 3.2, y), (x, y + 3.6), (x - 3.2, y)],
+    }
+    return f'<polygon class="{kind}" points="{_points(corners[shape])}"/>'
+
+
+def _names(comparison: Comparison, place: _Place, lines: Sequence[tuple[int, Curve]], more: int) -> str:
+    """The name of each line at its end, moved apart where ends lie close."""
+    ends = [(place.at(line.points[-1].at, line.points[-1].median)[1], nth, line) for nth, line in lines]
+    out, last = [], -1e9
+    for y, nth, line in sorted(ends, key=lambda end: end[0]):
+        last = max(y, last + _APART)
+        name = clipped(name_of(comparison, line.points[0].row), _NAME)
+        out.append(f'<g class="{_ROLES[nth]}">{_mark(_WIDTH + 10, last, _SHAPES[nth], hollow=False)}</g>')
+        out.append(_text(_WIDTH + 18, last + 4, name, "start", "i1 nm"))
+    if more:
+        out.append(_text(_WIDTH + 18, last + _APART + 4, f"{more} more", "start"))
+    return "".join(out)
+
+
+def _value(value: float) -> str:
+    if value and abs(value - round(value)) < 1e-9 * abs(value):
+        return units.count(round(value))
+    return f"{value:.6g}".replace("-", "\u2212")
+
+
+def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{_safe(text)}</text>'
+
+
+def _points(spots: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text), quote=True)

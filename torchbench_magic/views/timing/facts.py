@@ -1,0 +1,94 @@
+"""What can be said of a comparison besides its numbers: names of rows, what spoils a time, how it was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from torchbench_magic import units
+from torchbench_magic.results.cell import first_code_line
+from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.used_up import said
+
+from ..document import Line, Run, backticked
+
+__all__ = ["LONGEST_NAME", "SPOILING", "contaminated", "doubts", "measured", "name_of", "nothing_done", "placed_name"]
+
+LONGEST_NAME = 60
+SPOILING = frozenset(
+    {"busy", "clock", "co-load", "noisy", "oversubscribed", "stalled", "steal", "throttled", "used-up"}
+)
+"""Doubts that are about the single times; their facts may name the ``rows``, ``threads`` or ``groups``."""
+
+
+def name_of(comparison: Comparison, row: int) -> str:
+    """The alternative's name; where it has none the first line of its code that is not blank or a comment."""
+    subject = comparison.subjects[row]
+    return subject.description or first_code_line(subject.stmt) or "statement"
+
+
+def placed_name(comparison: Comparison, row: int) -> str:
+    """The alternative's name, with the result it is from where several stand side by side."""
+    result = dict(comparison.subjects[row].axes).get(AXIS)
+    name = name_of(comparison, row)
+    return name if result is None else f"{name} in {result}"
+
+
+def nothing_done(comparison: Comparison) -> Line:
+    """What comes before every answer: that calls had nothing left to do; empty where they had."""
+    clauses = said(comparison.subjects)
+    more = f" (and {len(clauses) - 1} more below)" if len(clauses) > 1 else ""
+    return backticked(f"{clauses[0]}{more}. ") if clauses else ()
+
+
+def contaminated(comparison: Comparison, row: int) -> bool:
+    """Whether something spoiled the single time of this row; ratios of adjacent blocks may hold all the same.
+
+    Such a time is shown with two digits and in quiet ink.
+    """
+    subject = comparison.subjects[row]
+    concerned = {"rows": row, "threads": subject.num_threads, "groups": subject.group}
+    return any(
+        doubt.kind in SPOILING
+        and all(value in _listed_in(doubt.facts.get(name), value) for name, value in concerned.items())
+        for doubt in comparison.warnings
+    )
+
+
+def _listed_in(fact: object, otherwise: int) -> Sequence[int]:
+    """What a doubt names, or all: then ``otherwise`` is among it."""
+    return fact if isinstance(fact, (list, tuple)) else (otherwise,)
+
+
+def doubts(comparison: Comparison) -> tuple[Line, ...]:
+    """One line each; a partial result says so first."""
+    lines = [backticked(str(doubt)) for doubt in comparison.warnings]
+    if comparison.partial and not any(doubt.kind == "partial" for doubt in comparison.warnings):
+        after = "" if math.isnan(comparison.elapsed) else f" after {units.seconds_text(comparison.elapsed)}"
+        lines.insert(0, (Run(f"Partial: interrupted{after}. What was measured until then is shown."),))
+    return tuple(lines)
+
+
+def measured(comparison: Comparison) -> Iterator[str]:
+    """Threads, device, versions, how long it took: only what the result knows."""
+    environment, rows = comparison.environment, len(comparison.frame)
+    threads = sorted({int(n) for n in comparison.frame["num_threads"]})
+    yield f"{_listed(threads)} of {_counted(environment.usable_cores, 'thread')}"
+    yield environment.footer()
+    states = {subject.state for subject in comparison.subjects}
+    if len(states) == 1 and (common := states.pop()):
+        yield f"ran with {', '.join(common)}"
+    if not math.isnan(comparison.elapsed):
+        yield f"{_counted(rows, 'measurement')} in {units.seconds_text(comparison.elapsed)}"
+    if comparison.seed is not None:
+        yield f"seed {comparison.seed}"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{units.count(number)} {word}{'' if number == 1 else 's'}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    words = [str(number) for number in numbers]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -1,0 +1,123 @@
+"""Curves of a comparison with matplotlib: time along a sweep axis or against threads, on logarithmic axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.errors import InputError, OptionError
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.scaling import THREADS, Curve, crossovers, curves
+
+from ..drawing.axes import HUES, literal, new_axes
+from .curves import axis_of, fixed_text
+from .facts import name_of
+from .plot_samples import plot_samples
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot"]
+
+_MARKERS = "so^Dvp"
+_LINES = ("-", "--", "-.", ":")
+
+
+def plot(comparison: Comparison, *, kind: str = "scaling", axis: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw every alternative along an axis: hollow marks are undecided, dashed verticals mark where two swap places.
+    Or (``distribution``) the samples of each measurement.
+
+    Args:
+        comparison: for ``scaling``, with a sweep axis or several thread counts.
+        kind: ``scaling`` or ``distribution``.
+        axis: name of a numeric sweep axis, or ``num_threads``; None is the sweep axis with the most values, else the
+            thread count.
+        ax: matplotlib Axes to draw into; None makes a new figure.
+
+    Returns:
+        The Axes.
+
+    Raises:
+        MissingTool: matplotlib is not installed.
+        InputError: there is nothing to plot along.
+        OptionError: an unknown kind.
+    """
+    if kind == "distribution":
+        return plot_samples(comparison, ax)
+    if kind != "scaling":
+        raise OptionError(f"kind {kind!r} is unknown; there are: scaling, distribution")
+    axis = _checked(comparison, axis)
+    found = curves(comparison, axis)
+    ax = ax if ax is not None else new_axes()
+    fixed = list(dict.fromkeys(curve.fixed for curve in found))
+    names = list(dict.fromkeys(curve.description for curve in found))
+    unit = units.smallest_scale([point.median for curve in found for point in curve.points])
+    for curve in found:
+        hue = names.index(curve.description) + (len(names) == 1)  # a lone statement is no baseline
+        _draw(ax, comparison, curve, unit, hue, fixed.index(curve.fixed))
+    for nth, swap in enumerate(crossovers(comparison, axis) if axis != THREADS else ()):
+        ax.axvline(swap.at, color="0.5", linestyle=":", linewidth=1)
+        ax.annotate(
+            f"{axis} ≈ {units.number(swap.at, digits=2)}".replace("$", r"\$"),
+            (swap.at, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -10 - 11 * (nth % 4)),  # neighbours do not cover each other
+            textcoords="offset points",
+            fontsize="small",
+        )
+    _dress(ax, comparison, axis, unit, [point.at for curve in found for point in curve.points])
+    return ax
+
+
+def _checked(comparison: Comparison, axis: str | None) -> str:
+    """The name of the axis, if there are numbers along it."""
+    there = [*comparison.axes, THREADS]
+    chosen = axis if axis is not None else axis_of(comparison)
+    if chosen is None:
+        raise InputError(
+            "nothing to plot along: measure with --sweep or at several thread counts (-t 1,2), or draw the samples: "
+            "kind='distribution'"
+        )
+    if chosen not in there:
+        raise InputError(f"axis {chosen!r} is not in this comparison; there are: {', '.join(there)}")
+    if not pd.api.types.is_numeric_dtype(comparison.frame[chosen]) or comparison.frame[chosen].dtype == bool:
+        raise InputError(f"axis {chosen!r} holds no numbers: plot along another one")
+    return chosen
+
+
+def _draw(ax: Axes, comparison: Comparison, curve: Curve, unit: units.Scale, hue: int, dash: int) -> None:
+    rows = [point.row for point in curve.points]
+    at = np.array([point.at for point in curve.points])
+    times = np.array([point.median for point in curve.points]) / unit.size
+    ends = np.array([(point.low, point.high) for point in curve.points]).T / unit.size
+    spread = np.nan_to_num(np.abs(ends - times))
+    said = [comparison.frame["verdict"].iloc[row] for row in rows]
+    style: dict[str, Any] = {"color": HUES[hue % len(HUES)], "linestyle": _LINES[dash % len(_LINES)]}
+    name = ", ".join(text for text in (name_of(comparison, rows[0]), fixed_text(curve.fixed)) if text)
+    ax.errorbar(at, times, yerr=spread, label=literal(name), linewidth=1.5, **style)
+    marks: dict[str, Any] = {"marker": _MARKERS[hue % len(_MARKERS)], "color": style["color"], "linestyle": "none"}
+    hollow = np.array([pd.notna(verdict) and verdict == "undecided" for verdict in said])
+    ax.plot(at[~hollow], times[~hollow], markersize=5, **marks)
+    ax.plot(at[hollow], times[hollow], markersize=5, fillstyle="none", **marks)
+
+
+def _dress(ax: Axes, comparison: Comparison, axis: str, unit: units.Scale, places: list[float]) -> None:
+    from matplotlib.ticker import LogFormatter
+
+    ax.set_yscale("log")
+    for formatted in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        formatted(LogFormatter(minor_thresholds=(2, 0.5)))
+    if min(places) > 0:
+        ax.set_xscale("log", base=2 if all(float(np.log2(place)).is_integer() for place in places) else 10)
+    if axis == THREADS:
+        cores = comparison.environment.usable_cores
+        ax.axvspan(cores, max(*places, cores), color="0.5", alpha=0.12, linewidth=0, label=f"beyond {cores} cores")
+        ax.set_xticks(sorted(set(places)), [f"{place:g}" for place in sorted(set(places))])
+        ax.set_xticks([], minor=True)
+    ax.set_xlabel("threads" if axis == THREADS else axis.replace("$", r"\$"))
+    ax.set_ylabel(f"time of one call ({unit.unit})")
+    ax.grid(visible=True, which="major", alpha=0.3)
+    ax.legend(frameon=False)

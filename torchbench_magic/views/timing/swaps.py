@@ -1,0 +1,40 @@
+"""Where two alternatives swap places along a sweep, in words."""
+
+from __future__ import annotations
+
+from torchbench_magic import units
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.scaling import Crossover, crossovers
+
+from ..document import Line, Run, clipped, code
+from .curves import fixed_text
+from .facts import LONGEST_NAME
+
+__all__ = ["clause"]
+
+_MOST = 3
+
+
+def clause(comparison: Comparison) -> Line:
+    """``bmm is faster than mul_sum below n ≈ 320, slower above``; empty where nothing swaps.
+
+    Several are parted by semicolons, the ones beyond three counted.
+    """
+    found = crossovers(comparison)
+    runs: list[Run] = []
+    for nth, swap in enumerate(found[:_MOST]):
+        runs += [Run("; ")] if nth else []
+        runs += _said(swap)
+    if len(found) > _MOST:
+        runs.append(Run(f"; {len(found) - _MOST} more swaps"))
+    return tuple(runs)
+
+
+def _said(swap: Crossover) -> list[Run]:
+    where = f" ({fixed_text(swap.fixed)})" if swap.fixed else ""
+    return [
+        code(clipped(swap.faster_below, LONGEST_NAME)),
+        Run(" is faster than "),
+        code(clipped(swap.faster_above, LONGEST_NAME)),
+        Run(f" below {swap.axis} ≈ {units.number(swap.at, digits=2)}, slower above{where}"),
+    ]

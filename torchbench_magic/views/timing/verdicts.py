@@ -1,0 +1,154 @@
+"""The sentence of a comparison: which alternative is faster than the baseline, where, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchbench_magic import units
+
+from ..document import Line, Run, Style, clipped, code
+
+__all__ = ["Judged", "sentence"]
+
+_LONGEST_NAME = 60
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One alternative at one point: its ratio to the baseline there, with the interval, and the verdict; ``why`` it
+    is undecided where more samples would not decide it."""
+
+    name: str
+    ratio: float
+    low: float
+    high: float
+    verdict: str
+    why: str = ""
+
+
+def sentence(judged: Sequence[Judged], baseline: str) -> Line:
+    """The answer first: ``mul_sum is 1.65 to 6.8 times as fast as bmm at all 6 points; einsum: 3 slower, 1 same``; of
+    one point with its interval: ``mul_sum is 2.5 times as fast as bmm (2.4 … 2.6)``.
+
+    ``judged`` holds every alternative but the baseline, at every point.
+    """
+    by_name: dict[str, list[Judged]] = {}
+    for one in judged:
+        by_name.setdefault(one.name, []).append(one)
+    clauses = _together(sorted(by_name.values(), key=_weight))
+    runs: list[Run] = []
+    for nth, alike in enumerate(clauses[:_MOST_NAMED]):
+        if nth:
+            runs.append(Run("; "))
+        runs += _subjects(alike, "code" if nth else "subject")
+        runs += _clause(alike[0], None if nth else baseline, is_plural=len(alike) > 1)
+    left = sum(len(alike) for alike in clauses[_MOST_NAMED:])
+    if left:
+        runs.append(Run(f"; {left} more below"))
+    return tuple(runs)
+
+
+def _together(ordered: Sequence[list[Judged]]) -> list[list[list[Judged]]]:
+    """The alternatives, those that take the same time at equally many points as one clause."""
+    clauses: list[list[list[Judged]]] = []
+    for points in ordered:
+        last = clauses[-1][0] if clauses else []
+        if _common(points) == "same" and last and _common(last) == "same" and len(last) == len(points):
+            clauses[-1].append(points)
+        else:
+            clauses.append([points])
+    return clauses
+
+
+def _subjects(alike: Sequence[Sequence[Judged]], style: Style) -> list[Run]:
+    """``a``; ``a, b and c``; ``a, b, c and 5 more``."""
+    most = _MOST_NAMED if len(alike) <= _MOST_NAMED else _MOST_NAMED - 1
+    names = [Run(clipped(points[0].name, _LONGEST_NAME), style) for points in alike[:most]]
+    names += [Run(f"{len(alike) - most} more")] if len(alike) > most else []
+    runs = names[:1]
+    for nth, name in enumerate(names[1:], 2):
+        runs += [Run(" and " if nth == len(names) else ", "), name]
+    return runs
+
+
+_ORDER = {"faster": 0, "slower": 1, "same": 2, "mixed": 3, "undecided": 4}
+
+
+def _common(points: Sequence[Judged]) -> str:
+    verdicts = {point.verdict for point in points}
+    return verdicts.pop() if len(verdicts) == 1 else "mixed"
+
+
+def _weight(points: Sequence[Judged]) -> tuple[int, float]:
+    """Unanimous verdicts first, faster before slower, the larger effect first."""
+    known = [abs(math.log(p.ratio)) for p in points if p.ratio > 0 and math.isfinite(p.ratio)]
+    return _ORDER.get(_common(points), 5), -min(known, default=0.0)
+
+
+def _clause(points: Sequence[Judged], baseline: str | None, *, is_plural: bool = False) -> list[Run]:
+    common = _common(points)
+    against = [code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
+    if common in ("faster", "slower"):
+        verb, adverb = ("is", "fast") if common == "faster" else ("takes", "long")
+        than = [Run(" as "), *against] if against else []
+        return [
+            Run(f" {verb} {_times(points, common)} times as {adverb}"),
+            *than,
+            Run(_everywhere(points) + _ends(points, common)),
+        ]
+    if common == "same":
+        to = [Run(" as "), *against] if against else []
+        return [Run(f" take{'' if is_plural else 's'} the same time"), *to, Run(_everywhere(points))]
+    if common == "mixed":
+        to = [Run(" against "), *against] if against else []
+        counts = Counter(point.verdict or "not judged" for point in points)
+        words = sorted(counts, key=lambda word: _ORDER.get(word, 5))
+        return [*to, Run(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
+    to = [Run(" against "), *against] if against else []
+    reasons = list(dict.fromkeys(point.why for point in points if point.why))
+    why = f": {', '.join(reasons)}" if reasons else ""
+    return [*to, Run(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
+
+
+def _everywhere(points: Sequence[Judged]) -> str:
+    if len(points) == 1:
+        return ""
+    return " at both points" if len(points) == 2 else f" at all {units.count(len(points))} points"
+
+
+def _times(points: Sequence[Judged], verdict: str) -> str:
+    factors = []
+    for point in points:
+        value, low, high = _factor(point, verdict)
+        factors.append((value, _written(value, low, high)))
+    least, most = min(factors)[1], max(factors)[1]
+    return least if least == most else f"{least} to {most}"
+
+
+def _ends(points: Sequence[Judged], verdict: str) -> str:
+    """The interval of a single point."""
+    _, low, high = _factor(points[0], verdict)
+    if not (len(points) == 1 and 0 < low < high < math.inf):
+        return ""
+    ends = [_written(end, low, high) for end in (low, high)]
+    return f" ({' … '.join(ends) if ends[0] != ends[1] else units.interval(low, high)})"
+
+
+def _written(value: float, low: float, high: float) -> str:
+    """Two digits at least: "1 times as long" says nothing, however wide the interval; three at most."""
+    return max(units.ratio(value, low, high, digits=3), units.number(value, digits=2), key=len)
+
+
+def _factor(point: Judged, verdict: str) -> tuple[float, float, float]:
+    """(value, low, high) of how many times as fast, or as long."""
+    if verdict == "faster":
+        return _inverse(point.ratio), _inverse(point.high), _inverse(point.low)
+    return point.ratio, point.low, point.high
+
+
+def _inverse(value: float) -> float:
+    return 1 / value if value else math.inf

@@ -1,0 +1,1 @@
+"""Results as torch itself shows them, and torch's own results as documents."""

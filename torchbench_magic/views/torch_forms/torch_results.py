@@ -1,0 +1,257 @@
+"""torch's own results as documents: what a cell shows whose last value is one of them.
+
+Numbers keep torch's meaning: a `CallgrindStats` counts every run it made, a `Measurement` knows nothing of other runs,
+and the table of a profiler has its percentages of torch's own total, in which the kernel's threads take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchbench_magic import units
+
+from ..carriers import bundle
+from ..document import Document, Line, Run, clipped
+from ..drawing.histogram import histogram, span_of
+from ..table import Cell, Column, Group, Row, Table
+
+if TYPE_CHECKING:
+    from torch.autograd.profiler_util import EventList
+    from torch.profiler import profile
+    from torch.utils.benchmark import CallgrindStats, Compare, FunctionCounts, Measurement
+
+__all__ = [
+    "SHOWN",
+    "callgrind_stats",
+    "compare",
+    "event_list",
+    "events_text",
+    "function_counts",
+    "measurement",
+    "profiler",
+]
+
+Bundle = dict[str, str]
+_WHOLE = units.Scale(places=0)
+_ROWS = 20
+_LONGEST = 120
+
+
+def measurement(result: Measurement) -> Bundle:
+    """One line with the median, which unfolds to the samples; torch's own text beside."""
+    times = np.array(result.times, dtype=float)
+    name = Run(clipped(result.task_spec.title or result.task_spec.summarize(), _LONGEST), "code")
+    if not len(times):
+        empty = "no sample was taken"  # its repr raises
+        return _shown(Document("measurement", (name, Run(f": {empty}"))), empty)
+    median, threads = float(np.median(times)), result.task_spec.num_threads
+    runs = f"{units.count(len(times))} block{'' if len(times) == 1 else 's'} of {units.count(result.number_per_run)}"
+    parts = [
+        "median",
+        f"IQR {units.percent(result.iqr / median)} %" if len(times) > 1 and median else "one sample: no spread known",
+        f"{runs} call{'' if result.number_per_run == 1 else 's'}, {threads} thread{'' if threads == 1 else 's'}",
+    ]
+    scale = units.smallest_scale([median])
+    facts = (
+        ("mean", f"{units.number(float(times.mean()), scale)} {scale.unit}", ()),
+        ("range", f"{units.range_text(float(times.min()), float(times.max()), scale)} {scale.unit}", ()),
+        ("samples", "", histogram(times, median, span_of([times]))),
+    )
+    columns = (Column("fact", "fact"), Column("value", "value"), Column("picture", "samples", kind="histogram"))
+    rows = [Row((Cell(fact, tone="quiet"), Cell(value), Cell(picture=picture))) for fact, value, picture in facts]
+    sentence: Line = (
+        name, Run("  "), Run(units.seconds_text(median), "figure"), Run(" "), Run(" · ".join(parts), "quiet")
+    )  # fmt: skip
+    return _shown(
+        Document(
+            kind="measurement",
+            sentence=sentence,
+            tables=(Table("facts", columns, (Group(tuple(rows)),), headless=True),),
+            doubts=_doubts(result),
+            footer=((Run("torch's Measurement: one window of time; the median of a rerun lies elsewhere."),),),
+            folded=True,
+        ),
+        repr(result),
+    )
+
+
+def _doubts(result: Measurement) -> tuple[Line, ...]:
+    """torch's own warning, in a line."""
+    if not result.has_warnings:
+        return ()
+    share = units.percent(result.iqr / result.median)
+    return ((Run(f"Do not read this time: IQR {share} %. Measure longer, or compare in one %%timer cell."),),)
+
+
+def compare(table: Compare) -> Bundle:
+    """The table of a plain torch ``Compare``, by the one that survives what torch's does not."""
+    from .torch_compare import Compare as Repaired
+
+    repaired = Repaired(list(table._results))
+    repaired.__dict__.update(vars(table))
+    return repaired._repr_mimebundle_()
+
+
+def callgrind_stats(stats: CallgrindStats) -> Bundle:
+    """The count, and the functions it is made of."""
+    counts = stats.stats(inclusive=False)
+    total = stats.counts(denoise=False)
+    runs = f"{units.count(stats.number_per_run)} run{'' if stats.number_per_run == 1 else 's'}"
+    name = clipped(stats.task_spec.title or stats.task_spec.summarize(), _LONGEST)
+    sentence = (
+        Run(name, "code"), Run("  "), Run(units.count(total), "figure"), Run(f" instructions in {runs}", "quiet")
+    )  # fmt: skip
+    said = [f"The empty loop's own {units.count(stats.baseline_exclusive_stats.sum())} are among them."]
+    if not stats.built_with_debug_symbols:
+        said.append("torch was built without debug symbols: places in its sources are not known.")
+    footer = tuple((Run(text),) for text in said)
+    document = Document("instruction counts", sentence, (_functions(counts),), (), footer, where=".stats()")
+    return _shown(document, repr(stats))
+
+
+def function_counts(counts: FunctionCounts) -> Bundle:
+    """Functions by how much they count; differences with their sign."""
+    kind = "inclusive" if counts.inclusive else "exclusive"
+    sentence = (
+        Run(units.count(len(counts)), "figure"), Run(f" functions, {kind}: "),
+        Run(units.number(counts.sum(), _WHOLE, digits=None), "strong"), Run(" instructions in all"),
+    )  # fmt: skip
+    return _shown(Document("function counts", sentence, (_functions(counts),), where="the object itself"), repr(counts))
+
+
+def _functions(counts: FunctionCounts) -> Table:
+    """The largest first, as torch orders them, each with its share of what is counted, signs apart."""
+    entries = sorted(((entry.count, entry.function) for entry in counts), key=lambda one: -abs(one[0]))
+    whole = float(sum(abs(count) for count, _ in entries)) or 1.0
+    signed = any(count < 0 for count, _ in entries)
+    most = max((abs(count) for count, _ in entries), default=1) or 1
+    kind: Any = "change" if signed else "bar"
+    legend = (("faster", "fewer"), ("slower", "more")) if signed else ()
+    columns = (
+        Column("count", "instructions", kind="number"),
+        Column("share", "share", "%", "number"),
+        Column("bar", "", kind=kind, legend=legend),
+        Column("function", "function", kind="code", widest=60),
+    )
+    rows = []
+    for count, function in entries:
+        drawn = (count / most,) if signed else (((("torch", count / most),)), ())
+        share = Cell(units.percent(abs(count) / whole), abs(count) / whole)
+        cells = (Cell(units.number(count, _WHOLE, digits=None), count), share, Cell(picture=drawn), Cell(function))
+        rows.append(Row(cells))
+    return Table("functions", columns, (Group(tuple(rows)),), sorted_by="" if signed else "count")
+
+
+def event_list(events: EventList) -> Bundle:
+    """What ``prof.key_averages()`` holds, the largest self times first; of single events their averages."""
+    averages = _averages(events)
+    return _shown(_events(averages), events_text(averages))
+
+
+def events_text(events: EventList) -> str:
+    """torch's own table of the largest self times."""
+    averages: Any = _averages(events)  # torch's methods have no annotations
+    if not averages:
+        return "no event was recorded"
+    return str(averages.table(sort_by="self_cpu_time_total", row_limit=_ROWS))
+
+
+def _averages(events: EventList) -> EventList:
+    from torch.autograd.profiler_util import FunctionEventAvg
+
+    single: Any = events
+    return events if all(isinstance(event, FunctionEventAvg) for event in events) else single.key_averages()
+
+
+def profiler(prof: profile) -> Bundle | None:
+    """The averages of a profile that has ended; None while there is nothing to show."""
+    if getattr(getattr(prof, "profiler", None), "kineto_results", None) is None:
+        return None
+    averages = prof.key_averages()
+    note: Line = (Run("Cell lines need "), Run("%%tprofile", "code"), Run(": this profile was not recorded with them."))
+    text = f"{events_text(averages)}\n{''.join(run.text for run in note)}"
+    return _shown(_events(averages, note), text)
+
+
+def _events(events: EventList, *notes: Line) -> Document:
+    rows: Sequence[Any] = sorted(events, key=lambda event: -event.self_cpu_time_total)
+    whole = float(sum(event.self_cpu_time_total for event in rows)) / 1e6
+    if not rows:
+        return Document("profile", (Run("No event was recorded."),), footer=notes)
+    top = rows[0]
+    sentence = (
+        Run(clipped(top.key, _LONGEST), "subject"),
+        Run(f" has {units.percent(_share(top.self_cpu_time_total / 1e6, whole))} % of the self time"),
+    )
+    columns, cells = _event_columns(rows, whole)
+    made = tuple(Row(tuple(cell(event) for cell in cells)) for event in rows)
+    scope = f"Self time of all events: {units.seconds_text(whole)}; those of the kernel's own threads are among them."
+    return Document(
+        kind="profile",
+        sentence=sentence,
+        tables=(Table("operations", columns, (Group(made),), sorted_by="self_cpu_time"),),
+        footer=(*notes, (Run(scope),)),
+        where=".table(row_limit=-1)",
+    )
+
+
+def _event_columns(rows: Sequence[Any], whole: float) -> tuple[tuple[Column, ...], list[Callable[[Any], Cell]]]:
+    """The columns that hold something, and how each cell of them is made. torch's times are microseconds."""
+    columns = [Column("op", "operation", kind="code", widest=48)]
+    cells: list[Callable[[Any], Cell]] = [lambda event: Cell(event.key)]
+    if any(event.input_shapes for event in rows):
+        columns.append(Column("shapes", "shapes", kind="code", widest=36))
+        cells.append(lambda event: Cell(str(event.input_shapes) if event.input_shapes else ""))
+    columns += [Column("share", "self", "%", "number"), Column("calls", "calls", kind="number")]
+    cells += [
+        lambda event: _percent(event.self_cpu_time_total / 1e6, whole),
+        lambda event: Cell(units.count(event.count), event.count),
+    ]
+
+    def add(name: str, label: str, field: str, scaled: Callable[[Iterable[float]], units.Scale], size: float) -> None:
+        values = [getattr(event, field) * size for event in rows]
+        if not any(values) and name != "self_cpu_time":
+            return
+        scale = scaled(values)
+        columns.append(Column(name, label, scale.unit, "number"))
+        cells.append(lambda event: _number(getattr(event, field) * size, scale))
+
+    add("self_cpu_time", "self CPU", "self_cpu_time_total", units.spread_scale, 1e-6)
+    add("cpu_time", "CPU total", "cpu_time_total", units.spread_scale, 1e-6)
+    add("self_device_time", "self device", "self_device_time_total", units.spread_scale, 1e-6)
+    add("device_time", "device total", "device_time_total", units.spread_scale, 1e-6)
+    add("self_memory", "self memory", "self_cpu_memory_usage", units.bytes_scale, 1)
+    add("memory", "memory", "cpu_memory_usage", units.bytes_scale, 1)
+    add("device_memory", "device memory", "self_device_memory_usage", units.bytes_scale, 1)
+    return tuple(columns), cells
+
+
+def _number(value: float, scale: units.Scale) -> Cell:
+    return Cell(units.number(value, scale), value)
+
+
+def _percent(value: float, whole: float) -> Cell:
+    share = _share(value, whole)
+    return Cell(units.percent(share), share)
+
+
+def _share(value: float, whole: float) -> float:
+    return value / whole if whole > 0 else 0.0
+
+
+def _shown(document: Document, text: str) -> Bundle:
+    return {**bundle.bundle(document), "text/plain": text}
+
+
+SHOWN: dict[tuple[str, str], Callable[[Any], Bundle | None]] = {
+    ("torch.utils.benchmark.utils.common", "Measurement"): measurement,
+    ("torch.utils.benchmark.utils.compare", "Compare"): compare,
+    ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "CallgrindStats"): callgrind_stats,
+    ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "FunctionCounts"): function_counts,
+    ("torch.autograd.profiler_util", "EventList"): event_list,
+    ("torch.profiler.profiler", "profile"): profiler,
+}
+"""Where each type of torch's is found, and what shows it."""

@@ -1,0 +1,1 @@
+"""The live forms of results, where Python answers."""

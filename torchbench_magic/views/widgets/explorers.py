@@ -1,0 +1,252 @@
+"""The live form of a result: ipywidgets controls round the same table, where Python must answer.
+
+The table is an anywidget that mounts ``static/table.js``, the module of the inline output. What is chosen there is
+readable in Python: ``w.selection`` (and ``w.rows``, the selected rows of the result's own table) can be observed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import anywidget
+import ipywidgets
+import pandas as pd
+import traitlets
+
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.timing.comparison import Comparison
+
+from ..carriers import html, spec
+from ..carriers.bundle import bundle
+from ..carriers.kept_output import Lasting
+from ..document import Document
+from ..drawing import flame
+from ..profiling import profile as profile_view
+from ..profiling.grouping import GROUPINGS
+from ..profiling.operations import place, sort_column
+from ..profiling.pictures import profile_flame
+from ..timing import comparison as comparison_view
+
+__all__ = ["ComparisonExplorer", "Explorer", "ProfileExplorer", "TableWidget", "explore"]
+
+MOST_ROWS = 5000  # of one table that travel to the browser
+MOST_FRAMES = 50_000
+
+
+class TableWidget(anywidget.AnyWidget):
+    """A document drawn by ``static/table.js``.
+
+    Attributes:
+        state: what the reader chose: sort, view, axis, selection.
+        answers: there is something to ask Python for, so the browser may say that it does not answer. Not while a
+            cell measures: then Python is busy as a rule.
+    """
+
+    _esm = html.script("makers", "pattern", "table", "widget")
+    spec = traitlets.Dict().tag(sync=True)
+    state = traitlets.Dict().tag(sync=True)
+    answers = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(**traits)
+        self.on_msg(self._answer)
+
+    def _answer(self, _: Any, content: Any, __: Any) -> None:
+        """Say that there is a kernel; what was asked for before has been done."""
+        if isinstance(content, dict) and content.get("type") == "asked":
+            self.send({"type": "here"})
+
+
+class FlameWidget(anywidget.AnyWidget):
+    """A flame graph drawn by ``static/flame.js``. ``state`` is what the reader chose: width, order, zoom, selection."""
+
+    _esm = flame.module()
+    spec = traitlets.Dict().tag(sync=True)
+    state = traitlets.Dict().tag(sync=True)
+
+
+class Explorer(Lasting, ipywidgets.VBox):
+    """Controls and a table over one result.
+
+    Attributes:
+        result: what is shown now.
+        document: the same, as any carrier could draw it.
+        table: the anywidget.
+        selection: keys of the selected rows, a tuple: positions in ``.frame`` of a comparison; of a profile
+            ``In[3]:4`` for lines, names for operations.
+    """
+
+    selection = traitlets.Tuple()
+    _UNCUT: ClassVar[frozenset[str]] = frozenset()  # tables that the row limit leaves whole
+
+    def __init__(self, result: Any, controls: list[ipywidgets.Widget]) -> None:
+        self.result = result
+        self.pattern = ipywidgets.Text(placeholder="filter, regex", layout=ipywidgets.Layout(width="220px"))
+        self.row_limit = ipywidgets.BoundedIntText(
+            0, min=0, max=10**6, description="rows", layout=ipywidgets.Layout(width="150px")
+        )
+        self.row_limit.tooltip = "the most rows of a table; 0 is no limit"
+        self.message = ipywidgets.Label()
+        self._matcher: re.Pattern[str] | None = None
+        self.table = TableWidget(answers=True)
+        self.document = self._draw()
+        self.table.spec = spec.as_dict(self.document, MOST_ROWS)
+        self.pattern.observe(self._search, "value")
+        for control in (*controls, self.row_limit):
+            control.observe(self._refresh, "value")
+        self.table.observe(self._choose, "state")
+        super().__init__([ipywidgets.HBox([*controls, self.pattern, self.row_limit, self.message]), self.table])
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The selected rows of the result's own table."""
+        raise NotImplementedError
+
+    def _build(self) -> Document:
+        raise NotImplementedError
+
+    def _keys(self, table: str, keys: list[str]) -> list[Any]:
+        return list(keys)
+
+    def _draw(self) -> Document:
+        document = self._build()
+        tables = document.tables
+        if self._matcher is not None:
+            tables = tuple(table.filtered(self._matcher) for table in tables)
+        if self.row_limit.value:
+            limit, where = self.row_limit.value, document.where
+            tables = tuple(table if table.name in self._UNCUT else table.head(limit, where) for table in tables)
+        return replace(document, tables=tables, drawn=())  # the widget has its own pictures
+
+    def _refresh(self, _: Any = None) -> None:
+        self.document = self._draw()
+        self.table.spec = spec.as_dict(self.document, MOST_ROWS)
+
+    def _search(self, change: Any) -> None:
+        """Filter by a regular expression; one that is not usable keeps the last view and says why."""
+        try:
+            self._matcher = re.compile(change["new"], re.IGNORECASE) if change["new"] else None
+        except re.error as error:
+            self.message.value = f"not a usable pattern: {error}"
+            return
+        self.message.value = ""
+        self._refresh()
+
+    def _choose(self, change: Any) -> None:
+        tables = change["new"].get("tables", {})
+        self.selection = tuple(
+            key for name, state in tables.items() for key in self._keys(name, state.get("selected") or [])
+        )
+
+    def _drawn(self) -> ipywidgets.DOMWidget:
+        return self.table
+
+    def _still(self) -> dict[str, str]:
+        return bundle(self.document)
+
+
+class ComparisonExplorer(Explorer):
+    """Choose the baseline and the time that is shown."""
+
+    result: Comparison
+
+    def __init__(self, comparison: Comparison) -> None:
+        names = list(dict.fromkeys(s.description for s in comparison.subjects if s.description is not None))
+        self._given = comparison
+        self.baseline = ipywidgets.Dropdown(
+            options=names or ["-"],
+            value=comparison.baseline if comparison.baseline in names else (names or ["-"])[0],
+            description="baseline",
+            disabled=len(names) < 2,
+        )
+        metrics = [(header, name) for name, header in comparison_view.METRICS.items()]
+        self.metric = ipywidgets.Dropdown(options=metrics, description="metric")
+        super().__init__(comparison, [self.baseline, self.metric])
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        return self.result.frame.iloc[list(self.selection)]
+
+    def _build(self) -> Document:
+        if not self.baseline.disabled:
+            self.result = self._given.rebase(self.baseline.value)
+        return comparison_view.document(self.result, metric=self.metric.value)
+
+    def _keys(self, table: str, keys: list[str]) -> list[Any]:
+        return [int(key) for key in keys]
+
+
+class ProfileExplorer(Explorer):
+    """Choose what the operations are sorted and grouped by; a flame graph beneath."""
+
+    result: Profile
+    _UNCUT = frozenset({"lines"})  # a source is read whole; the limit is of the operations, as ``-l`` is
+    _METRICS: ClassVar[dict[str, str]] = {
+        "self time": "self_cpu_time",
+        "total time": "cpu_time",
+        "calls": "calls",
+        "allocated": "allocated",
+        "device time": "self_device_time",
+    }
+
+    def __init__(
+        self,
+        profile: Profile,
+        sort_by: str | None = None,
+        row_limit: int | None = None,
+        group_by: str | None = None,
+    ) -> None:
+        metrics = [(word, name) for word, name in self._METRICS.items() if profile.ops[name].notna().any()]
+        self.metric = ipywidgets.Dropdown(options=metrics or [("self time", "self_cpu_time")], description="metric")
+        if sort_by is not None and sort_column(sort_by) in [name for _, name in self.metric.options]:
+            self.metric.value = sort_column(sort_by)
+        known = [each for each in GROUPINGS if each != "shape" or profile.options.shapes]
+        self._is_asked = group_by is not None
+        chosen = group_by if group_by is not None else "op"
+        self.group_by = ipywidgets.Dropdown(
+            options=list(dict.fromkeys([chosen, *known])), value=chosen, description="group by"
+        )
+        super().__init__(profile, [self.metric, self.group_by])
+        self.row_limit.value = max(row_limit or 0, 0)
+        self._add_flame(profile)
+
+    def _add_flame(self, profile: Profile) -> None:
+        """The flame graph, folded away until it is asked for."""
+        graph = profile_flame.graph_of(profile)
+        if graph is None:
+            return
+        self.flame = FlameWidget(spec=flame.spec_of(graph.largest(MOST_FRAMES)))
+        folded = ipywidgets.Accordion([self.flame], titles=("flame graph",), selected_index=None)
+        self.children: tuple[ipywidgets.Widget, ...] = (*self.children, folded)
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """Rows of ``.lines`` whose place is selected; of ``.ops`` where operations are."""
+        lines, ops = self.result.lines, self.result.ops
+        places = [place(*where) for where in zip(lines["cell"], lines["file"], lines["line"], strict=True)]
+        on_lines = lines[pd.Series(places, index=lines.index, dtype=object).isin(self.selection)]
+        return on_lines if len(on_lines) else ops[ops["op"].isin(self.selection)]
+
+    def _build(self) -> Document:
+        limit = self.row_limit.value or -1
+        return profile_view.document(
+            self.result,
+            sort_by=self.metric.value,
+            row_limit=limit,
+            group_by=self.group_by.value,
+            operations_first=self._is_asked,  # tables keep their places when another grouping is chosen
+        )
+
+
+_EXPLORERS: dict[type, Callable[..., Explorer]] = {Comparison: ComparisonExplorer, Profile: ProfileExplorer}
+
+
+def explore(result: Comparison | Profile, **options: Any) -> Explorer:
+    """The live widget of a result; what is selected in it is ``.selection``.
+
+    ``options`` are what the controls say at first: ``sort_by``, ``row_limit`` and ``group_by`` of a profile.
+    """
+    return _EXPLORERS[type(result)](result, **options)

@@ -1,0 +1,38 @@
+"""The live form of the difference of two profiles: filter, row limit, and what is selected as rows of its tables."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+
+from ..document import Document
+from ..frame_rows import records
+from ..profiling.profile_diff import document, place_of
+from .explorers import Explorer
+
+__all__ = ["ProfileDiffExplorer", "explore"]
+
+
+class ProfileDiffExplorer(Explorer):
+    """Filter the lines and operations of two profiles; ``rows`` are those of ``.lines`` or ``.ops`` selected."""
+
+    result: ProfileDiff
+
+    def __init__(self, diff: ProfileDiff) -> None:
+        super().__init__(diff, [])
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """Rows of ``.lines`` whose place is selected; of ``.ops`` where operations are."""
+        lines, ops = self.result.lines, self.result.ops
+        chosen = [place_of(self.result, row) in self.selection for row in records(lines)]
+        return lines[chosen] if any(chosen) else ops[ops["op"].isin(self.selection)]
+
+    def _build(self) -> Document:
+        return document(self.result)
+
+
+def explore(diff: ProfileDiff) -> ProfileDiffExplorer:
+    """The live widget of the difference of two profiles."""
+    return ProfileDiffExplorer(diff)
