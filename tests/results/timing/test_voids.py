@@ -53,7 +53,7 @@ def said(of: Comparison) -> str:
 # ---- stalls --------------------------------------------------------------------------------------------------------
 
 # The README's pair beside three busy processes on two cores: each end of a parallel region waits for a slice.
-STALLED = made((near(19.8e-3, 12), 0.39, 2), (near(39.6e-3, 12, seed=1), 0.40, 2))
+STALLED = made((near(19.8e-3, 16), 0.39, 2), (near(39.6e-3, 16, seed=1), 0.40, 2))
 
 
 def test_where_the_typical_block_waits_for_a_core_there_is_no_verdict_and_no_interval() -> None:
@@ -97,14 +97,14 @@ def test_code_of_one_thread_keeps_its_verdict_beside_six_busy_processes() -> Non
 
 
 def test_the_same_blocks_on_an_idle_machine_or_at_one_thread_keep_theirs() -> None:
-    blocks = (near(19.8e-3, 12), 0.39, 2), (near(39.6e-3, 12, seed=1), 0.40, 2)
+    blocks = (near(19.8e-3, 16), 0.39, 2), (near(39.6e-3, 16, seed=1), 0.40, 2)
     assert verdict(made(*blocks, IDLE)) == "slower", "a body that sleeps"
     assert verdict(made(*blocks, threads=1)) == "slower"
 
 
 def test_where_waiting_is_not_known_the_load_of_others_stands_for_it() -> None:
     unknown = replace(BESIDE_THREE, waiting=math.nan, wanted=math.nan)
-    blocks = (near(19.8e-3, 12), 0.39, 2), (near(39.6e-3, 12, seed=1), 0.40, 2)
+    blocks = (near(19.8e-3, 16), 0.39, 2), (near(39.6e-3, 16, seed=1), 0.40, 2)
     assert verdict(made(*blocks, unknown)) == "undecided"
     assert verdict(made(*blocks, replace(unknown, ext=math.nan))) == "slower"
 

@@ -65,14 +65,14 @@ not attributed 8.3 ms
 wall time 3 222.0 ms = 2 487.1 torch + 726.6 Python + 8.3 not attributed"""
 
 OPERATIONS = """\
-operation           calls   self              self  total  allocated  line        input shapes
-                              ms                 %     ms        MiB
+operation              calls   self  self  total  allocated  line             input shapes
+                                 ms     %     ms        MiB
 ----------------------------------------------------------------------------------------------------
-aten::mm                3  906    |#########  28.1  906        192    In[3]:7     [4096, 512] [512,…
-aten::uniform_          3  905    |#########  28.1  905          ·    In[3]:3     [500, 500, 500]
-aten::addmm             3  484    |#####      15.0  484         24.0  In[2]:8     [4096] [512, 4096…
-engine: AddmmBack…      3   69.0  |#           2.1  975         24.0  In[3]:7     [512, 4096]
-aten::empty            11    0.2  |           <0.1    0.2    1 018    In[3]:2 +1
+aten::mm                   3  906    28.1  906        192    In[3]:7          [4096, 512] [512, 409…
+aten::uniform_             3  905    28.1  905          ·    In[3]:3          [500, 500, 500]
+aten::addmm                3  484    15.0  484         24.0  In[2]:8          [4096] [512, 4096] [4…
+engine: AddmmBackwar…      3   69.0   2.1  975         24.0  In[3]:7          [512, 4096]
+aten::empty               11    0.2  <0.1    0.2    1 018    In[3]:2 50 % +1
 5 of 8 operations; the other 3 take 2.2 ms. All rows: .ops"""
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
+from torchbench_magic.core.code.values_read import Values
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import LibraryJob
 from torchbench_magic.core.counting.count_options import Counting
@@ -81,6 +82,10 @@ class _SnippetTask(Task):
 
     @cached_property
     def given(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        return dict.fromkeys(self.bodies, ())
+
+    @cached_property
+    def given_values(self) -> Mapping[str, Values]:
         return dict.fromkeys(self.bodies, ())
 
     @cached_property
