@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchbench_magic.magics.reading.grammar import rows
-from torchbench_magic.magics.reading.options import CompareOptions, ProfileOptions, TimerOptions
+from torchbench_magic.magics.reading.options import CompareOptions, ProfilerOptions, TimerOptions
 
 MAGICS = (
     ("`%timer STMT`, `%%timer`", TimerOptions),
-    ("`%tprofile STMT`, `%%tprofile`", ProfileOptions),
+    ("`%tprofile STMT`, `%%tprofile`", ProfilerOptions),
     ("`%tcompare NAME|PATH ...`", CompareOptions),
 )
 HEAD = """# Every option

@@ -17,7 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from torchbench_magic import load, load_trace
 from torchbench_magic.magics.reading.grammar import options_of
-from torchbench_magic.magics.reading.options import ProfileOptions, TimerOptions
+from torchbench_magic.magics.reading.options import ProfilerOptions, TimerOptions
 
 Run = Callable[..., str]
 
@@ -536,7 +536,7 @@ def measuring(
     return lambda magic, base: Bench(loaded, run, magic, base)
 
 
-@pytest.mark.parametrize(("options", "effects"), [(TimerOptions, TIMER), (ProfileOptions, PROFILE)])
+@pytest.mark.parametrize(("options", "effects"), [(TimerOptions, TIMER), (ProfilerOptions, PROFILE)])
 def test_every_declared_option_has_an_effect_below(options: type, effects: dict[str, Effect]) -> None:
     assert set(options_of(options)) == set(effects)
 

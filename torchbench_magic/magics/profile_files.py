@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchbench_magic.errors import InputError
 
-from .reading.options import ProfileOptions
+from .reading.options import ProfilerOptions
 
 if TYPE_CHECKING:
     from torchbench_magic.results.profiling.profile import Profile
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["check_files", "write_files"]
 
 
-def check_files(options: ProfileOptions) -> None:
+def check_files(options: ProfilerOptions) -> None:
     """Find out before the code runs whether the files can be written.
 
     Raises:
@@ -33,7 +33,7 @@ def check_files(options: ProfileOptions) -> None:
                 check_target(target)
 
 
-def write_files(profile: Profile, options: ProfileOptions) -> Profile:
+def write_files(profile: Profile, options: ProfilerOptions) -> Profile:
     """Write what was asked for. A file that cannot be written costs a warning: the result is here all the same."""
     from torchbench_magic.results.doubts import Doubt
 

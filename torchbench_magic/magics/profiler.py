@@ -19,14 +19,14 @@ from .profile_files import check_files, write_files
 from .reading.enclosing_names import unseen_names
 from .reading.grammar import describe, documented, read_line
 from .reading.local_scope import Names, check_not_local, local_names
-from .reading.options import ProfileOptions
+from .reading.options import ProfilerOptions
 from .reading.sections import has_code
 from .session import Delivery, Session, one_line_errors
 
 if TYPE_CHECKING:
+    from torchbench_magic.core.profiling.profiler import Asked
     from torchbench_magic.results.doubts import Doubt
     from torchbench_magic.results.profiling.profile import Profile
-    from torchbench_magic.results.profiling.schedule import Schedule
 
 __all__ = ["ProfilerMagics"]
 
@@ -47,7 +47,7 @@ A long job: with `--steps N` some iterations of the cell's loop are recorded; wi
 
 Options (before the statement; `--` ends them):
 
-{describe(ProfileOptions)}
+{describe(ProfilerOptions)}
 """
 
 
@@ -55,10 +55,9 @@ Options (before the statement; `--` ends them):
 class _Request:
     """What a line and a cell ask for."""
 
-    options: ProfileOptions
+    options: ProfilerOptions
     body: CompiledBody
-    schedule: Schedule | None
-    on_trace: Callable[[Profile], object] | None
+    asked: Asked
     shows_value: bool
     names: Names
     doubts: Sequence[Doubt]
@@ -83,7 +82,7 @@ class ProfilerMagics(Magics):
             if request.body.is_coroutine:
                 raise BodyError("await needs a cell of its own that begins with %%tprofile, and %autoawait on")
             with self._delivering(request) as delivery:
-                outcome = profile_body(request.body, **self._arguments(request, delivery))
+                outcome = profile_body(request.body, replace(request.asked, progress=delivery.progress))
                 self._take(outcome, request, delivery)
         return delivery.result
 
@@ -94,25 +93,33 @@ class ProfilerMagics(Magics):
         with one_line_errors():
             request = self._read(line, cell)
             with self._delivering(request) as delivery:
-                outcome = await profile_body_async(request.body, **self._arguments(request, delivery))
+                asked = replace(request.asked, progress=delivery.progress)
+                outcome = await profile_body_async(request.body, asked)
                 self._take(outcome, request, delivery)
         return delivery.result
 
     def _read(self, line: str, cell: str | None) -> _Request:
         """Everything that can be wrong about the line and the cell is said here, before anything runs."""
         from torchbench_magic.core.profiling.loop_steps import mark_loop
+        from torchbench_magic.core.profiling.profiler import Asked
         from torchbench_magic.views.profiling.profile import check_keys
 
         session, book = self._session, self._session.book
         magic = "%tprofile" if cell is None else "%%tprofile"
-        options, rest = read_line(ProfileOptions, magic, line)
+        options, rest = read_line(ProfilerOptions, magic, line)
         local = local_names(session.shell.user_ns)
         check_not_local(options.output, local)
         session.check_target(options.output)
         check_keys(options.sort_by, options.group_by)
         check_files(options)
         names = Names(session.shell.user_ns, local)
-        schedule, on_trace = options.steps_asked(), _on_trace(options.on_trace, names.namespace)
+        asked = Asked(
+            options=options.asked,
+            namespace=names.namespace,
+            cells=book.text_of,
+            root=session.root,
+            on_trace=_on_trace(options.on_trace, names.namespace),
+        )
         if cell is not None and rest.strip():
             raise OptionError(f"%%tprofile takes no code on its line: {rest.strip()}; put it into the cell")
         text = rest if cell is None else cell
@@ -123,27 +130,7 @@ class ProfilerMagics(Magics):
         compiled = session.compiled(body, place, mark_loop if options.steps is not None else None)
         shows_value = cell is not None and not _is_silenced(cell)
         doubts = unseen_names([compiled], session.shell.user_ns)
-        return _Request(options, compiled, schedule, on_trace, shows_value, names, doubts)
-
-    def _arguments(self, request: _Request, delivery: Delivery) -> dict[str, Any]:
-        session, options = self._session, request.options
-        return {
-            "namespace": request.names.namespace,
-            "threads": options.threads,
-            "memory": options.memory,
-            "shapes": options.shapes or options.group_by == "shape",
-            "host_memory": options.host_memory,
-            "flops": options.flops,
-            "twice": options.twice,
-            "lines_of": options.lines_of,
-            "schedule": request.schedule,
-            "in_loop": options.steps is not None,
-            "on_trace": request.on_trace,
-            **({} if options.max_events is None else {"max_events": options.max_events}),
-            "cells": session.book.text_of,
-            "root": session.root,
-            "progress": delivery.progress,
-        }
+        return _Request(options, compiled, asked, shows_value, names, doubts)
 
     def _delivering(self, request: _Request) -> AbstractContextManager[Delivery]:
         options = request.options

@@ -10,6 +10,7 @@ from torchbench_magic.core.profiling.profiler import Outcome, profile_body
 from torchbench_magic.core.profiling.recording import recorded_run as run_module
 from torchbench_magic.results.cell import Body, CellText
 
+from .asking import asked
 from .running import KeptKineto
 
 __all__ = ["CELL", "profiled", "profiled_with_torch", "row"]
@@ -25,7 +26,7 @@ def profiled(text: str, namespace: dict[str, Any] | None = None, **options: Any)
     linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
     names = {"torch": torch} if namespace is None else namespace
     body = compile_body(Body(text, CELL))
-    return profile_body(body, namespace=names, cells=lambda f: cell if f == CELL else None, **options)
+    return profile_body(body, asked(namespace=names, cells=lambda f: cell if f == CELL else None, **options))
 
 
 def profiled_with_torch(text: str, namespace: dict[str, Any] | None = None, **options: Any) -> tuple[Outcome, Any]:

@@ -19,6 +19,7 @@ from torchbench_magic.core.profiling.recording import recorded_run as run_module
 from torchbench_magic.core.profiling.torch_events.kineto import Kineto
 from torchbench_magic.results.cell import Body, CellText
 
+from .asking import asked
 from .cases import Case
 
 __all__ = ["Ran", "placed", "plain_calls", "run_case"]
@@ -78,13 +79,13 @@ def run_case(case: Case, folder: Path, **options: Any) -> Ran:
         )
         source = "\n".join(last.text.splitlines()[magic_line:])
         body = compile_body(Body(source, last.file, magic_line + 1, len(book)))
-        asked = {"namespace": namespace, "cells": book.get, "root": folder, **options}
+        wanted = asked(namespace=namespace, cells=book.get, root=folder, **options)
         kept, run_module.Kineto = run_module.Kineto, KeptKineto  # type: ignore[misc]
         try:
             if body.is_coroutine:
-                outcome = asyncio.run(profile_body_async(body, **asked))
+                outcome = asyncio.run(profile_body_async(body, wanted))
             else:
-                outcome = profile_body(body, **asked)
+                outcome = profile_body(body, wanted)
         finally:
             run_module.Kineto = kept  # type: ignore[misc]
     return Ran(outcome, plain_calls(KeptKineto.last), place)

@@ -26,9 +26,11 @@ torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.core.code.body import compile_body  # noqa: E402
-from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async  # noqa: E402
+from torchbench_magic.core.profiling.profiler import Asked, Outcome, profile_body, profile_body_async  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError  # noqa: E402
 from torchbench_magic.results.cell import Body, CellText  # noqa: E402
+
+from .asking import asked  # noqa: E402
 
 CELL = "<cell>"
 
@@ -39,9 +41,7 @@ def run(text: str, namespace: dict[str, Any] | None = None, **options: Any) -> O
     names = {"torch": torch, "time": time, "threading": threading} if namespace is None else namespace
     return profile_body(
         compile_body(Body(text, CELL)),
-        namespace=names,
-        cells=lambda f: cell if f == CELL else None,
-        **options,
+        asked(namespace=names, cells=lambda f: cell if f == CELL else None, **options),
     )
 
 
@@ -143,7 +143,7 @@ def test_waiting_stands_on_the_awaiting_line() -> None:
     cell = CellText.of(text, CELL, 1)
     linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
     body = compile_body(Body(text, CELL))
-    outcome = asyncio.run(profile_body_async(body, namespace={}, cells=lambda f: cell if f == CELL else None))
+    outcome = asyncio.run(profile_body_async(body, Asked(cells=lambda f: cell if f == CELL else None)))
     assert outcome.error is None
     wall = outcome.profile.wall_time
     assert 0.02 <= row(outcome, 3)["python_time"] <= wall - 0.03  # line 4 waits in it
@@ -160,13 +160,13 @@ def test_a_trailing_expression_on_the_line_of_a_statement_is_one_run_of_the_line
 
 def test_an_async_body_has_no_line_that_is_not_there() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0)\nx = 1", CELL))
-    outcome = asyncio.run(profile_body_async(body, namespace={}))
+    outcome = asyncio.run(profile_body_async(body, Asked()))
     assert outcome.profile.lines["line"].dropna().tolist() == [1, 2, 3]
 
 
 def test_an_async_body_returns_its_trailing_value() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0, 5)", CELL))
-    assert asyncio.run(profile_body_async(body, namespace={})).value == 5
+    assert asyncio.run(profile_body_async(body, Asked())).value == 5
 
 
 # ---- threads ----------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_identical_cells_are_one_source() -> None:
         functions.append(names["f"])
     names["functions"] = functions
     body = compile_body(Body("for f in functions: f(torch.ones(2))", "<last>"))
-    outcome = profile_body(body, namespace=names, cells=lambda f: book.get(f))
+    outcome = profile_body(body, Asked(namespace=names, cells=lambda f: book.get(f)))
     lines = outcome.profile.lines
     both = lines[lines["source_id"] == book["<cell-1>"].source_id]
     assert both["line"].tolist() == [1, 2]
@@ -370,7 +370,8 @@ def test_a_cell_and_the_same_cell_under_a_magic_keep_their_own_line_numbers() ->
         exec(compile("\n" * above + text, file, "exec"), names)
         functions.append(names["f"])
     body = compile_body(Body("for f in functions: f(torch.ones(2))", "<last>"))
-    outcome = profile_body(body, namespace={"functions": functions, "torch": torch}, cells=lambda f: book.get(f))
+    wanted = Asked(namespace={"functions": functions, "torch": torch}, cells=lambda f: book.get(f))
+    outcome = profile_body(body, wanted)
     lines = outcome.profile.lines
     found = lines[lines["source"].str.contains("return")].set_index("cell")["line"].to_dict()
     assert found == {1: 2, 2: 3}

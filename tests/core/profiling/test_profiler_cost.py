@@ -13,8 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torchbench_magic.core.code.coroutines import completed  # noqa: E402
 from torchbench_magic.core.profiling.profiler_cost import Recorded, cost_doubt, profiler_cost  # noqa: E402
-from torchbench_magic.core.profiling.twice import LEAST_PAIRS, PAIRS, Repeats, completed, with_repeats  # noqa: E402
+from torchbench_magic.core.profiling.twice import LEAST_PAIRS, PAIRS, Repeats, with_repeats  # noqa: E402
 from torchbench_magic.errors import OptionError  # noqa: E402
 from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
 

@@ -6,7 +6,7 @@ import pytest
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.magics.reading.grammar import describe, options_of, read_line
-from torchbench_magic.magics.reading.options import ProfileOptions, TimerOptions
+from torchbench_magic.magics.reading.options import ProfilerOptions, TimerOptions
 
 
 def timer(line: str) -> tuple[TimerOptions, str]:
@@ -124,13 +124,13 @@ def test_a_flag_takes_no_value() -> None:
 
 def test_thread_counts_are_a_list_for_timing_and_one_for_a_profile() -> None:
     assert timer("-t 1,2 x")[0].threads == (1, 2)
-    assert read_line(ProfileOptions, "%tprofile", "-t 2 x")[0].threads == 2
+    assert read_line(ProfilerOptions, "%tprofile", "-t 2 x")[0].threads == 2
     with pytest.raises(OptionError, match="whole number"):
-        read_line(ProfileOptions, "%tprofile", "-t 1,2 x")
+        read_line(ProfilerOptions, "%tprofile", "-t 1,2 x")
 
 
 def test_a_repeatable_option_adds_up() -> None:
-    options, _ = read_line(ProfileOptions, "%tprofile", "--lines-of a --lines-of=b x")
+    options, _ = read_line(ProfilerOptions, "%tprofile", "--lines-of a --lines-of=b x")
     assert options.lines_of == ("a", "b")
 
 
@@ -140,7 +140,7 @@ def test_a_trait_gives_the_default_and_the_line_wins() -> None:
     assert read_line(TimerOptions, "%timer", "--min-run-time 1 x", defaults)[0].min_run_time == 1.0
 
 
-@pytest.mark.parametrize("kind", [TimerOptions, ProfileOptions])
+@pytest.mark.parametrize("kind", [TimerOptions, ProfilerOptions])
 def test_the_help_prints_every_option_with_its_default(kind: type) -> None:
     text = " ".join(describe(kind).split())
     declared = options_of(kind)

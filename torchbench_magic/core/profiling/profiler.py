@@ -15,6 +15,7 @@ from typing import Any
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.code.callables import check_callable, not_run
+from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.notebook_cells import cell_of
 from torchbench_magic.core.code.own_frames import without_own_frames
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
@@ -28,16 +29,18 @@ from torchbench_magic.results.profiling.schedule import Schedule
 from .profile_doubts import doubts_of_steps
 from .recording.host_memory import HostMemory
 from .recording.line_sources import choose_line_source
+from .recording.module_calls import ModuleCalls
 from .recording.recorded_run import Run
 from .recording.steps import SteppedRun
+from .recording.streams import Callers
 from .report import Cells, report
 from .sources.file_texts import FileTexts
 from .sources.library_calls import libraries_called
 from .sources.scope import Scope, resolve_lines_of
 from .sources.variable_names import names_around, names_in
-from .twice import Repeats, completed, with_repeats
+from .twice import Repeats, with_repeats
 
-__all__ = ["Outcome", "profile", "profile_body", "profile_body_async"]
+__all__ = ["Asked", "Outcome", "profile", "profile_body", "profile_body_async"]
 
 no_cells: Cells = lambda file: None
 
@@ -60,135 +63,109 @@ class Outcome:
     error: BaseException | None = None
 
 
-def profile_body(
-    body: CompiledBody,
-    *,
-    namespace: dict[str, Any],
-    threads: int | None = None,
-    memory: bool = False,
-    shapes: bool = False,
-    lines_of: Sequence[str] = (),
-    schedule: Schedule | None = None,
-    in_loop: bool = False,
-    on_trace: Callable[[Profile], object] | None = None,
-    max_events: int = MAX_EVENTS,
-    host_memory: bool = False,
-    flops: bool = False,
-    twice: bool = False,
-    cells: Cells = no_cells,
-    root: str | os.PathLike[str] | None = None,
-    progress: Progress = NO_PROGRESS,
-) -> Outcome:
-    """Run ``body`` once in ``namespace`` under torch's profiler.
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of a run besides its body.
 
-    Args:
-        threads: torch threads for the run; put back afterwards, unless the body sets a number of its own.
-        memory: bytes per op and line.
-        shapes: input shapes, dtypes and strides per op.
-        lines_of: names of modules or paths whose lines to record besides cells and the files under ``root``.
-        schedule: record only these steps; the body calls `step` at the end of each.
-        in_loop: the steps are the iterations of the loop that `loop_steps.mark_loop` marked in the body.
+    Attributes:
+        options: what is recorded, and how; ``flops`` implies ``shapes``.
+        namespace: the names that the body runs in.
+        cells: file name of code -> the text of its cell, None for what is no cell.
+        root: folder whose ``.py`` files get lines; None: the working directory.
         on_trace: called with each cycle's profile (without a schedule: with the whole one). What it raises ends the
             body as an exception of its own would.
-        max_events: line events of a thread, and events of torch, above which detail is dropped, and said to be.
-        host_memory: what Python and numpy hold, per line, by tracemalloc.
-        flops: floating point operations per op; implies ``shapes``.
-        twice: run the body again, with and without the profiler, and tell what recording costs.
-        cells: file name of code -> the text of its cell, None for what is no cell.
-        root: folder whose ``.py`` files get lines (default: the working directory).
+        progress: told what is under way.
+    """
+
+    options: ProfileOptions = ProfileOptions()  # noqa: RUF009  (frozen)
+    namespace: dict[str, Any] = field(default_factory=dict)
+    cells: Cells = no_cells
+    root: str | os.PathLike[str] | None = None
+    on_trace: Callable[[Profile], object] | None = None
+    progress: Progress = NO_PROGRESS
+
+
+def profile_body(body: CompiledBody, asked: Asked) -> Outcome:
+    """Run ``body`` once in ``asked.namespace`` under torch's profiler.
 
     Raises:
         Busy: a torch profiler runs already; it is left alone and the body is not run.
         OptionError: a ``--lines-of`` that names nothing, threads below 1; the body is not run.
+        BodyError: it awaits.
     """
     __tracebackhide__ = True
-    options = ProfileOptions(
-        threads, memory, shapes or flops, tuple(lines_of), schedule, in_loop, max_events, host_memory, flops, twice
-    )
-    asked = _Asked(_codes(body), options, cells, body.is_coroutine, on_trace, namespace)
-    run = asked.run(root, progress)
-    value, error = None, None
-    with run:
-        run.enter()
-        try:
-            value = body.run(namespace)
-        except BaseException as caught:  # noqa: BLE001  # Ctrl-C too: the caller raises it
-            error = caught
-        finally:
-            run.leave()
-    outcome = asked.outcome(run, value, error)
-    if twice and outcome.error is None:
-        outcome = completed(asked.timed(outcome, lambda: body.run(namespace), root))
-    return outcome
+    if body.is_coroutine:
+        raise BodyError("a body with a top-level await needs an event loop")
+    return completed(_of_body(body, asked).outcome())
 
 
-async def profile_body_async(
-    body: CompiledBody,
-    *,
-    namespace: dict[str, Any],
-    threads: int | None = None,
-    memory: bool = False,
-    shapes: bool = False,
-    lines_of: Sequence[str] = (),
-    schedule: Schedule | None = None,
-    in_loop: bool = False,
-    on_trace: Callable[[Profile], object] | None = None,
-    max_events: int = MAX_EVENTS,
-    host_memory: bool = False,
-    flops: bool = False,
-    twice: bool = False,
-    cells: Cells = no_cells,
-    root: str | os.PathLike[str] | None = None,
-    progress: Progress = NO_PROGRESS,
-) -> Outcome:
+async def profile_body_async(body: CompiledBody, asked: Asked) -> Outcome:
     """As `profile_body`, for a body with a top-level ``await``, within a running event loop.
 
     The time that the body is suspended, with what other tasks do in it, stands on the awaiting line.
     """
     __tracebackhide__ = True
-    options = ProfileOptions(
-        threads, memory, shapes or flops, tuple(lines_of), schedule, in_loop, max_events, host_memory, flops, twice
-    )
-    asked = _Asked(_codes(body), options, cells, body.is_coroutine, on_trace, namespace)
-    run = asked.run(root, progress)
-    value, error = None, None
-    with run:
-        run.enter()
-        try:
-            value = await body.run_async(namespace)
-        except BaseException as caught:  # noqa: BLE001  # Ctrl-C too: the caller raises it
-            error = caught
-        finally:
-            run.leave()
-    outcome = asked.outcome(run, value, error)
-    if twice and outcome.error is None:
-        outcome = await asked.timed(outcome, lambda: body.run_async(namespace), root)
-    return outcome
+    return await _of_body(body, asked).outcome()
+
+
+def _of_body(body: CompiledBody, asked: Asked) -> _Profiling:
+    start = body.run_async if body.is_coroutine else body.run
+    return _Profiling(asked, _codes(body), lambda: start(asked.namespace), suspends=body.is_coroutine)
 
 
 def _codes(body: CompiledBody) -> tuple[CodeType, ...]:
     return (body.code,) if body.last is None else (body.code, body.last)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What is to be profiled, and how: the ground of all ways to run it."""
+class _Profiling:
+    """The one way to run what is profiled.
 
-    own: tuple[CodeType, ...]
-    options: ProfileOptions
-    cells: Cells
-    suspends: bool = False
-    on_trace: Callable[[Profile], object] | None = None
-    namespace: Mapping[str, Any] = field(default_factory=dict)
-    numbering: list[int] = field(default_factory=list)
+    Args:
+        own: code objects of the body.
+        start: runs the body; awaited where the body ``suspends``.
+        keeps_value: the body's value is wanted; else it goes within the run.
+    """
 
-    @property
-    def used(self) -> frozenset[str]:
-        """Variables that the body, and the functions within it, name."""
-        return frozenset(name for code in self.own for name in names_in(code))
+    def __init__(
+        self,
+        asked: Asked,
+        own: tuple[CodeType, ...],
+        start: Callable[[], Any],
+        *,
+        suspends: bool = False,
+        keeps_value: bool = True,
+    ) -> None:
+        self.asked, self.own, self.start, self.suspends, self.keeps_value = asked, own, start, suspends, keeps_value
+        self.options = replace(asked.options, shapes=asked.options.shapes or asked.options.flops)
+        self.numbering: list[int] = []
 
-    def run(self, root: str | os.PathLike[str] | None, progress: Progress) -> Run | SteppedRun:
-        options = self.options
+    async def outcome(self) -> Outcome:
+        """Run the body, make its profile, and with ``twice`` measure what recording cost.
+
+        What the body raises is a value here: a coroutine cannot let a StopIteration of the user's through.
+        """
+        __tracebackhide__ = True
+        run = self.run(self.asked.progress)
+        value, idle, error = None, None, None
+        with run:
+            run.enter()
+            try:
+                value = self.start()
+                if self.suspends:
+                    value = await value
+                if not self.keeps_value:
+                    idle, value = not_run(value), None
+            except BaseException as caught:  # noqa: BLE001  # Ctrl-C too: the caller raises it
+                error = caught
+            finally:
+                run.leave()
+        outcome = self._made(run, value, error, idle)
+        if self.options.twice and outcome.error is None:
+            outcome = await self._repeated(outcome)
+        return outcome
+
+    def run(self, progress: Progress) -> Run | SteppedRun:
+        options, asked = self.options, self.asked
         if options.threads is not None and options.threads < 1:
             raise OptionError(f"--threads {options.threads}: at least 1")
         if options.schedule is not None and (options.twice or options.host_memory):
@@ -196,56 +173,40 @@ class _Asked:
             raise OptionError(f"{what} the whole body, and a schedule records a part of it: give one of them")
         extra = resolve_lines_of(options.lines_of)
         always = {code.co_filename for code in self.own}
-        scope = Scope(root if root is not None else Path.cwd(), self.cells, extra, always)
+        scope = Scope(asked.root if asked.root is not None else Path.cwd(), asked.cells, extra, always)
         FileTexts(scope).look()  # before the run: a file may be saved in the middle of it
+        used = frozenset(name for code in self.own for name in names_in(code))  # by the functions within it too
         if options.schedule is None:
             host = HostMemory() if options.host_memory else None
             source = choose_line_source(scope, options.max_events, host.clock if host is not None else time.time_ns)
-            return Run(
-                source,
-                options,
-                progress,
-                threads=options.threads,
-                host=host,
-                namespace=self.namespace,
-                used=self.used,
-            )
-        return SteppedRun(
-            options.schedule,
-            in_loop=options.in_loop,
-            make_run=lambda above: Run(
-                choose_line_source(scope, options.max_events),
-                options,
-                NO_PROGRESS,
-                above,
-                namespace=self.namespace,
-                used=self.used,
-            ),
-            make_profile=self.report,
-            on_trace=self.on_trace,
-            progress=progress,
-            threads=options.threads,
-        )
+            return Run(source, options, progress, host=host, modules=ModuleCalls(asked.namespace, used))
+
+        def make_run(above: Callers) -> Run:
+            source, modules = choose_line_source(scope, options.max_events), ModuleCalls(asked.namespace, used)
+            return Run(source, replace(options, threads=None), NO_PROGRESS, above, modules=modules)
+
+        return SteppedRun(options, make_run, self.report, asked.on_trace, progress)
 
     def report(self, run: Run, error: BaseException | None) -> Profile:
         made = report(
-            run, self.options, self.cells, self.own, suspends=self.suspends, error=error, numbering=self.numbering
+            run, self.options, self.asked.cells, self.own, suspends=self.suspends, error=error, numbering=self.numbering
         )
-        return replace(made, libraries=libraries_called(made, self.namespace))
+        return replace(made, libraries=libraries_called(made, self.asked.namespace))
 
-    def outcome(
-        self, run: Run | SteppedRun, value: Any, error: BaseException | None, idle: str | None = None
+    def _made(
+        self, run: Run | SteppedRun, value: Any, error: BaseException | None, idle: str | None
     ) -> Outcome:
-        """
+        """The profile of what ran.
+
         Args:
             idle: kind of object that the body made and did not run, where ``value`` itself was not kept.
         """
         __tracebackhide__ = True
         error, idle = _stripped(error), idle or not_run(value)
         last = self.report(run, error) if isinstance(run, Run) else run.finish(error)
-        if self.on_trace is not None and last is not None:
+        if self.asked.on_trace is not None and last is not None:
             try:
-                self.on_trace(last)
+                self.asked.on_trace(last)
             except BaseException as raised:  # noqa: BLE001  # the caller raises it; the profile is there all the same
                 error = error if error is not None else _stripped(raised)
         if isinstance(run, SteppedRun):
@@ -255,16 +216,14 @@ class _Asked:
             last = replace(last, warnings=[_only_made(idle), *last.warnings])
         return Outcome(last, value, error)
 
-    async def timed(
-        self, outcome: Outcome, body: Callable[[], object], root: str | os.PathLike[str] | None
-    ) -> Outcome:
+    async def _repeated(self, outcome: Outcome) -> Outcome:
         """With what recording cost, measured by more runs; what one of them raises is the user's."""
-        repeats = Repeats(body, lambda: self._unscheduled(root), self.options.threads)
+        repeats = Repeats(self.start, self._unscheduled, self.options.threads)
         await repeats.measure(outcome.profile.wall_time)
         return Outcome(with_repeats(outcome.profile, repeats), outcome.value, _stripped(repeats.error))
 
-    def _unscheduled(self, root: str | os.PathLike[str] | None) -> Run:
-        run = self.run(root, NO_PROGRESS)
+    def _unscheduled(self) -> Run:
+        run = self.run(NO_PROGRESS)
         assert isinstance(run, Run)
         return run
 
@@ -324,7 +283,7 @@ def profile(
         schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
         on_trace: called with each cycle's profile (without a schedule: with the whole one).
         max_events: events above which detail is dropped, and said to be.
-        host_memory, flops, twice: as in `profile_body`.
+        host_memory, flops, twice: as in `ProfileOptions`.
 
     Raises:
         Busy, OptionError: as `profile_body`; a schedule that is none.
@@ -357,24 +316,20 @@ def profile(
         names = names_around(target)
     else:
         raise BodyError(f"a callable or Python text is needed, not {type(target).__name__}")
-    planned = schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule)
     options = ProfileOptions(
-        threads, memory, shapes or flops, tuple(lines_of), planned, False, max_events, host_memory, flops, twice
+        threads=threads,
+        memory=memory,
+        shapes=shapes,
+        lines_of=tuple(lines_of),
+        schedule=schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule),
+        max_events=max_events,
+        host_memory=host_memory,
+        flops=flops,
+        twice=twice,
     )
-    asked = _Asked(own, options, cells, on_trace=on_trace, namespace=names)
-    run = asked.run(None, progress)
-    error, idle = None, None
-    with run:
-        run.enter()
-        try:
-            idle = not_run(run_body())  # the value itself goes within the run, as in any script that does not keep it
-        except BaseException as caught:  # noqa: BLE001  # raised below, after the profile is made
-            error = caught
-        finally:
-            run.leave()
-    outcome = asked.outcome(run, None, error, idle)
-    if twice and outcome.error is None:
-        outcome = completed(asked.timed(outcome, run_body, None))
+    asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
+    # the value goes within the run, as in any script that does not keep it
+    outcome = completed(_Profiling(asked, own, run_body, keeps_value=False).outcome())
     if isinstance(outcome.error, KeyboardInterrupt):
         raise Interrupted(outcome.profile) from None
     if outcome.error is not None:

@@ -10,9 +10,8 @@ import inspect
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
 from torchbench_magic.core.process.run_settings import CountingSink, output_to
 from torchbench_magic.results.doubts import Doubt
@@ -21,7 +20,7 @@ from torchbench_magic.units import interval, ratio, seconds_text
 
 from .recording.recorded_run import Run, torch_threads
 
-__all__ = ["Repeats", "completed", "with_repeats"]
+__all__ = ["Repeats", "with_repeats"]
 
 SHORT = 0.25
 """Seconds of a run below which it is repeated."""
@@ -32,8 +31,6 @@ BUDGET = 4.0
 """Seconds after which no pair above the least is begun."""
 CLOSE = 1.25
 """Of one pair a smaller ratio says nothing: two runs of one body differ by as much on a shared machine."""
-
-Result = TypeVar("Result")
 
 
 @dataclass
@@ -100,18 +97,6 @@ class Repeats:
         value = self.body()
         if inspect.isawaitable(value):
             await value
-
-
-def completed(steps: Coroutine[Any, Any, Result] | Awaitable[Result]) -> Result:
-    """The result of a coroutine that never suspends, where no event loop runs."""
-    assert inspect.iscoroutine(steps)
-    try:
-        steps.send(None)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-    steps.close()
-    raise RuntimeError("the body awaits, and no event loop runs here")
 
 
 def with_repeats(profile: Profile, repeats: Repeats) -> Profile:

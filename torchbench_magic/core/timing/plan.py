@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.timing.subject import Clock
+
+if TYPE_CHECKING:
+    from torchbench_magic.results.timing.subject import Clock
 
 __all__ = ["Plan"]
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["Option", "describe", "documented", "option", "options_of", "read_line", "read_words", "rows"]
+__all__ = ["Option", "describe", "documented", "inherited", "option", "options_of", "read_line", "read_words", "rows"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,9 +42,9 @@ class Option:
     """
 
     flags: tuple[str, ...]
-    metavar: str
-    parse: Callable[[str], Any]
     help: str
+    metavar: str = ""
+    parse: Callable[[str], Any] = str
     shown_default: str = ""
     trait: str = ""
     repeatable: bool = False
@@ -55,25 +55,27 @@ class Option:
         return "/".join(self.flags)
 
 
-def option(
-    *flags: str,
-    help: str,  # noqa: A002 - the word of argparse
-    metavar: str = "",
-    parse: Callable[[str], Any] = str,
-    default: Any = None,
-    shown_default: str = "",
-    trait: str = "",
-    repeatable: bool = False,
-    bare: Any = None,
-) -> Any:
-    """A dataclass field that is an option of the magic."""
-    declared = Option(flags, metavar, parse, help, shown_default, trait, repeatable, bare)
-    return field(default=default, metadata={"option": declared})
+def option(*flags: str, default: Any = None, **declared: Any) -> Any:
+    """A dataclass field that is an option of the magic; ``declared`` are the other attributes of `Option`."""
+    return field(default=default, metadata={"option": Option(flags, **declared)})
+
+
+def inherited(*flags: str, **declared: Any) -> Any:
+    """The option of a field that a base class declares, with its type and default; the class names no type again."""
+    return Option(flags, **declared)
 
 
 def options_of(kind: type) -> dict[str, Option]:
     """Field name -> option, in the order of declaration."""
-    return {item.name: item.metadata["option"] for item in fields(kind) if "option" in item.metadata}
+    found = {}
+    of_fields = {item.name: item.metadata["option"] for item in fields(kind) if "option" in item.metadata}
+    for base in reversed(kind.__mro__):
+        for name, value in vars(base).items():  # a field's default stands where the field was declared
+            if isinstance(value, Option):
+                found[name] = value
+            elif name in of_fields:
+                found[name] = of_fields[name]
+    return found
 
 
 def read_line(kind: type[T], magic: str, line: str, defaults: Mapping[str, Any] | None = None) -> tuple[T, str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.errors import OptionError
+from torchbench_magic.results.profiling.profile_options import ProfileOptions
+from torchbench_magic.results.profiling.schedule import Schedule
 
-from .grammar import option
+from .grammar import inherited, option
 from .option_values import (
     read_by,
     read_clock,
@@ -27,12 +30,16 @@ from .option_values import (
 
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count_options import Counting, Form
-    from torchbench_magic.core.timing.plan import Plan
-    from torchbench_magic.results.profiling.schedule import Schedule
     from torchbench_magic.results.timing.across_runs.side_by_side import By
-    from torchbench_magic.results.timing.subject import Clock
 
-__all__ = ["CompareOptions", "ProfileOptions", "SharedOptions", "TimerOptions"]
+__all__ = ["CompareOptions", "ProfilerOptions", "SharedOptions", "TimerOptions"]
+
+T = TypeVar("T")
+
+
+def _part(kind: type[T], options: T, **changed: Any) -> T:
+    """What the core is asked: the fields of ``kind``, which ``options`` inherit, and nothing else of theirs."""
+    return kind(**{item.name: getattr(options, item.name) for item in fields(kind)} | changed)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,45 +55,45 @@ class SharedOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimerOptions(SharedOptions):
-    """What ``%timer`` and ``%%timer`` take."""
+class TimerOptions(SharedOptions, Plan):
+    """What ``%timer`` and ``%%timer`` take: a `Plan`, and what lies round it."""
 
-    threads: tuple[int, ...] | None = option(
+    threads = inherited(
         "-t", "--threads", metavar="N[,N...]", parse=read_thread_counts,
         help="torch thread counts to measure at.", shown_default="the current torch.get_num_threads()",
     )  # fmt: skip
-    min_run_time: float = option(
-        "--min-run-time", metavar="S", parse=read_seconds, default=0.2, trait="min_run_time",
+    min_run_time = inherited(
+        "--min-run-time", metavar="S", parse=read_seconds, trait="min_run_time",
         help="Seconds that are always spent, per alternative and thread count.",
     )  # fmt: skip
-    max_run_time: float | None = option(
+    max_run_time = inherited(
         "--max-run-time", metavar="S", parse=read_seconds, trait="max_run_time",
         help="Seconds per alternative and thread count that end the run; between the two it ends as soon as"
         " every verdict is settled.",
         shown_default="5 x min, stretched up to 30 s where slow bodies need it",
     )  # fmt: skip
-    number: int | None = option(
+    number = inherited(
         "-n", "--number", metavar="N", parse=read_count,
         help="Calls in a block; then the run times do not apply.", shown_default="chosen by the body's time",
     )  # fmt: skip
-    repeat: int | None = option(
+    repeat = inherited(
         "-r", "--repeat", metavar="R", parse=read_count,
         help="Blocks per alternative; then the run times do not apply.", shown_default="chosen by time; 7 with -n",
     )  # fmt: skip
-    until: float | None = option(
+    until = inherited(
         "--until", metavar="PCT", parse=read_per_cent,
         help="Run on until the interval of each ratio (of the median, for a lone statement) is that narrow, or"
         " the maximum (then 30 s) is reached.",
         shown_default="until every verdict is settled",
     )  # fmt: skip
-    adaptive: float | None = option(
+    adaptive = inherited(
         "--adaptive", metavar="THRESHOLD", parse=read_threshold,
         help="Run on until IQR / median is below this, as torch's adaptive_autorange does, or the maximum (then 30 s)"
         " is reached.",
         shown_default="until every verdict is settled",
     )  # fmt: skip
-    margin: float = option(
-        "--margin", metavar="PCT", parse=read_per_cent, default=0.01,
+    margin = inherited(
+        "--margin", metavar="PCT", parse=read_per_cent,
         help="Ratios inside 1 ± this are called the same.", shown_default="1",
     )  # fmt: skip
     setup: str | None = option(
@@ -94,46 +101,46 @@ class TimerOptions(SharedOptions):
         help="Code that runs once before and is not timed; before the rest of the magic line and before the"
         " section named setup.",
     )  # fmt: skip
-    label: str | None = option(
+    label = inherited(
         "--label", metavar="TEXT", parse=read_not_empty, help="What is measured.", shown_default="In[n]"
     )
-    sub_label: str | None = option(
+    sub_label = inherited(
         "--sub-label", metavar="TEXT", parse=read_not_empty, help="Which input it is measured on."
     )
-    description: str | None = option(
+    description = inherited(
         "--description", metavar="TEXT", parse=read_not_empty,
         help="Name of the one alternative of a cell without sections.", shown_default="the statement",
     )  # fmt: skip
-    env: str | None = option(
+    env = inherited(
         "--env", metavar="TEXT", parse=read_not_empty, help="Name of the environment it is measured in."
     )
-    baseline: str | None = option(
+    baseline = inherited(
         "--baseline", metavar="NAME", parse=read_not_empty,
         help="The section that the others are compared to.", shown_default="the first section",
     )  # fmt: skip
-    device: str = option(
-        "--device", metavar="DEVICE", parse=read_not_empty, default="auto",
+    device = inherited(
+        "--device", metavar="DEVICE", parse=read_not_empty,
         help="Device to wait for: auto (the accelerator, where there is one), cpu (never wait), cuda, cuda:1, ...",
     )  # fmt: skip
-    clock: Clock = option(  # noqa: RUF009  (`option` makes the field)
-        "--clock", metavar="CLOCK", parse=read_clock, default="wall",
+    clock = inherited(
+        "--clock", metavar="CLOCK", parse=read_clock,
         help="What the figures are of: wall time, cpu (processor time of the process), or device (time between two"
         " events on the accelerator).",
     )  # fmt: skip
-    cold: bool = option(
-        "--cold", default=False, help="Each sample is one call, after the processor's caches were emptied."
+    cold = inherited(
+        "--cold", help="Each sample is one call, after the processor's caches were emptied."
     )
-    check: bool = option(
-        "--check", default=False,
+    check = inherited(
+        "--check",
         help="First compare what the alternatives return, by torch.testing.assert_close.",
     )  # fmt: skip
-    restore: bool = option(
-        "--restore", default=False,
+    restore = inherited(
+        "--restore",
         help="Copy the tensors that the code reads back before each block (before each call with -n 1). Iterators that"
         " can be copied and files that are read are put back too, and a block is one call then; a generator cannot be.",
     )  # fmt: skip
-    gc: bool = option(
-        "--gc", default=False,
+    gc = inherited(
+        "--gc",
         help="Leave the garbage collector on in timed code; a setup that calls gc.enable() does the same.",
     )  # fmt: skip
     sweep: tuple[str, ...] = option(
@@ -147,7 +154,7 @@ class TimerOptions(SharedOptions):
         help="Measure on inputs that a fuzzer draws (10, or COUNT), as variables x, y, ... of setup and body. KIND is"
         " binary, unary, spectral, sparse-binary, sparse-unary or the name of a Fuzzer of the notebook.",
     )  # fmt: skip
-    seed: int | None = option(
+    seed = inherited(
         "--seed", metavar="N", parse=read_seed,
         help="Seed of the order of blocks and of the fuzzer's draws.",
         shown_default="a new one for the order; for the draws the fuzzer's own, 0 for a KIND of torch",
@@ -192,30 +199,7 @@ class TimerOptions(SharedOptions):
 
     def plan(self, *, label: str | None) -> Plan:
         """What is asked of the timing core; ``label`` where the options give none."""
-        from torchbench_magic.core.timing.plan import Plan
-
-        return Plan(
-            threads=self.threads,
-            min_run_time=self.min_run_time,
-            max_run_time=self.max_run_time,
-            number=self.number,
-            repeat=self.repeat,
-            label=self.label if self.label is not None else label,
-            sub_label=self.sub_label,
-            description=self.description,
-            env=self.env,
-            baseline=self.baseline,
-            margin=self.margin,
-            until=self.until,
-            adaptive=self.adaptive,
-            clock=self.clock,
-            device=self.device,
-            cold=self.cold,
-            check=self.check,
-            restore=self.restore,
-            seed=self.seed,
-            gc=self.gc,
-        )
+        return _part(Plan, self, label=self.label if self.label is not None else label)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,29 +223,29 @@ class CompareOptions(SharedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileOptions(SharedOptions):
-    """What ``%tprofile`` and ``%%tprofile`` take."""
+class ProfilerOptions(SharedOptions, ProfileOptions):
+    """What ``%tprofile`` and ``%%tprofile`` take: `ProfileOptions`, and what lies round them."""
 
-    threads: int | None = option(
+    threads = inherited(
         "-t", "--threads", metavar="N", parse=read_count,
         help="torch thread count to run at.", shown_default="the current torch.get_num_threads()",
     )  # fmt: skip
-    memory: bool = option(
-        "--memory", default=False, help="Bytes allocated and freed, per op and per line, and the peak."
+    memory = inherited(
+        "--memory", help="Bytes allocated and freed, per op and per line, and the peak."
     )
-    shapes: bool = option("--shapes", default=False, help="Shapes, dtypes and strides of each op's inputs.")
-    host_memory: bool = option(
-        "--host-memory", default=False,
+    shapes = inherited("--shapes", help="Shapes, dtypes and strides of each op's inputs.")
+    host_memory = inherited(
+        "--host-memory",
         help="Bytes that Python and numpy hold, per line, by tracemalloc: Python code that allocates runs several times"
         " slower meanwhile.",
     )  # fmt: skip
-    flops: bool = option(
-        "--flops", default=False,
+    flops = inherited(
+        "--flops",
         help="Floating point operations of those operations that torch has a formula for: matrix products,"
         " convolutions, attention on a GPU (fused attention on the CPU has none); implies --shapes.",
     )  # fmt: skip
-    twice: bool = option(
-        "--twice", default=False,
+    twice = inherited(
+        "--twice",
         help="Run the code again (short code several times, with and without the profiler in turns; long code once,"
         " without) and tell what recording costs.",
     )  # fmt: skip
@@ -283,8 +267,8 @@ class ProfileOptions(SharedOptions):
         "-l", "--row-limit", metavar="N", parse=read_rows,
         help="Rows of the table of ops that are shown; -1 for all.", shown_default="what fits the output",
     )  # fmt: skip
-    lines_of: tuple[str, ...] = option(
-        "--lines-of", metavar="MODULE|PATH", parse=read_not_empty, default=(), repeatable=True,
+    lines_of = inherited(
+        "--lines-of", metavar="MODULE|PATH", parse=read_not_empty, repeatable=True,
         help="Give the lines of this module or file too.",
         shown_default="cells, and .py files under the working directory",
     )  # fmt: skip
@@ -297,7 +281,7 @@ class ProfileOptions(SharedOptions):
         "--save", metavar="PATH", parse=read_not_empty,
         help="Add the profile to this file of results; torchbench_magic.load(PATH) reads it.",
     )  # fmt: skip
-    schedule: Schedule | None = option(  # noqa: RUF009  (`option` makes the field)
+    schedule = inherited(
         "--schedule", metavar="skip_first=,wait=,warmup=,active=,repeat=", parse=read_schedule,
         help="Record only some steps, as torch.profiler.schedule has it; the code calls torchbench_magic.step() at the"
         " end of each.",
@@ -316,20 +300,28 @@ class ProfileOptions(SharedOptions):
         "--on-trace", metavar="DIR|NAME", parse=read_not_empty,
         help="For each recorded cycle write a trace into this folder, or call this function with the cycle's Profile.",
     )  # fmt: skip
-    max_events: int | None = option(
+    max_events = inherited(
         "--max-events", metavar="N", parse=read_count,
         help="Line events of a thread, and events of torch, above which detail is dropped, and said to be.",
         shown_default="5 000 000",
     )  # fmt: skip
 
-    def steps_asked(self) -> Schedule | None:
+    @property
+    def asked(self) -> ProfileOptions:
+        """What is asked of the profiling core.
+
+        Raises:
+            OptionError: what is asked does not go together.
+        """
+        shapes = self.shapes or self.group_by == "shape"
+        return _part(ProfileOptions, self, shapes=shapes, schedule=self._steps_asked(), in_loop=self.steps is not None)
+
+    def _steps_asked(self) -> Schedule | None:
         """The schedule that ``--schedule``, or ``--steps`` and ``--warmup``, ask for.
 
         Raises:
             OptionError: they do not go together.
         """
-        from torchbench_magic.results.profiling.schedule import Schedule
-
         if self.steps is None:
             if self.warmup is not None:
                 raise OptionError("--warmup says what runs before --steps: give both")

@@ -33,7 +33,7 @@ from .device_times import device_table, idle_gaps
 from .frames.call_trees import is_tree
 from .frames.modules import modules_of
 from .frames.stacks import write_stacks
-from .schedule import Schedule
+from .profile_options import MAX_EVENTS, ProfileOptions
 from .source_texts import Source
 from .trace import Trace
 
@@ -41,36 +41,6 @@ __all__ = ["MAX_EVENTS", "NOT_ATTRIBUTED", "Profile", "ProfileOptions", "Profile
 
 NOT_ATTRIBUTED = "not attributed"
 ProfilerCost = Literal["little", "noticeable", "most"]
-MAX_EVENTS = 5_000_000  # 80 MB of line events, 12 s to read torch's
-
-
-@dataclass(frozen=True)
-class ProfileOptions:
-    """What was asked of the run.
-
-    Attributes:
-        threads: torch threads set for the run; None: as they were.
-        memory: bytes per op and line.
-        shapes: input shapes, dtypes and strides per op.
-        lines_of: modules and paths whose lines were asked for besides the default.
-        schedule: which steps are recorded; None for all of the body.
-        in_loop: the steps are iterations of the body's loop.
-        max_events: most line events of a thread, and most events of torch, that are kept with all detail.
-        host_memory: what Python and numpy hold, per line.
-        flops: floating point operations per op.
-        twice: the body ran a second time, unprofiled.
-    """
-
-    threads: int | None = None
-    memory: bool = False
-    shapes: bool = False
-    lines_of: tuple[str, ...] = ()
-    schedule: Schedule | None = None
-    in_loop: bool = False
-    max_events: int = MAX_EVENTS
-    host_memory: bool = False
-    flops: bool = False
-    twice: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +111,7 @@ class Profile(HtmlFile):
     memory: pd.DataFrame | None = None
     ranges: tuple[str, ...] = ()
     threads: tuple[str, ...] = ("MainThread",)
-    options: ProfileOptions = ProfileOptions()
+    options: ProfileOptions = ProfileOptions()  # noqa: RUF009  (frozen)
     warnings: list[Doubt] = field(default_factory=list)
     environment: Environment | None = None
     partial: bool = False

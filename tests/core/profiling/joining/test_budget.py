@@ -17,6 +17,8 @@ from torchbench_magic.core.profiling.profiler import profile_body  # noqa: E402
 from torchbench_magic.results.cell import Body, CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 
+from ..asking import asked  # noqa: E402
+
 CELL = "<cell>"
 LINEAR = """layer = torch.nn.Linear(4, 4)
 x = torch.ones(2, 4)
@@ -30,7 +32,7 @@ def run(text: str, **options: Any) -> Profile:
     linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
     body = compile_body(Body(text, CELL))
     names = {"torch": torch, "threading": threading}
-    outcome = profile_body(body, namespace=names, cells=lambda f: cell if f == CELL else None, **options)
+    outcome = profile_body(body, asked(namespace=names, cells=lambda f: cell if f == CELL else None, **options))
     assert outcome.error is None
     return outcome.profile
 

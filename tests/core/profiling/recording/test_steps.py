@@ -29,6 +29,8 @@ from torchbench_magic.results.cell import Body, CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
 
+from ..asking import asked  # noqa: E402
+
 CELL = "<cell>"
 TRAINING = """def train(n):
     for i in range(n):
@@ -47,16 +49,16 @@ def run(text: str, schedule: Schedule | str, *, in_loop: bool = False, **options
     linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
     body = compile_body(Body(text, CELL), transform_ast=mark_loop if in_loop else None)
     names = {"torch": torch, "torchbench_magic": torchbench_magic, "time": time, **options.pop("names", {})}
-    asked = {
-        "namespace": names,
-        "cells": lambda file: cell if file == CELL else None,
-        "schedule": schedule if isinstance(schedule, Schedule) else Schedule.of(schedule),
-        "in_loop": in_loop,
+    wanted = asked(
+        namespace=names,
+        cells=lambda file: cell if file == CELL else None,
+        schedule=schedule if isinstance(schedule, Schedule) else Schedule.of(schedule),
+        in_loop=in_loop,
         **options,
-    }
+    )
     if body.is_coroutine:
-        return asyncio.run(profile_body_async(body, **asked))
-    return profile_body(body, **asked)
+        return asyncio.run(profile_body_async(body, wanted))
+    return profile_body(body, wanted)
 
 
 def calls(result: Profile) -> dict[tuple[str, int], int]:

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.core.code.body import compile_body  # noqa: E402
-from torchbench_magic.core.profiling.profiler import profile_body  # noqa: E402
+from torchbench_magic.core.profiling.profiler import Asked, profile_body  # noqa: E402
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts  # noqa: E402
 from torchbench_magic.results.cell import Body, CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
@@ -70,7 +70,7 @@ class Edited:
         body = compile_body(Body(text, "<edited>"))
         namespace = {"torch": torch, "m": self.module, "x": torch.ones(3), **names}
         cells = {"<edited>": cell}.get
-        outcome = profile_body(body, namespace=namespace, cells=cells, root=self.folder)
+        outcome = profile_body(body, Asked(namespace=namespace, cells=cells, root=self.folder))
         if outcome.error is not None:
             raise outcome.error
         return outcome.profile

@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Self
 
 from torchbench_magic.core.progress import Progress
@@ -46,10 +46,8 @@ class Run:
 
     Args:
         callers: the frames below the body, where the run starts in the middle of it.
-        threads: torch's thread count during the run; None: as it is.
         host: reads Python's own memory, as the clock of ``source``.
-        namespace: where the names of modules are looked up.
-        used: variables that the body names.
+        modules: notes the calls of modules; None: of none by a variable's name.
 
     Raises Busy, before anything is changed, where a profiler of the user's runs already.
 
@@ -79,10 +77,8 @@ class Run:
         progress: Progress,
         callers: Callers | None = None,
         *,
-        threads: int | None = None,
         host: HostMemory | None = None,
-        namespace: Mapping[str, Any] | None = None,
-        used: Collection[str] = (),
+        modules: ModuleCalls | None = None,
     ) -> None:
         self.stopped_leaked = make_ready(progress)
         self.record = LineRecord(source.name)
@@ -97,12 +93,12 @@ class Run:
         self._wall = [0, 0]
         self._own = [0, 0]
         self._source, self._callers = source, callers
-        self._threads, self._undone = threads, contextlib.ExitStack()
+        self._threads, self._undone = options.threads, contextlib.ExitStack()
         self.host = host
         self.modules = ModuleRecord()
         self.workers = WorkerRecord({}, {})
         self._workers = Workers()
-        self._modules = ModuleCalls(namespace if namespace is not None else {}, used)
+        self._modules = modules if modules is not None else ModuleCalls({}, ())
         self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
 
     def prepare(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Self
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.errors import BodyError, Busy
 from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.profile_options import ProfileOptions
 from torchbench_magic.results.profiling.schedule import Action
 
 from ..torch_events.kineto import make_ready
@@ -53,12 +54,11 @@ class SteppedRun:
     """``with SteppedRun(...) as run: run.enter(); body(); run.leave()``, then `finish`; as a `Run`, in cycles.
 
     Args:
-        schedule: number of a step -> what happens in it.
-        in_loop: the first step begins with the body's loop, see `loop`; else with the body.
+        options: the schedule (number of a step -> what happens in it), torch's thread count for the whole body, and
+            whether the first step begins with the body's loop, see `loop`; else with the body.
         make_run: a new cycle's run, above these callers.
         make_profile: of a run that has ended, and what ended it early.
         on_trace: given the profile of each cycle that ends between two steps.
-        threads: torch's thread count for the whole body.
 
     Attributes:
         number: of the step that runs; -1 before the first.
@@ -71,23 +71,21 @@ class SteppedRun:
 
     def __init__(
         self,
-        schedule: Callable[[int], Action],
-        *,
-        in_loop: bool,
+        options: ProfileOptions,
         make_run: Callable[[Callers], Run],
         make_profile: Callable[[Run, BaseException | None], Profile],
         on_trace: Callable[[Profile], object] | None,
         progress: Progress,
-        threads: int | None = None,
     ) -> None:
         if _current is not None:
             raise Busy("a profile with a schedule is running already; this one is not started within it")
         self.stopped_leaked = make_ready(progress)
         self.number, self.made, self.skipped, self.num_threads = -1, 0, 0, 1
         self.cycles: list[Profile] = []
-        self._schedule, self._in_loop = schedule, in_loop
+        assert options.schedule is not None
+        self._schedule, self._in_loop = options.schedule, options.in_loop
         self._make_run, self._make_profile, self._on_trace = make_run, make_profile, on_trace
-        self._progress, self._threads = progress, threads
+        self._progress, self._threads = progress, options.threads
         self._undone = contextlib.ExitStack()
         self._thread = threading.get_ident()
         self._started = time.perf_counter()

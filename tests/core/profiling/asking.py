@@ -1,0 +1,18 @@
+"""What a profiled run is asked, from flat keywords: a test says only what it changes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from torchbench_magic.core.profiling.profiler import Asked
+from torchbench_magic.results.profiling.profile_options import ProfileOptions
+
+__all__ = ["asked"]
+
+_RECORDING = {item.name for item in fields(ProfileOptions)}
+
+
+def asked(**given: Any) -> Asked:
+    options = {name: given.pop(name) for name in _RECORDING & given.keys()}
+    return Asked(options=ProfileOptions(**options), **given)
