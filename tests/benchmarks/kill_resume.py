@@ -27,6 +27,7 @@ import os, sys
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import sweep_points
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.storage.resumed_runs import Recording
@@ -42,7 +43,7 @@ def keep(finished):
     say(f"kept {finished.subjects[0].axes[0][1]}")
 
 say("ready")
-result = compare_bodies(
+task = Task(
     {"add": Body("n + 1"), "mul": Body("n * 2")},
     setup=[Body("begin(n)")],
     namespace={"begin": lambda n: say(f"begun {n}")},
@@ -51,6 +52,7 @@ result = compare_bodies(
     keep=keep,
     skip=recording.skip,
 )
+result = compare_bodies(task)
 result = recording.finish(result)
 say(f"done {len(result.frame)}")
 """

@@ -25,6 +25,7 @@ from torch.utils.benchmark import Timer
 
 from torchbench_magic import Comparison, compare
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.timing.intervals import order_rank
@@ -253,7 +254,7 @@ def bias() -> int:
         form = Plan(threads=(1,), number=first.number_per_run, repeat=len(first.raw_times))
 
         def as_torch(text: str = text, form: Plan = form) -> Comparison:
-            return compare_bodies({"": Body(text, "<body>")}, setup=[], namespace=NAMES, plan=form)
+            return compare_bodies(Task({"": Body(text, "<body>")}, setup=[], namespace=NAMES, plan=form))
 
         def ours(text: str = text) -> Comparison:
             return compare({"": text}, globals=NAMES, threads=1, min_run_time=seconds)

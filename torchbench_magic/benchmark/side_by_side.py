@@ -17,6 +17,7 @@ from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CopyIfC
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.process.run_settings import collector, preserved_state, set_threads
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.cell import Body
@@ -68,7 +69,7 @@ def compare(timers: Sequence[Statement], kind: type[Any], **options: Any) -> Com
             plan = replace(plan, gc=gc.isenabled())
         shared, sources, apart = _merged(timers, namespaces)
         bodies = {name: Body(text, f"<{name}>") for name, text in zip(names, sources, strict=True)}
-        measured = compare_bodies(bodies, namespace=shared, plan=plan, clocks=clocks)
+        measured = compare_bodies(Task(bodies, namespace=shared, plan=plan, clocks=clocks))
     subjects = [
         replace(subject, stmt=spec.stmt, setup=spec.setup)
         for subject, spec in zip(measured.subjects, specs, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchbench_magic.errors import Interrupted, OptionError
 
@@ -23,13 +23,8 @@ class Kept:
 
     def __init__(self, recording: Recording | None) -> None:
         self._recording = recording
-
-    @property
-    def hooks(self) -> dict[str, Any]:
-        """What `compare_bodies` calls between points."""
-        if self._recording is None:
-            return {}
-        return {"keep": self._recording.keep, "skip": self._recording.skip}
+        self.keep = None if recording is None else recording.keep
+        self.skip = None if recording is None else recording.skip
 
     def finish(self, result: Comparison) -> Comparison:
         """The result, with what is to be said of the store."""

@@ -154,11 +154,6 @@ class Delivery:
         self.output = Output(self.session.shell, live=self.session.settings.display not in ("text", "html"))
 
     @property
-    def hooks(self) -> dict[str, Any]:
-        """What the timing core calls while it runs: the progress, and `deliver` when the code fails on the way."""
-        return {"progress": self.progress, "failed": self.deliver}
-
-    @property
     def progress(self) -> Progress:
         from torchbench_magic.core.progress import NO_PROGRESS
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from torchbench_magic.errors import BodyError, OptionError
-from torchbench_magic.results.cell import Body
 
 from .cpp import check_language, read_cpp
 from .reading.enclosing_names import unseen_names
@@ -18,12 +17,12 @@ from .reading.local_scope import check_not_local, local_names
 from .reading.options import TimerOptions
 from .reading.sections import Section, Sections, split_sections
 from .reading.timed_statements import python_of, statement
-from .saving import keeping
-from .session import Session, one_line_errors
+from .saving import Kept, keeping
+from .session import Delivery, Session, one_line_errors
 
 if TYPE_CHECKING:
-    from torchbench_magic.core.timing.plan import Plan
     from torchbench_magic.core.timing.points.sweep import Point
+    from torchbench_magic.core.timing.task import Task
     from torchbench_magic.results.doubts import Doubt
     from torchbench_magic.results.timing.comparison import Comparison
 
@@ -56,16 +55,11 @@ Options (before the statement; `--` ends them):
 
 @dataclass(frozen=True)
 class _Request:
-    """What a line and a cell ask for, ready for `core.timing.timer.compare_bodies`."""
+    """What a line and a cell ask for; ``awaits``: only within an event loop."""
 
     options: TimerOptions
-    plan: Plan
-    bodies: dict[str, Body]
-    setup: list[Body]
-    points: Sequence[Point] = ()
+    task: Task
     awaits: bool = False
-    global_setup: Sequence[Body] = ()
-    local: Mapping[str, Any] = field(default_factory=dict)
     doubts: Sequence[Doubt] = ()
 
 
@@ -86,20 +80,9 @@ class TimerMagics(Magics):
             if request.awaits:
                 raise BodyError("await needs a cell of its own that begins with %%timer, and %autoawait on")
             with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
-                measured = self._measure(request, kept.hooks | delivery.hooks)
+                measured = _measured(_hooked(request, kept, delivery), is_cpp=request.options.cpp)
                 delivery.result = kept.finish(_with(measured, request.doubts))
         return delivery.result
-
-    def _measure(self, request: _Request, hooks: dict[str, Any]) -> Comparison:
-        if not request.options.cpp:
-            from torchbench_magic.core.timing.timer import compare_bodies
-
-            return compare_bodies(**self._arguments(request), **hooks)
-        from torchbench_magic.core.cpp.cpp_timer import compare_snippets
-
-        hooks.pop("skip", None)  # it has one point
-        before: dict[str, Any] = {"setup": request.setup, "global_setup": request.global_setup}
-        return compare_snippets(request.bodies, **before, plan=request.plan, counting=request.options.counting, **hooks)
 
     async def timer_async(self, line: str, cell: str) -> Comparison:
         """As ``%%timer``, for a cell that awaits."""
@@ -108,19 +91,14 @@ class TimerMagics(Magics):
         with one_line_errors():
             request = self._read(line, cell)
             with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
-                arguments = self._arguments(request) | kept.hooks
-                measured = await compare_bodies_async(**arguments, **delivery.hooks)
+                measured = await compare_bodies_async(_hooked(request, kept, delivery))
                 delivery.result = kept.finish(_with(measured, request.doubts))
         return delivery.result
 
-    def _arguments(self, request: _Request) -> dict[str, Any]:
-        asked = {"setup": request.setup, "namespace": self._session.shell.user_ns, "plan": request.plan}
-        asked |= {"local": request.local}
-        asked |= {"points": request.points, "counting": request.options.counting}
-        return {"bodies": request.bodies, **asked, **self._session.compiling}
-
     def _read(self, line: str, cell: str | None) -> _Request:
         """Everything that can be wrong about the line and the cell is said here, before anything runs."""
+        from torchbench_magic.core.timing.task import Task
+
         session, shell = self._session, self._session.shell
         options, rest = read_line(
             TimerOptions, "%timer" if cell is None else "%%timer", line, session.settings.defaults()
@@ -135,8 +113,11 @@ class TimerMagics(Magics):
         place = book.place_of_line("timer", line) if cell is None else book.place_of_cell("timer", cell)
         plan = options.plan(label=None if place.number is None else f"In[{place.number}]")
         if options.cpp:
+            from torchbench_magic.core.cpp.cpp_timer import SnippetTask
+
             code = read_cpp(options, rest, cell, place)
-            return _Request(options, plan, code.bodies, code.setup, global_setup=code.global_setup)
+            before: dict[str, Any] = {"setup": code.setup, "global_setup": code.global_setup}
+            return _Request(options, SnippetTask(code.bodies, plan=plan, counting=options.counting, **before))
         setup_lines = [] if options.setup is None else [options.setup]
         if cell is None:
             sections = Sections(None, (Section(None, rest, place.magic_line),))
@@ -150,7 +131,17 @@ class TimerMagics(Magics):
         parts = [session.compiled(body, place) for body in [*setup, *bodies.values()]]
         awaits = any(part.is_coroutine for part in parts)
         doubts = unseen_names(parts, shell.user_ns)
-        return _Request(options, plan, bodies, setup, self._points(options, local), awaits, local=local, doubts=doubts)
+        task = Task(
+            bodies,
+            setup=setup,
+            namespace=shell.user_ns,
+            local=local,
+            plan=plan,
+            points=self._points(options, local),
+            counting=options.counting,
+            **session.compiling,
+        )
+        return _Request(options, task, awaits, doubts)
 
     def _points(self, options: TimerOptions, local: Mapping[str, Any]) -> Sequence[Point]:
         """The points to measure at; expressions are evaluated here, tensors are drawn when their turn comes."""
@@ -162,6 +153,23 @@ class TimerMagics(Magics):
 
         names, on_gpu = {**self._session.shell.user_ns, **local}, options.device.startswith("cuda")
         return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)
+
+
+def _hooked(request: _Request, kept: Kept, delivery: Delivery) -> Task:
+    """The task with what it calls while it runs: the store, the progress, and `deliver` when the code fails."""
+    skip = None if request.options.cpp else kept.skip  # C++ has one point
+    return replace(request.task, keep=kept.keep, skip=skip, failed=delivery.deliver, progress=delivery.progress)
+
+
+def _measured(task: Task, *, is_cpp: bool) -> Comparison:
+    if not is_cpp:
+        from torchbench_magic.core.timing.timer import compare_bodies
+
+        return compare_bodies(task)
+    from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
+
+    assert isinstance(task, SnippetTask)
+    return compare_snippets(task)
 
 
 def _with(measured: Comparison, doubts: Sequence[Doubt]) -> Comparison:

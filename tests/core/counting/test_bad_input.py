@@ -25,6 +25,7 @@ from torchbench_magic.core.counting.valgrind import launch
 from torchbench_magic.core.counting.variables import shipping
 from torchbench_magic.core.counting.variables.shipping import pack, unpack
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.results.cell import Body
@@ -226,7 +227,7 @@ def test_the_times_of_a_cell_come_without_valgrind(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(client, "_server", Server())
     bodies = {"add": Body("x + 1"), "mul": Body("x * 2")}
     plan = Plan(threads=(1,), min_run_time=0.01, max_run_time=0.01)
-    result = compare_bodies(bodies, namespace=NAMES, plan=plan, counting=Counting(10))
+    result = compare_bodies(Task(bodies, namespace=NAMES, plan=plan, counting=Counting(10)))
     told = [doubt.text for doubt in result.warnings if doubt.kind == "not-counted"]
     assert len(told) == 1
     assert "apt-get install valgrind" in told[0]

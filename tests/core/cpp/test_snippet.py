@@ -16,7 +16,7 @@ from torchbench_magic import load
 from torchbench_magic.core.counting.client import CodeFailed, Server, close_server, the_server
 from torchbench_magic.core.counting.count import LibraryJob, count
 from torchbench_magic.core.counting.count_options import Counting
-from torchbench_magic.core.cpp.cpp_timer import compare_snippets
+from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
 from torchbench_magic.core.cpp.muted_output import Silence
 from torchbench_magic.core.cpp.snippet import Snippet
 from torchbench_magic.core.cpp.trial import try_out
@@ -73,7 +73,7 @@ def test_what_is_raised_inside_an_open_snippet_comes_out_of_it(compiled: dict[st
 
 def test_alternatives_are_compared_side_by_side(compiled: dict[str, Snippet], tmp_path: Path) -> None:
     bodies = {name: SNIPS[name].stmt for name in ("hundred", "two hundred")}
-    found = compare_snippets(bodies, plan=Plan(min_run_time=0.1, threads=(1,)))
+    found = compare_snippets(SnippetTask(bodies, plan=Plan(min_run_time=0.1, threads=(1,))))
     assert found.frame["ratio"][1] == pytest.approx(2, rel=0.2)  # nops take their place in the pipeline, no more
     assert found.frame["verdict"].tolist() == ["baseline", "slower"]
     assert found.measurements[0].task_spec.stmt == SNIPS["hundred"].stmt.source
@@ -86,9 +86,9 @@ def test_alternatives_are_compared_side_by_side(compiled: dict[str, Snippet], tm
 def test_options_that_need_python_are_refused() -> None:
     for plan in (Plan(check=True), Plan(restore=True), Plan(clock="device")):
         with pytest.raises(OptionError, match="are for Python"):
-            compare_snippets({"a": Body("x;")}, plan=plan)
+            compare_snippets(SnippetTask({"a": Body("x;")}, plan=plan))
     with pytest.raises(OptionError, match="--device"):
-        compare_snippets({"a": Body("x;")}, plan=Plan(device="nowhere"))
+        compare_snippets(SnippetTask({"a": Body("x;")}, plan=Plan(device="nowhere")))
 
 
 def test_one_text_in_two_languages_is_two_sources() -> None:
@@ -112,7 +112,7 @@ def test_what_counts_starts_beside_the_compiler_and_is_there_before_anything_is_
 
     def compare(stmt: str, counting: Counting | None) -> None:
         with pytest.raises(SnippetError, match="cannot be loaded"):  # what the pretender makes
-            compare_snippets({"a": Body(stmt)}, counting=counting, progress=Recorder())
+            compare_snippets(SnippetTask({"a": Body(stmt)}, counting=counting, progress=Recorder()))
 
     compare("x;", None)
     compare("x;", Counting(10))  # compiled before

@@ -9,6 +9,7 @@ from torchbench_magic import Comparison
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.machine.contention import Counters
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
 
@@ -58,10 +59,10 @@ def timed(
     """Compare bodies that move the fake clock (as ``clock``)."""
     plan.setdefault("threads", (1,))
     plan.setdefault("seed", 0)
-    return compare_bodies(
+    return compare_bodies(Task(
         {name: Body(text, f"<{name}>") for name, text in bodies.items()},
         setup=[Body(text, "<setup>") for text in setup or []],
         namespace={"clock": clock} if names is None else {"clock": clock, **names},
         plan=Plan(**plan),
         clocks=clock.clocks,
-    )
+    ))

@@ -7,6 +7,7 @@ import torch
 
 from torchbench_magic import compare
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
 
@@ -35,9 +36,9 @@ def test_the_times_agree_with_torchs_own_timer() -> None:
 
 def test_the_device_clock_is_time_between_events() -> None:
     big = torch.randn(4096, 4096, device="cuda")
-    result = compare_bodies(
+    result = compare_bodies(Task(
         {"": Body("big @ big")}, namespace={"big": big}, plan=Plan(threads=(1,), clock="device", min_run_time=0.1)
-    )
+    ))
     assert "device" in result.samples
     assert result.frame["median"][0] <= 1.05 * (result.samples["wall"] / result.samples["number"]).median()
 
@@ -54,7 +55,8 @@ def test_small_kernels_are_said_to_be_launch_bound_and_large_ones_are_not() -> N
 
 def test_inputs_on_the_gpu_are_restored() -> None:
     x = torch.zeros(8, device="cuda")
-    compare_bodies({"": Body("x += 1")}, namespace={"x": x}, plan=Plan(threads=(1,), restore=True, min_run_time=0.02))
+    plan = Plan(threads=(1,), restore=True, min_run_time=0.02)
+    compare_bodies(Task({"": Body("x += 1")}, namespace={"x": x}, plan=plan))
     assert x.sum().item() == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.timing import rounds
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.timing.comparison import Comparison
@@ -92,13 +93,13 @@ def test_what_passes_between_rounds_counts() -> None:
         def update(self, done: float, total: float | None, what: str) -> None:
             clock.wait(150_000)
 
-    result = compare_bodies(
+    result = compare_bodies(Task(
         {"a": Body("clock.work(10)"), "b": Body("clock.work(20)")},
         namespace={"clock": clock},
         plan=Plan(threads=(1,), min_run_time=1.0),
         clocks=clock.clocks,
         progress=Slow(),
-    )
+    ))
     assert 2.0 <= result.elapsed <= 2.0 + 4 * 0.15 + 0.3  # told of first calls and warm-ups, and the last round
 
 
@@ -117,13 +118,13 @@ def test_progress_begins_with_the_first_call_and_names_what_is_done() -> None:
         told.append("call") if len(told) < 4 else None
         clock.work(10)
 
-    compare_bodies(
+    compare_bodies(Task(
         {"a": Body("work()"), "b": Body("work()")},
         namespace={"work": work},
         plan=Plan(threads=(1,)),
         clocks=Clocks(clock.clocks.wall, clock.clocks.cpu, clock.clocks.counters),
         progress=Listener(),
-    )
+    ))
     first, second = "running the first call of a (may last)", "running the first call of b (may last)"
     assert told[:4] == [first, "call", second, "call"]
     assert told[4:6] == ["warming up a", "warming up b"]

@@ -7,6 +7,7 @@ import pytest
 
 from torchbench_magic import Comparison
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.cell import Body
@@ -78,12 +79,12 @@ def test_the_processor_clock_can_be_the_one_that_counts() -> None:
 
 def compare_with(bodies: dict[str, str], clock_name: Clock) -> Comparison:
     fake = FakeClock()
-    return compare_bodies(
+    return compare_bodies(Task(
         {name: Body(text) for name, text in bodies.items()},
         namespace={"clock": fake},
         plan=Plan(threads=(1,), clock=clock_name),
         clocks=fake.clocks,
-    )
+    ))
 
 
 @pytest.mark.parametrize(

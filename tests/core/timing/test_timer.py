@@ -16,6 +16,7 @@ import torch
 from torchbench_magic import compare
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies, compare_bodies_async
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body
@@ -232,7 +233,7 @@ def test_nothing_is_written_to_the_callers_namespace() -> None:
     names: dict[str, Any] = {"clock": clock}
     plan = Plan(threads=(1,))
     body = Body("global w\nw = 1\ny = 2\nfor i in range(2): z = i\nclock.work(10)")
-    compare_bodies({"": body}, setup=[Body("s = 1")], namespace=names, plan=plan, clocks=clock.clocks)
+    compare_bodies(Task({"": body}, setup=[Body("s = 1")], namespace=names, plan=plan, clocks=clock.clocks))
     assert names == {"clock": clock}
 
 
@@ -267,7 +268,7 @@ def test_a_tensor_that_a_notebook_function_changes_is_said_too() -> None:
     clock = FakeClock()
     home: dict[str, Any] = {"clock": clock, "state": torch.zeros(1), "__name__": "__main__"}
     exec("def step():\n    state.add_(1)\n    clock.work(10)", home)
-    result = compare_bodies({"": Body("step()")}, namespace=home, plan=Plan(threads=(1,)), clocks=clock.clocks)
+    result = compare_bodies(Task({"": Body("step()")}, namespace=home, plan=Plan(threads=(1,)), clocks=clock.clocks))
     assert [d.kind for d in result.warnings] == ["in-place"]
 
 
@@ -280,9 +281,9 @@ def test_a_global_that_setup_rebinds_under_a_notebook_function_is_named() -> Non
     home: dict[str, Any] = {"clock": clock, "n": 1, "__name__": "__main__"}
     exec("def inner():\n    return n\ndef f():\n    clock.work(10)\n    return inner()", home)
     plan = Plan(threads=(1,))
-    result = compare_bodies(
+    result = compare_bodies(Task(
         {"": Body("f()")}, setup=[Body("n = 2; m = 3")], namespace=home, plan=plan, clocks=clock.clocks
-    )
+    ))
     (doubt,) = result.warnings
     assert doubt.kind == "shadowed-global"
     assert doubt.facts == {"name": "n", "function": "inner"}
@@ -350,13 +351,13 @@ def test_what_was_measured_before_a_body_failed_is_handed_over() -> None:
             raise ValueError("the 10 000th call")
 
     with pytest.raises(ValueError, match="10 000th"):
-        compare_bodies(
+        compare_bodies(Task(
             {"": Body("work()")},
             namespace={"work": work},
             plan=Plan(threads=(1,), min_run_time=1.0),
             clocks=clock.clocks,
             failed=kept.append,
-        )
+        ))
     (partial,) = kept
     assert partial.partial
     assert partial.frame["median"][0] == pytest.approx(10e-6)
@@ -471,13 +472,13 @@ def test_code_that_awaits_is_timed_in_a_running_loop() -> None:
         clock.work(10)
 
     async def main() -> Any:
-        return await compare_bodies_async(
+        return await compare_bodies_async(Task(
             {"a": Body("await work()"), "b": Body("clock.work(20)")},
             setup=[Body("await work()")],
             namespace={"work": work, "clock": clock},
             plan=Plan(threads=(1,)),
             clocks=clock.clocks,
-        )
+        ))
 
     frame = asyncio.run(main()).frame
     assert frame["median"].tolist() == pytest.approx([10e-6, 20e-6])
@@ -491,13 +492,13 @@ def test_progress_is_told_between_rounds() -> None:
         def update(self, done: float, total: float | None, what: str) -> None:
             told.append((done, total, what))
 
-    compare_bodies(
+    compare_bodies(Task(
         {"a": Body("clock.work(10)"), "b": Body("clock.work(20)")},
         namespace={"clock": clock},
         plan=Plan(threads=(1,), min_run_time=1.0),
         clocks=clock.clocks,
         progress=Listener(),
-    )
+    ))
     done = [d for d, _, _ in told]
     assert len(told) > 10
     assert done == sorted(done)
@@ -521,13 +522,13 @@ class Watcher:
 def test_who_watches_is_handed_what_is_known_and_may_stop_the_run() -> None:
     clock, watcher = FakeClock(), Watcher(5)
     with pytest.raises(Interrupted) as stopped:
-        compare_bodies(
+        compare_bodies(Task(
             {"a": Body("clock.work(10)"), "b": Body("clock.work(20)")},
             namespace={"clock": clock},
             plan=Plan(threads=(1,), min_run_time=1.0),
             clocks=clock.clocks,
             progress=watcher,
-        )
+        ))
     sizes = [int(known.frame["samples"].min()) for known in watcher.seen]
     assert sizes == sorted(set(sizes)), "each time more is known"
     assert all(known.partial for known in watcher.seen)

@@ -16,6 +16,7 @@ from torchbench_magic.core.machine.commit import read_commit
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point, sweep_points
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import Interrupted, StoreError
 from torchbench_magic.results.cell import Body
@@ -43,7 +44,7 @@ def measured(
     recording = Recording(Store(path, patience=patience), environment or read_environment(), resume=resume)
     asked: dict[str, Any] = {"namespace": {}, "plan": PLAN, "points": points(), **changed}
     bodies = asked.pop("bodies", BODIES)
-    return recording.finish(compare_bodies(bodies, keep=recording.keep, skip=recording.skip, **asked))
+    return recording.finish(compare_bodies(Task(bodies, keep=recording.keep, skip=recording.skip, **asked)))
 
 
 def test_each_point_is_written_as_soon_as_it_is_finished(path: Path) -> None:
@@ -219,7 +220,7 @@ def test_a_list_that_the_setup_fills_at_each_point_is_said_not_to_be_compared(pa
 
 def test_a_run_of_a_store_without_values_is_taken_over_and_says_what_was_not_recorded(path: Path) -> None:
     code: dict[str, Any] = {"bodies": {"f": Body("cfg['n']")}, "namespace": {"cfg": {"n": 1}}, "points": ()}
-    older = compare_bodies(code["bodies"], namespace=code["namespace"], plan=PLAN)
+    older = compare_bodies(Task(code["bodies"], namespace=code["namespace"], plan=PLAN))
     subjects = tuple(replace(subject, values=None, given_values=None) for subject in older.subjects)
     Store(path).append(replace(older, subjects=subjects, environment=read_environment()))
     result = measured(path, resume=True, **code)

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.values_read import Values
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import LibraryJob
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.machine.clocks import Clocks
-from torchbench_magic.core.process.run_settings import preserved_state, set_threads
-from torchbench_magic.core.progress import NO_PROGRESS, Progress
+from torchbench_magic.core.process.run_settings import set_threads
 from torchbench_magic.core.timing.device import choose_device
-from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.point_run import Run
-from torchbench_magic.core.timing.points.sweep import Point
-from torchbench_magic.core.timing.stepping import drive
+from torchbench_magic.core.timing.stepping import Ended, driven
 from torchbench_magic.core.timing.task import Task
-from torchbench_magic.core.timing.timer import Collected, Keep, check_names
+from torchbench_magic.core.timing.timer import Collected, check_names
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.doubts import Doubt
@@ -36,7 +34,7 @@ from .muted_output import Silence
 from .snippet import OpenLoop, Snippet, compile_snippets
 from .source import Snip
 
-__all__ = ["SnippetBlock", "compare_snippets"]
+__all__ = ["SnippetBlock", "SnippetTask", "compare_snippets"]
 
 
 class SnippetBlock:
@@ -69,8 +67,17 @@ class SnippetBlock:
         return self._loop.empty(0, self._device)
 
 
-class _SnippetTask(Task):
-    """The task of a C++ cell: its texts are no Python."""
+@dataclass(frozen=True)
+class SnippetTask(Task):
+    """The task of a C++ cell: its texts are no Python, and it has one point.
+
+    Attributes:
+        setup: C++ in whose scope the statements stand; it runs once for each of them.
+        global_setup: C++ at the level of the file.
+    """
+
+    _: KW_ONLY
+    global_setup: Sequence[Body] = ()
 
     @property
     def setup_text(self) -> str:
@@ -104,10 +111,14 @@ class _SnippetRun(Run):
             text = f"Compiled snippets are kept for this kernel only: {private}."
             self.warnings.append(Doubt("private-cache", text, "Set XDG_CACHE_HOME to a folder that can be written."))
 
-    def measure(self) -> None:
+    async def measured(self, *, may_await: bool) -> Ended[None]:
         """Run the setups and, within them, the whole measurement."""
-        set_threads(self.threads[0])
-        self._open(list(self._snippets.values()), [])
+        try:
+            set_threads(self.threads[0])
+            self._open(list(self._snippets.values()), [])
+            return Ended()
+        except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
+            return Ended(error=error)
 
     def _open(self, waiting: Sequence[Snippet], loops: Sequence[OpenLoop]) -> None:
         """Open the snippets one in another; the innermost measures."""
@@ -117,7 +128,7 @@ class _SnippetRun(Run):
         self._watch(set(), ())
         with contextlib.closing(Silence()) as silence:
             self.take_blocks([SnippetBlock(loop, self._waited_for(), silence) for loop in loops])
-            drive(self.steps(), self.clocks, self.synchronize)
+            completed(driven(self.steps(), self.clocks, self.synchronize, may_await=False)).get()
 
     def _waited_for(self) -> int:
         """Index of the device that the loop itself waits for, inside its clocks; -1 for none."""
@@ -136,25 +147,10 @@ class _SnippetRun(Run):
         return replace(super()._subject(name, source, known), global_setup=snippet.global_setup, language="c++")
 
 
-def compare_snippets(
-    bodies: Mapping[str, Body],
-    *,
-    setup: Sequence[Body] = (),
-    global_setup: Sequence[Body] = (),
-    plan: Plan = Plan(),  # noqa: B008  (frozen)
-    counting: Counting | None = None,
-    keep: Keep | None = None,
-    failed: Keep | None = None,
-    progress: Progress = NO_PROGRESS,
-    clocks: Clocks = Clocks(),  # noqa: B008  (frozen)
-) -> Comparison:
+def compare_snippets(task: SnippetTask) -> Comparison:
     """Time each C++ body against the others; as `core.timing.timer.compare_bodies` does for Python.
 
-    Args:
-        bodies: name -> statement.
-        setup: C++ in whose scope the statements stand; it runs once for each of them.
-        global_setup: C++ at the level of the file.
-        plan, counting, keep, failed, progress, clocks: as for Python. The blocks' clocks are C++'s own.
+    The blocks' clocks are C++'s own.
 
     Raises:
         MissingTool: no compiler; before anything else is done.
@@ -164,25 +160,18 @@ def compare_snippets(
     """
     import torch
 
-    check_names(bodies, plan)
+    plan = task.plan
+    check_names(task.bodies, plan)
     if plan.check or plan.restore or plan.clock == "device":
         raise OptionError("C++ snippets: check, restore and the device's clock are for Python; leave them out")
     choose_device(plan.device, set())  # one that is not there is said before anything is compiled
     threads = (plan.threads or (torch.get_num_threads(),))[0]
-    snips = {name: Snip(body, setup, global_setup) for name, body in bodies.items()}
+    snips = {name: Snip(body, task.setup, task.global_setup) for name, body in task.bodies.items()}
     # The process that counts starts beside the compiler, not after it: the first count of a kernel waits for both.
-    meanwhile = contextlib.nullcontext if counting is None else partial(starting_meanwhile, progress)
-    snippets = compile_snippets(snips, threads=threads, progress=progress, meanwhile=meanwhile)
-    task = _SnippetTask(bodies, setup, {}, {}, plan, 0, None, progress, clocks)
+    meanwhile = contextlib.nullcontext if task.counting is None else partial(starting_meanwhile, task.progress)
+    snippets = compile_snippets(snips, threads=threads, progress=task.progress, meanwhile=meanwhile)
 
     def make(*of: Any) -> Run:
         return _SnippetRun(snippets, *of)
 
-    points: tuple[Point, ...] = ()
-    collected = Collected(task, points, counting, keep, None, failed, make)
-    with preserved_state():
-        for run in collected.runs():
-            assert isinstance(run, _SnippetRun)
-            with collected.taking(run):
-                run.measure()
-        return collected.joined()
+    return completed(Collected(task, make).measured(may_await=False)).get()

@@ -175,8 +175,6 @@ def compile_snippet(
     global_setup: str = "",
     *,
     threads: int = 1,
-    name: str = "the statement",
-    progress: Progress = NO_PROGRESS,
     meanwhile: Meanwhile = contextlib.nullcontext,
 ) -> Snippet:
     """One snippet, from three texts with the meaning they have in torch's ``Timer(language="c++")``.
@@ -184,5 +182,5 @@ def compile_snippet(
     Raises:
         MissingTool, SnippetError: as `compile_snippets`.
     """
-    snips = {name: Snip.of(stmt, setup, global_setup)}
-    return compile_snippets(snips, threads=threads, progress=progress, meanwhile=meanwhile)[name]
+    name = "the statement"
+    return compile_snippets({name: Snip.of(stmt, setup, global_setup)}, threads=threads, meanwhile=meanwhile)[name]

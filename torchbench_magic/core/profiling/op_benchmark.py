@@ -11,6 +11,7 @@ from typing import Any
 
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.cell import Body
@@ -61,10 +62,9 @@ def benchmark_op(
 
     own = profile.num_threads or torch.get_num_threads()  # a trace that was read does not say its threads
     counts = (own,) if threads is None else (threads,) if isinstance(threads, int) else tuple(threads)
-    made = compare_bodies(
+    task = Task(
         {recorded.op: Body(stmt, "<op>")},
         setup=[Body(setup, "<setup>")],
-        namespace={},
         implied={"torch": torch},
         plan=Plan(
             threads=counts,
@@ -75,6 +75,7 @@ def benchmark_op(
         ),
         progress=progress,
     )
+    made = compare_bodies(task)
     header = f"%%timer -t {','.join(map(str, counts))}"
     text = f"{header}\n# --- setup\n{setup}\n# --- {recorded.op}\n{stmt}"
     return replace(made, code=text, warnings=[*_doubts(row, others), *made.warnings])

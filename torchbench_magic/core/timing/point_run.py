@@ -36,10 +36,10 @@ from .effects.only_first_call import Once, watched
 from .effects.only_made import only_made
 from .effects.unused_inputs import given_names, unused_inputs
 from .points.sweep import Point
-from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Entry, Rounds
+from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Around, Entry, Rounds
 from .run_progress import RunProgress
 from .samples import Samples
-from .stepping import Call, Steps
+from .stepping import Call, Ended, Steps, driven
 from .subjects import subject_of
 from .task import Task
 from .warmup import overheads, warm_up
@@ -103,20 +103,21 @@ class Run:
 
     # ---- before the first sample --------------------------------------------------------------------------
 
-    def set_up(self) -> None:
-        """Run the setup in this point's names."""
-        with self._setting_up():
-            for part in self.task.compiled(self.task.setup):
-                if part.is_coroutine:
-                    raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
-                part.run(self.names)
-        self._compile()
-
-    async def set_up_async(self) -> None:
-        with self._setting_up():
-            for part in self.task.compiled(self.task.setup):
-                await part.run_async(self.names)
-        self._compile()
+    async def measured(self, *, may_await: bool) -> Ended[None]:
+        """Run the setup in this point's names, then the whole measurement."""
+        try:
+            with self._setting_up():
+                for part in self.task.compiled(self.task.setup):
+                    if not part.is_coroutine:
+                        part.run(self.names)
+                    elif may_await:
+                        await part.run_async(self.names)
+                    else:
+                        raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
+            self._compile()
+            return await driven(self.steps(), self.clocks, self.synchronize, may_await=may_await)
+        except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
+            return Ended(error=error)
 
     @contextlib.contextmanager
     def _setting_up(self) -> Iterator[None]:
@@ -183,7 +184,7 @@ class Run:
     # ---- the steps ----------------------------------------------------------------------------------------
 
     def steps(self) -> Steps[None]:
-        """The whole measurement, as steps for `drive`."""
+        """The whole measurement, as steps for `driven`."""
         self.isolation = isolation = Isolation(self.notebook, self.threads[0])
         self._restore()
         if self.plan.check:
@@ -252,21 +253,16 @@ class Run:
     def _rounds_of(self, entries: list[Entry]) -> Rounds:
         assert self.isolation is not None
         baseline = None if len(entries) == 1 else self._baseline_index()
-        before = self._before_block if self._inputs is not None or self._flush is not None else None
         waits, events = self.waits, self.events
-        rounds = Rounds(
-            entries,
-            baseline,
-            self.plan,
-            self.samples,
-            self.rng,
-            self.clocks.wall,
-            before=before,
+        around = Around(
+            wall=self.clocks.wall,
+            rng=self.rng,
+            before=self._before_block if self._inputs is not None or self._flush is not None else None,
             device_ns=None if events is None else lambda: events.elapsed_ns,
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
-            family=self._family,
             enter=self.isolation.enter,
         )
+        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family)
         for entry in entries:
             self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)
         return rounds

@@ -34,7 +34,7 @@ from .samples import Samples
 from .stepping import Call, Steps
 from .warmup import minor_faults
 
-__all__ = ["Entry", "Rounds"]
+__all__ = ["Around", "Entry", "Rounds"]
 
 BLOCK_NS, DEVICE_BLOCK_NS = 200_000, 5_000_000
 FIRST_LOOK, LOOK_GROWTH = 12, 1.1
@@ -118,18 +118,35 @@ class Entry:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What lies round a block, outside its clocks.
+
+    Attributes:
+        wall: the clock, in nanoseconds.
+        rng: draws the order.
+        before: run before each block.
+        device_ns: nanoseconds the last block took between two events on the accelerator.
+        waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
+        enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
+            and tells whether torch's threads had to be set for that.
+    """
+
+    wall: Callable[[], int]
+    rng: random.Random
+    before: Callable[[], None] | None = None
+    device_ns: Callable[[], float] | None = None
+    waited_ns: Callable[[], float] | None = None
+    enter: Callable[[int], bool] = lambda measurement: False
+
+
 class Rounds:
     """The state of one thread count's rounds; `turn` runs some of them.
 
     Args:
         entries: the alternatives.
         baseline: index into ``entries``, or None for a lone statement.
-        before: run before each block, outside its clocks.
         family: comparisons that share one error rate, other thread counts and points included.
-        device_ns: nanoseconds the last block took between two events on the accelerator.
-        waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
-        enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
-            and tells whether torch's threads had to be set for that.
     """
 
     def __init__(
@@ -138,25 +155,21 @@ class Rounds:
         baseline: int | None,
         plan: Plan,
         samples: Samples,
-        rng: random.Random,
-        wall: Callable[[], int],
-        before: Callable[[], None] | None = None,
-        device_ns: Callable[[], float] | None = None,
-        waited_ns: Callable[[], float] | None = None,
+        around: Around,
+        *,
         family: int = 0,
-        enter: Callable[[int], bool] = lambda measurement: False,
     ) -> None:
         self.family = max(family, len(entries) - 1)
-        self.enter = enter
-        self.before, self.device_ns, self.waited_ns = before, device_ns, waited_ns
-        self.entries, self.plan, self.samples, self.rng, self.wall = entries, plan, samples, rng, wall
+        self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
+        self.device_ns, self.waited_ns = around.device_ns, around.waited_ns
+        self.entries, self.plan, self.samples = entries, plan, samples
         self.base = entries[baseline] if baseline is not None else None
         self.count = 0
         self.done = False
         self.started_ns: int | None = None
         self.ended_ns = 0
         self._size_blocks_alike()
-        self._primed = self._priming() if before is None else {}
+        self._primed = self._priming() if self.before is None else {}
         for entry in entries:
             self._budget(entry)
 

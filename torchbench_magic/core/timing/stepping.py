@@ -7,14 +7,15 @@ serves plain cells and cells that await, and the loop is written once.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import NamedTuple, TypeVar, cast
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from torchbench_magic.errors import BodyError
 
 from ..code.timed_loop import Timeable
 from ..machine.clocks import Clocks
 
-__all__ = ["FAILED", "Call", "Steps", "drive", "drive_async"]
+__all__ = ["FAILED", "Call", "Ended", "Steps", "driven"]
 
 T = TypeVar("T")
 
@@ -39,46 +40,51 @@ Steps = Generator[Call, tuple[int, int], T]
 """Yields calls, is sent (wall, cpu) nanoseconds, returns T."""
 
 
-def drive(steps: Steps[T], clocks: Clocks, sync: Callable[[], object]) -> T:
-    """Run the steps to their end; an exception of the measured code leaves through the steps' own cleanup."""
-    call, done = _advance(steps, None)
+@dataclass(frozen=True)
+class Ended(Generic[T]):
+    """What running code came to, an exception as a value: a coroutine lets no StopIteration of the user's through."""
+
+    value: T | None = None
+    error: BaseException | None = None
+
+    def get(self) -> T:
+        """The value; the exception is raised."""
+        try:
+            if self.error is not None:
+                raise self.error
+            return cast(T, self.value)
+        finally:
+            del self  # what is raised holds this frame, which is not to hold it in turn
+
+
+async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *, may_await: bool) -> Ended[T]:
+    """Run the steps to their end; an exception of the measured code leaves through the steps' own cleanup.
+
+    Args:
+        may_await: an event loop runs; without it this never suspends, and code that awaits is refused (BodyError).
+    """
     try:
+        call, done = _advance(steps, None)
         while call is not None:
-            if call.block.is_async:
+            awaits = call.block.is_async
+            if awaits and not may_await:
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             if call.primed:
-                call.block.start(call.replica, call.primed, clocks, sync)
-            try:
-                reading = call.block.start(call.replica, call.calls, clocks, sync)
-            except Exception:
-                if not call.is_tried:
-                    raise
-                reading = FAILED
-            call, done = _advance(steps, reading)
-    finally:
-        steps.close()
-    return cast(T, done)
-
-
-async def drive_async(steps: Steps[T], clocks: Clocks, sync: Callable[[], object]) -> T:
-    """As `drive`, for code that may await."""
-    call, done = _advance(steps, None)
-    try:
-        while call is not None:
-            if call.primed:
                 primed = call.block.start(call.replica, call.primed, clocks, sync)
-                _ = await primed if call.block.is_async else primed
+                _ = await primed if awaits else primed
             try:
                 started = call.block.start(call.replica, call.calls, clocks, sync)
-                reading = await started if call.block.is_async else started
+                reading = await started if awaits else started
             except Exception:
                 if not call.is_tried:
                     raise
                 reading = FAILED
             call, done = _advance(steps, reading)
+        return Ended(done)
+    except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
+        return Ended(error=error)
     finally:
         steps.close()
-    return cast(T, done)
 
 
 def _advance(steps: Steps[T], reading: tuple[int, int] | None) -> tuple[Call | None, T | None]:

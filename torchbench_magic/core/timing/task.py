@@ -5,20 +5,23 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from types import CodeType, FunctionType
 from typing import Any
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
+from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.results.cell import Body, source_id_of
+from torchbench_magic.results.timing.comparison import Comparison
 
 from ..code.code_reads import globals_read, notebook_functions
 from ..code.input_shapes import globals_bound, inputs_of
 from ..code.values_read import Values, values_of
 from ..machine.clocks import Clocks
 from .plan import Plan
+from .points.sweep import Point
 
 __all__ = ["Inputs", "Task", "without"]
 
@@ -29,29 +32,42 @@ _LONGEST_SOURCE = 20_000  # characters
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked, the same at every point.
+    """What is asked, the same at every point; the one list of it, handed on whole.
 
     Attributes:
-        bodies: name -> code of the alternatives.
-        setup: code that runs once a point, before.
-        namespace: the caller's names, of which its functions are known; never written to.
+        bodies: name -> code of the alternatives. A lone statement is one entry, whatever its name; the name becomes
+            ``description`` only where there are two or more.
+        setup: code that runs once a point before, in order, not timed.
+        namespace: the caller's names, of which its functions are known. They are copied; nothing is written there.
         local: names of the function that calls, which stand before those; never written to.
-        implied: names that are there besides.
+        implied: names that are there besides, where the caller has none of that name.
         plan: thread counts, run times, labels.
+        points: of a sweep or a fuzzer; none is a single run without axes.
+        counting: count instructions too, after each point's timings; what cannot be counted is a warning.
         flags, transform_ast: how the caller's shell compiles its cells.
-        progress, clocks: injected.
+        keep: given the comparison of each point as soon as it is finished.
+        skip: given (task, point), the stored comparison of a point that need not be run again, or None.
+        failed: given what was measured until then, marked partial, before an exception of the code propagates.
+        progress: told between rounds what is under way.
+        clocks: wall and CPU clock in integer nanoseconds.
     """
 
     bodies: Mapping[str, Body]
-    setup: Sequence[Body]
-    namespace: Mapping[str, Any]
-    implied: Mapping[str, Any]
-    plan: Plan
+    _: KW_ONLY
+    setup: Sequence[Body] = ()
+    namespace: Mapping[str, Any] = field(default_factory=dict)
+    local: Mapping[str, Any] = field(default_factory=dict)
+    implied: Mapping[str, Any] = field(default_factory=dict)
+    plan: Plan = Plan()  # noqa: RUF009  (frozen)
+    points: Sequence[Point] = ()
+    counting: Counting | None = None
     flags: int = 0
     transform_ast: Callable[[Any], Any] | None = None
+    keep: Callable[[Comparison], None] | None = None
+    skip: Callable[[Task, Point | None], Comparison | None] | None = None
+    failed: Callable[[Comparison], None] | None = None
     progress: Progress = NO_PROGRESS
     clocks: Clocks = Clocks()  # noqa: RUF009  (frozen)
-    local: Mapping[str, Any] = field(default_factory=dict)
 
     def compiled(self, parts: Sequence[Body]) -> list[CompiledBody]:
         return [compile_body(part, flags=self.flags, transform_ast=self.transform_ast) for part in parts]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
+from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.own_frames import users_traceback
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.machine.commit import read_commit
@@ -25,13 +25,13 @@ from torchbench_magic.results.timing.joined_comparisons import join
 from torchbench_magic.results.timing.timing_doubts import doubts_of
 
 from ..code.script_alternatives import Called
-from ..machine.clocks import Clocks
 from .plan import Plan
-from .point_run import Run, Task
+from .point_run import Run
 from .points.sweep import Point
-from .stepping import drive, drive_async
+from .stepping import Ended
+from .task import Task
 
-__all__ = ["Collected", "Keep", "Skip", "check_names", "compare", "compare_bodies", "compare_bodies_async"]
+__all__ = ["Collected", "Task", "check_names", "compare", "compare_bodies", "compare_bodies_async"]
 
 _NOT_THE_FIRST = (
     "The first call worked; a later call in the timing loop failed. The loop repeats the code on the objects as the"
@@ -39,47 +39,9 @@ _NOT_THE_FIRST = (
 )
 """Under the traceback of an exception such as the IndexError of ``numbers.pop()``, which is the user's otherwise."""
 
-Transform = Callable[[Any], Any]
-Keep = Callable[[Comparison], None]
-Skip = Callable[[Task, Point | None], Comparison | None]
 
-
-def compare_bodies(
-    bodies: Mapping[str, Body],
-    *,
-    setup: Sequence[Body] = (),
-    namespace: Mapping[str, Any],
-    implied: Mapping[str, Any] | None = None,
-    plan: Plan = Plan(),  # noqa: B008  (frozen)
-    points: Sequence[Point] = (),
-    counting: Counting | None = None,
-    keep: Keep | None = None,
-    skip: Skip | None = None,
-    failed: Keep | None = None,
-    flags: int = 0,
-    transform_ast: Transform | None = None,
-    progress: Progress = NO_PROGRESS,
-    clocks: Clocks = Clocks(),  # noqa: B008  (frozen)
-    local: Mapping[str, Any] = MappingProxyType({}),
-) -> Comparison:
+def compare_bodies(task: Task) -> Comparison:
     """Time each body against the others, at each point.
-
-    Args:
-        bodies: name -> code. A lone statement is one entry, whatever its name; the name becomes ``description`` only
-            where there are two or more.
-        setup: code that runs once a point before, in order, not timed.
-        namespace: the caller's names. They are copied; nothing is written there.
-        implied: names that are there besides, where the caller has none of that name.
-        plan: thread counts, run times, labels.
-        points: of a sweep or a fuzzer; none is a single run without axes.
-        counting: count instructions too, after each point's timings; what cannot be counted is a warning.
-        keep: given the comparison of each point as soon as it is finished.
-        skip: given (task, point), the stored comparison of a point that need not be run again, or None.
-        failed: given what was measured until then, marked partial, before an exception of the code propagates.
-        flags, transform_ast: how the caller's shell compiles its cells.
-        progress: told between rounds what is under way.
-        clocks: wall and CPU clock in integer nanoseconds.
-        local: names of the function that calls, which stand before those of ``namespace``; not written to either.
 
     Returns:
         The comparison, one measurement per point, thread count and body.
@@ -91,70 +53,42 @@ def compare_bodies(
         Interrupted: on Ctrl-C; ``.partial`` holds what was measured.
         Exception: whatever setup or a body raises, untouched.
     """
-    check_names(bodies, plan)
-    task = Task(bodies, setup, namespace, implied or {}, plan, flags, transform_ast, progress, clocks, local)
-    collected = Collected(task, points, counting, keep, skip, failed)
-    with preserved_state():
-        for run in collected.runs():
-            with collected.taking(run):
-                run.set_up()
-                drive(run.steps(), clocks, run.synchronize)
-        return collected.joined()
+    return completed(Collected(task).measured(may_await=False)).get()
 
 
-async def compare_bodies_async(
-    bodies: Mapping[str, Body],
-    *,
-    setup: Sequence[Body] = (),
-    namespace: Mapping[str, Any],
-    implied: Mapping[str, Any] | None = None,
-    plan: Plan = Plan(),  # noqa: B008  (frozen)
-    points: Sequence[Point] = (),
-    counting: Counting | None = None,
-    keep: Keep | None = None,
-    skip: Skip | None = None,
-    failed: Keep | None = None,
-    flags: int = 0,
-    transform_ast: Transform | None = None,
-    progress: Progress = NO_PROGRESS,
-    clocks: Clocks = Clocks(),  # noqa: B008  (frozen)
-    local: Mapping[str, Any] = MappingProxyType({}),
-) -> Comparison:
+async def compare_bodies_async(task: Task) -> Comparison:
     """As `compare_bodies`, for code that awaits at its own level, inside a running event loop."""
-    check_names(bodies, plan)
-    task = Task(bodies, setup, namespace, implied or {}, plan, flags, transform_ast, progress, clocks, local)
-    collected = Collected(task, points, counting, keep, skip, failed)
-    with preserved_state():
-        for run in collected.runs():
-            with collected.taking(run):
-                await run.set_up_async()
-                await drive_async(run.steps(), clocks, run.synchronize)
-        return collected.joined()
+    return (await Collected(task).measured(may_await=True)).get()
 
 
 class Collected:
-    """The comparisons of the points that are finished."""
+    """The comparisons of the points that are finished.
 
-    def __init__(
-        self,
-        task: Task,
-        points: Sequence[Point],
-        counting: Counting | None,
-        keep: Keep | None,
-        skip: Skip | None,
-        failed: Keep | None,
-        make: Callable[[Task, Point | None, tuple[int, int]], Run] = Run,
-    ) -> None:
-        self._make = make
-        self._task, self._points, self._counting = task, points, counting
-        self._keep, self._skip, self._failed = keep, skip, failed
+    Args:
+        make: the run of one point.
+    """
+
+    def __init__(self, task: Task, make: Callable[[Task, Point | None, tuple[int, int]], Run] = Run) -> None:
+        check_names(task.bodies, task.plan)
+        self._task, self._make = task, make
         self._parts: list[Comparison] = []
+
+    async def measured(self, *, may_await: bool) -> Ended[Comparison]:
+        """Run every point, with or without an event loop; all of them as one."""
+        try:
+            with preserved_state():
+                for run in self.runs():
+                    with self.taking(run):
+                        (await run.measured(may_await=may_await)).get()
+                return Ended(self.joined())
+        except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
+            return Ended(error=error)
 
     def runs(self) -> Iterator[Run]:
         """A run for each point that is not there yet."""
-        points: Sequence[Point | None] = self._points or (None,)
+        points: Sequence[Point | None] = self._task.points or (None,)
         for index, point in enumerate(points):
-            found = self._skip(self._task, point) if self._skip is not None else None
+            found = self._task.skip(self._task, point) if self._task.skip is not None else None
             if found is None:
                 run = self._make(self._task, point, (index, len(points)))
                 yield run
@@ -174,16 +108,16 @@ class Collected:
             if run.repeats:
                 error.add_note(_NOT_THE_FIRST)
             why = f"the code raised {type(error).__name__}"
-            if self._failed is not None and (partial := self._until_now(run, why)) is not None:
-                self._failed(partial)
+            if self._task.failed is not None and (partial := self._until_now(run, why)) is not None:
+                self._task.failed(partial)
             raise
         self._parts.append(run.result())
         try:
-            if self._counting is not None:
-                self._count(run, self._counting)
+            if self._task.counting is not None:
+                self._count(run, self._task.counting)
         finally:  # the timings too of a point whose counting was interrupted
-            if self._keep is not None:
-                self._keep(self._parts[-1])
+            if self._task.keep is not None:
+                self._task.keep(self._parts[-1])
 
     def _count(self, run: Run, counting: Counting) -> None:
         """Add the counts of a point that is timed; on Ctrl-C hand over its timings."""
@@ -201,7 +135,7 @@ class Collected:
             self._parts.append(unfinished)
         if not self._parts:
             return None
-        whole, count = self.joined(), len(self._points)
+        whole, count = self.joined(), len(self._task.points)
         where = f" at point {run.place[0] + 1} of {count}" if count else ""
         text = f"Partial: {why} after {whole.elapsed:.2g} s{where}. What was measured until then is kept."
         said = Doubt("partial", text, "", {"elapsed": whole.elapsed})
@@ -275,7 +209,7 @@ def compare(
     bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}
     try:
         with called.names_explained(bodies, setup):
-            made = compare_bodies(
+            task = Task(
                 bodies,
                 setup=[Body(setup, "<setup>")] if setup.strip() else [],
                 namespace=called.namespace,
@@ -283,6 +217,7 @@ def compare(
                 plan=plan,
                 progress=progress,
             )
+            made = compare_bodies(task)
     except BaseException as error:  # Ctrl-C too
         texts = {"<setup>": setup} | {body.file: body.source for body in bodies.values()}
         calls = {bodies[name].file for name, stmt in stmts.items() if not isinstance(stmt, str)}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic.core.profiling.joining import segments
-from torchbench_magic.core.profiling.joining.segments import LineTree, replay
+from torchbench_magic.core.profiling.joining.segments import Codes, LineTree, replay
 from torchbench_magic.core.profiling.recording.streams import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered
 from torchbench_magic.core.profiling.sources.statement_lines import read_statements
 
@@ -81,7 +81,7 @@ def outcome(marks: list[int], codes: list[CodeType], suspends: frozenset[int], e
     record = array("q", [number for at, mark in enumerate(marks) for number in (1000 + at, mark)])
     tree = LineTree()
     statements = {"<cell>": read_statements(TEXT)}
-    found = replay(Stream(1, "a thread", record), 1, codes, statements, tree, suspends, ends_blind)
+    found = replay(Stream(1, "a thread", record), 1, Codes(codes, statements, suspends), tree, ends_blind=ends_blind)
     assert found.ran is not None
     columns = (found.start, found.node, found.depth, found.ran)
     return tree.parent, tree.code, tree.line, tree.calls, *(column.tolist() for column in columns)

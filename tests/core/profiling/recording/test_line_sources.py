@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from torchbench_magic.core.profiling.joining.segments import LineTree, Segments, replay
+from torchbench_magic.core.profiling.joining.segments import Codes, LineTree, Segments, replay
 from torchbench_magic.core.profiling.recording.line_sources import LineSource, NoLines, choose_line_source
 from torchbench_magic.core.profiling.recording.streams import LEAVE, SUSPEND, LineRecord, entered
 from torchbench_magic.core.profiling.recording.tracing import SettraceSource
@@ -60,8 +60,8 @@ def recorded(source: LineSource, run: Callable[[], object]) -> LineRecord:
 def lines_of(record: LineRecord, texts: dict[str, str]) -> tuple[LineTree, list[Segments]]:
     tree = LineTree()
     statements = {file: read_statements(text) for file, text in texts.items()}
-    streams = enumerate(record.streams)
-    return tree, [replay(stream, number, record.codes, statements, tree) for number, stream in streams]
+    codes, streams = Codes(record.codes, statements), enumerate(record.streams)
+    return tree, [replay(stream, number, codes, tree) for number, stream in streams]
 
 
 def calls_of(source: LineSource, text: str) -> dict[int, int]:
@@ -209,7 +209,7 @@ def test_a_hook_taken_away_by_the_code_is_said_and_ends_the_lines() -> None:
     )
     assert not record.complete
     tree = LineTree()
-    segments = replay(record.streams[0], 0, record.codes, {"<cell>": Statements()}, tree, ends_blind=True)
+    segments = replay(record.streams[0], 0, Codes(record.codes, {"<cell>": Statements()}), tree, ends_blind=True)
     assert tree.line[segments.node[-1]] == 0
     assert 4 not in tree.line
 

@@ -14,6 +14,7 @@ from torchbench_magic.core.timing.device import DeviceEvents, choose_device
 from torchbench_magic.core.timing.effects.guards import MemoryGuard
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
 from torchbench_magic.results.cell import Body
@@ -94,9 +95,9 @@ def test_cold_times_of_memory_bound_code_are_longer_than_warm_ones() -> None:
 
     x = torch.zeros(200_000)
     warm = compare({"": "x.sum()"}, globals={"x": x}, threads=1, min_run_time=0.02)
-    cold = compare_bodies(
+    cold = compare_bodies(Task(
         {"": Body("x.sum()")}, namespace={"x": x}, plan=Plan(threads=(1,), min_run_time=0.2, cold=True)
-    )
+    ))
     assert cold.frame["median"][0] > 1.2 * warm.frame["median"][0]
     assert last_level_cache() >= 1 << 20
     cache_flusher()()
@@ -147,14 +148,14 @@ def points(values: list[int], made: list[int] | None = None) -> list[Point]:
 
 
 def sweep(clock: FakeClock, body: str = "clock.work(n)", **more: Any) -> Any:
-    return compare_bodies(
+    return compare_bodies(Task(
         {"a": Body(body), "b": Body("clock.work(2 * m)")},
         setup=[Body("m = n")],
         namespace={"clock": clock},
         plan=Plan(threads=(1,), min_run_time=0.01, seed=0),
         clocks=clock.clocks,
         **more,
-    )
+    ))
 
 
 def test_each_point_is_a_set_of_alternatives_with_its_own_names() -> None:
@@ -198,13 +199,13 @@ def test_an_interrupt_keeps_the_points_that_are_finished() -> None:
         clock.work(n)
 
     with pytest.raises(Interrupted) as caught:
-        compare_bodies(
+        compare_bodies(Task(
             {"": Body("work(n)")},
             namespace={"work": work},
             plan=Plan(threads=(1,), min_run_time=0.01),
             clocks=clock.clocks,
             points=points([10, 20, 30, 40]),
-        )
+        ))
     partial: Any = caught.value.partial
     assert partial.partial
     assert partial.frame["n"].tolist() == [10, 20]
@@ -250,12 +251,12 @@ def test_the_device_clock_is_what_the_figures_are_of(monkeypatch: pytest.MonkeyP
 
 
 def timed_by_device(clock: FakeClock) -> Any:
-    return compare_bodies(
+    return compare_bodies(Task(
         {"": Body("clock.work(10)")},
         namespace={"clock": clock},
         plan=Plan(threads=(1,), clock="device"),
         clocks=clock.clocks,
-    )
+    ))
 
 
 def test_the_accelerator_is_waited_for_at_the_edges_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from ..torch_events.events import Events
 from .forks import Forking, lines_of_forks
 from .gradients import nodes_before_gradients
 from .nesting import ancestors, lay_over, nest, repeats
-from .segments import LineTree, Segments, replay
+from .segments import Codes, LineTree, Segments, replay
 from .thread_join import ThreadJoin
 
 __all__ = ["Joined", "ThreadJoin", "join", "without_repeats"]
@@ -88,7 +88,7 @@ def join(
         moved: number of a code -> line that it counts -> line of its text, where the two differ.
         forking: what is known of scripted forks; None: their ops stay on no line.
     """
-    tree = LineTree()
+    tree, codes = LineTree(), Codes(record.codes, statements, suspends, moved)
     streams = {stream.native_id: stream for stream in record.streams}
     count = len(ops)
     node, parent = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
@@ -99,7 +99,7 @@ def join(
     for number, native in enumerate(natives):
         if native in streams:
             blind = number == 0 and not record.complete
-            segments = replay(streams[native], number, record.codes, statements, tree, suspends, blind, moved)
+            segments = replay(streams[native], number, codes, tree, ends_blind=blind)
         else:
             segments = _no_segments(native, number, tree)
         mine = np.flatnonzero(ops.native == native)

@@ -10,6 +10,7 @@ Ops and moments are many, places in the tree few: numpy finds the different ones
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,7 +105,9 @@ def call_tree(
         some = np.flatnonzero(outside)
         sums.add("device", places.all_at(np.full(len(some), -1), some), outside[some])
     of_ops = modules_of_ops(joined, [things for _, things in every])
-    return _laid_out(places, sums, on_device is not None, memory is not None, of_ops, names, input_count(joined))
+    absent = {"device"} if on_device is None else set[str]()
+    absent |= {"allocated", "freed"} if memory is None else set()
+    return _laid_out(places, sums, absent, of_ops, names, input_count(joined))
 
 
 class _Sums:
@@ -203,13 +206,12 @@ def _moments(
 def _laid_out(
     places: Places,
     sums: _Sums,
-    has_device: bool,
-    has_memory: bool,
+    absent: Collection[str],
     op_module: Ints,
     names: tuple[str, ...],
     inputs: int,
 ) -> CallTree:
-    """The columns, with the children of each frame in the order in which they began."""
+    """The columns but for the ``absent`` ones, with the children of each frame in the order in which they began."""
     size, parent = len(places.parent), places.parent
     starts = sums.starts(size).tolist()
     below: list[list[int]] = [[] for _ in range(size)]
@@ -238,9 +240,9 @@ def _laid_out(
         own=column("own"),
         torch=column("torch"),
         backward=column("backward"),
-        device=column("device") if has_device else None,
-        allocated=column("allocated") if has_memory else None,
-        freed=column("freed") if has_memory else None,
+        device=column("device") if "device" not in absent else None,
+        allocated=column("allocated") if "allocated" not in absent else None,
+        freed=column("freed") if "freed" not in absent else None,
         op_module=op_module,
         module_names=names,
         inputs=inputs,

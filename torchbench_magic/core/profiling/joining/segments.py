@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import CodeType, MappingProxyType
+from dataclasses import dataclass, field
+from types import CodeType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from ..recording.streams import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, ente
 from ..sources.compiled_code import is_compiled
 from ..sources.statement_lines import Statements
 
-__all__ = ["NO_LINE", "LineTree", "Segments", "replay"]
+__all__ = ["NO_LINE", "Codes", "LineTree", "Segments", "replay"]
 
 NO_LINE = -1
 _INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # 3.11 gives them their own frame
@@ -113,27 +113,35 @@ def _somewhere(code: int, base: int, notes: Sequence[_Code], child: Callable[[in
     return child(base, code, notes[code].definition) if code != NO_LINE and notes[code].definition else base
 
 
-def replay(
-    stream: Stream,
-    thread: int,
-    codes: Sequence[CodeType],
-    statements: Mapping[str, Statements],
-    tree: LineTree,
-    suspends: frozenset[int] = frozenset(),
-    ends_blind: bool = False,
-    moved: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
-) -> Segments:
+@dataclass(frozen=True)
+class Codes:
+    """What is known of the code whose marks are followed.
+
+    Attributes:
+        objects: by the numbers that the marks have.
+        statements: by file name.
+        suspends: numbers of the codes with a top-level await.
+        moved: of a code, the lines of its text by those that it counts, where they differ.
+    """
+
+    objects: Sequence[CodeType]
+    statements: Mapping[str, Statements]
+    suspends: frozenset[int] = frozenset()
+    moved: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+
+def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_blind: bool = False) -> Segments:
     """Follow the marks of one thread with a stack of frames.
 
     ``calls`` of a node counts runs of its line: again and again in a loop, but once for a statement over several
     lines, and once for a comprehension or a loop written on one line. A ``def`` line counts its definition and
-    each call. The lines of ``suspends`` (codes with a top-level await) stay active while their frame is
+    each call. The lines of ``codes.suspends`` (codes with a top-level await) stay active while their frame is
     suspended: what other tasks do in the meantime stands below the awaiting line. ``ends_blind``: nobody saw what
     came after the last mark, so it stands on no line. After a mark SOMEWHERE no lines were written any more: what
-    runs in a function stands on its ``def`` line, what runs in a module on the line that called it. ``moved``: of a
-    code, the lines of its text by those that it counts, where they differ.
+    runs in a function stands on its ``def`` line, what runs in a module on the line that called it.
     """
-    notes = [_read_code(code, statements.get(code.co_filename, Statements())) for code in codes]
+    known_of, suspends = codes.statements, codes.suspends
+    notes = [_read_code(each, known_of.get(each.co_filename, Statements())) for each in codes.objects]
     events = np.array(stream.record, dtype=np.int64)
     events = events[: len(events) // 2 * 2].reshape(-1, 2)
     root = tree.root(thread)
@@ -152,7 +160,7 @@ def replay(
     deepest, before, is_full = root, LEAVE, False
     stepped = False
     marks = events[:, 1].tolist()
-    for mark in _moved(marks, moved) if moved else marks:
+    for mark in _moved(marks, codes.moved) if codes.moved else marks:
         known = steps.get((last, mark))
         if known is not None:
             here, last, before, stepped = known, mark, mark, True
@@ -241,7 +249,7 @@ def replay(
 
 
 def _moved(marks: list[int], moved: Mapping[int, Mapping[int, int]]) -> Iterator[int]:
-    """The marks with the lines of the text; ``moved`` as in `replay`."""
+    """The marks with the lines of the text; ``moved`` as in `Codes`."""
     frames: list[Mapping[int, int]] = []
     none: Mapping[int, int] = {}
     for mark in marks:
