@@ -88,7 +88,7 @@ def test_a_callable_that_raises_shows_the_frames_of_the_user_and_the_line_that_c
     assert "ZeroDivisionError" in shown
     assert "return 1 / 0" in shown
     assert call in shown
-    assert not [name for name in ("torchbench_magic", "core/timing", "drive(", "hidden", "<a>") if name in shown]
+    assert not [name for name in ("torchbench_magic", "core/timing", "driven(", "hidden", "<a>") if name in shown]
 
 
 def test_a_statement_that_raises_shows_its_text(loaded: Any, run: Run) -> None:

@@ -158,6 +158,17 @@ def test_a_trailing_expression_on_the_line_of_a_statement_is_one_run_of_the_line
     assert row(outcome, 2)["calls"] == 1
 
 
+def test_a_stop_iteration_of_the_body_is_its_error() -> None:
+    assert isinstance(run("next(iter([]))").error, StopIteration)
+    with pytest.raises(StopIteration):
+        profile(lambda: next(iter([])))
+
+
+def test_a_body_that_awaits_is_refused_where_no_event_loop_runs() -> None:
+    with pytest.raises(BodyError, match="needs an event loop"):
+        run("import asyncio\nawait asyncio.sleep(0)")
+
+
 def test_an_async_body_has_no_line_that_is_not_there() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0)\nx = 1", CELL))
     outcome = asyncio.run(profile_body_async(body, Asked()))

@@ -272,6 +272,13 @@ def test_a_tensor_that_a_notebook_function_changes_is_said_too() -> None:
     assert [d.kind for d in result.warnings] == ["in-place"]
 
 
+@pytest.mark.parametrize("setup", ["pass", "next(iter([]))"])
+def test_a_stop_iteration_of_the_code_leaves_as_it_is(setup: str) -> None:
+    """A coroutine, within which the code runs, would make a RuntimeError of it."""
+    with pytest.raises(StopIteration):
+        timed(FakeClock(), {"": "next(iter([]))"}, setup=[setup])
+
+
 def test_pure_code_raises_no_doubt() -> None:
     assert timed(FakeClock(), {"": "x + 1\nclock.work(10)"}, names={"x": torch.zeros(2)}).warnings == []
 
