@@ -15,6 +15,7 @@ from typing import Any
 from torchbench_magic.core.code.own_frames import users_traceback
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.machine.commit import read_commit
+from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import preserved_state
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
@@ -27,9 +28,12 @@ from torchbench_magic.results.timing.timing_doubts import doubts_of
 from ..code.script_alternatives import Called
 from ..machine.clocks import Clocks
 from .plan import Plan
-from .point_run import Run, Task
+from .point_run import Run
 from .points.sweep import Point
+from .python_bodies import PythonBodies
 from .stepping import drive, drive_async
+from .task import Task
+from .timed_code import TimedCode
 
 __all__ = ["Collected", "Keep", "Skip", "check_names", "compare", "compare_bodies", "compare_bodies_async"]
 
@@ -143,9 +147,9 @@ class Collected:
         keep: Keep | None,
         skip: Skip | None,
         failed: Keep | None,
-        make: Callable[[Task, Point | None, tuple[int, int]], Run] = Run,
+        code_of: Callable[[Task, Point | None], TimedCode] = PythonBodies,
     ) -> None:
-        self._make = make
+        self._code_of = code_of
         self._task, self._points, self._counting = task, points, counting
         self._keep, self._skip, self._failed = keep, skip, failed
         self._parts: list[Comparison] = []
@@ -156,7 +160,8 @@ class Collected:
         for index, point in enumerate(points):
             found = self._skip(self._task, point) if self._skip is not None else None
             if found is None:
-                run = self._make(self._task, point, (index, len(points)))
+                notebook = ProcessState()  # before a point makes its tensors, which may run the user's code
+                run = Run(self._code_of(self._task, point), (index, len(points)), notebook)
                 yield run
                 run.leave()
             else:
