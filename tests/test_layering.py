@@ -45,7 +45,7 @@ ONLY_IN = {
 ROOMS = {
     "results": ("machine", "counting", "timing", "profiling", "storage"),
     "core": ("machine", "process", "code", "counting", "timing", "cpp", "profiling"),
-    "core/counting": ("valgrind", "variables"),
+    "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/profiling": ("sources", "torch_events", "recording", "joining", "tables", "traces"),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),

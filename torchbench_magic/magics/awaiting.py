@@ -72,5 +72,6 @@ def withdraw(shell: Any) -> None:
 
 async def run_cell_magic(shell: Any, magic: str, line: str, body: str) -> Any:
     """What a rewritten cell awaits: the magic's own way for code that awaits."""
-    found = shell._find_with_lazy_load("cell", magic)
+    lazily = getattr(shell, "_find_with_lazy_load", None)  # IPython's; the public way loads nothing
+    found = shell.find_cell_magic(magic) if lazily is None else lazily("cell", magic)
     return await getattr(found.__self__, f"{magic}_async")(line, body)

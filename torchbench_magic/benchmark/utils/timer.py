@@ -17,7 +17,7 @@ from torchbench_magic.benchmark.reexport import names_of
 from torchbench_magic.benchmark.statement import ExactTimer
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import Job, LibraryJob
-from torchbench_magic.core.counting.valgrind import client_requests
+from torchbench_magic.core.counting.machine_code import client_requests
 
 if TYPE_CHECKING:
     from torchbench_magic.results.timing.comparison import Comparison

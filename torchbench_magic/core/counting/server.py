@@ -20,7 +20,6 @@ notebook to notebook; `heap.level` takes that out again, before its variables ar
 from __future__ import annotations
 
 import builtins
-import ctypes
 import gc
 import importlib
 import itertools
@@ -44,7 +43,6 @@ ON_DEMAND = frozenset({"torch._dynamo"})
 _WARM_CALLS = 10
 _WARM_PASSES = 3
 _SNIPPET_OK = 1
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -57,7 +55,7 @@ def main() -> None:
     sys.path += [entry for entry in json.loads(_exactly(notebook, size)) if entry not in sys.path]
     control = notebook.fileno()
 
-    from torchbench_magic.core.counting.valgrind import client_requests, heap
+    from torchbench_magic.core.counting.machine_code import c_calls, client_requests, heap
 
     heap.place_arenas()
     # Modules of this package are compiled anew, so that it does not matter which of them Python has compiled before.
@@ -77,7 +75,6 @@ def main() -> None:
     if not client_requests.is_running():
         raise SystemExit("not under valgrind")
     torch.set_num_threads(1)
-    libc = ctypes.CDLL(None)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
     read, fork, exit_ = os.read, os.fork, os._exit
     # Collecting is switched thread by thread. Those that the code starts collect from the first instruction on, and
@@ -103,7 +100,7 @@ def main() -> None:
     except OSError:  # the notebook went while something was on its way
         _leave()
     try:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        c_calls.end_with_parent()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         notebook.close()
         os.register_at_fork(after_in_child=_end)  # code that forks must not answer twice
@@ -205,6 +202,8 @@ def _like_the_timed_loop(calls: Any, clock: Any, before: Any, after: Any, kept: 
 
 def _answer(connection: socket.socket) -> None:
     """Take one job, count it and say what came of it."""
+    from torchbench_magic.core.counting.machine_code import c_calls
+
     mine = os.getpid()
     head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
     (size,) = struct.unpack("<Q", head)
@@ -214,7 +213,7 @@ def _answer(connection: socket.socket) -> None:
         os.dup2(silent, descriptor)
     stage = "load"
     try:
-        _be_threaded()
+        c_calls.be_threaded()
         namespace = _prepared(job, descriptors[0] if descriptors else None)
         stage = "stmt"
         _count_library(job) if job["form"] == "library" else _count(job, namespace)
@@ -256,7 +255,7 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     """The names of the code, and the state of torch it is to find; the descriptor is of the bytes of the tensors."""
     import torch
 
-    from torchbench_magic.core.counting.valgrind import heap
+    from torchbench_magic.core.counting.machine_code import heap
     from torchbench_magic.core.counting.variables import shipping
 
     sys.path += [entry for entry in job["path"] if entry not in sys.path]
@@ -276,30 +275,16 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     return namespace
 
 
-def _be_threaded() -> None:
-    """Start and join a thread: a notebook has threads, and the C library locks differently from the first one on.
-
-    The thread runs no Python, so that nothing depends on how the two are scheduled.
-    """
-    libc = ctypes.CDLL(None)
-    thread = ctypes.c_ulong(0)
-    if libc.pthread_create(ctypes.byref(thread), None, libc.getpid, None) == 0:
-        libc.pthread_join(thread, None)
-
-
 def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool = False) -> None:
     """Run the statement and the empty loop, each between two toggles of the collection and followed by a dump.
 
     In a rehearsal nothing is collected and nothing dumped.
     """
-    from torchbench_magic.core.counting.valgrind import client_requests, heap
+    from torchbench_magic.core.counting.machine_code import client_requests, heap
 
-    label_warm, label_stmt, label_empty = (ctypes.create_string_buffer(text) for text in (b"warm", b"stmt", b"empty"))
     toggle = client_requests.builtin((client_requests.TOGGLE,))
     nothing = client_requests.builtin((client_requests.IS_RUNNING,))
-    dump_warm = client_requests.builtin((client_requests.DUMP, ctypes.addressof(label_warm)))
-    dump_stmt = client_requests.builtin((client_requests.DUMP, ctypes.addressof(label_stmt)))
-    dump_empty = client_requests.builtin((client_requests.DUMP, ctypes.addressof(label_empty)))
+    dump_warm, dump_stmt, dump_empty = (client_requests.dump(name) for name in (b"warm", b"stmt", b"empty"))
     if is_rehearsal:
         toggle = dump_warm = dump_stmt = dump_empty = nothing
     number, warm = job["number"], min(job["number"], _WARM_CALLS)
@@ -331,16 +316,14 @@ def _count(job: dict[str, Any], namespace: dict[str, Any], *, is_rehearsal: bool
 
 def _count_library(job: dict[str, Any]) -> None:
     """As `_count`, of a compiled C++ snippet, which switches the collection itself (`core/cpp/runtime.h`)."""
-    from torchbench_magic.core.counting.valgrind import heap
+    from torchbench_magic.core.counting.machine_code import c_calls, heap
 
-    run = ctypes.CDLL(job["library"]).torchbench_count
-    text = ctypes.create_string_buffer(2000)
-    number, warm, size = (ctypes.c_int64(n) for n in (job["number"], min(job["number"], _WARM_CALLS), len(text)))
+    snippet = c_calls.CountedSnippet(job["library"], job["number"], min(job["number"], _WARM_CALLS))
     heap.level()
     heap.shift(job["layout"])
-    status = run(number, warm, text, size)
+    status, text = snippet.run()
     if status != _SNIPPET_OK:
-        kind, _, message = text.value.decode(errors="replace").partition(": ")
+        kind, _, message = text.partition(": ")
         raise type(kind or "break", (Exception,), {})(message)  # named as it is in C++
 
 

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -119,7 +120,7 @@ def _toolchain(command: tuple[str, ...], changed: float) -> Toolchain:
         "-fPIC",
         "-g1",  # lines and files of functions, for the counts; the whole of -g doubles the time
         "-w",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *(f"-isystem{home / folder}" for folder in _folders()),
         *(f"-isystem{folder}" for folder in _python_folders()),
     )
@@ -140,8 +141,15 @@ def _toolchain(command: tuple[str, ...], changed: float) -> Toolchain:
 
 
 def _torch_flags(torch: Any) -> list[str]:
-    """What torch was compiled with, but for warnings and debugging, as torch's C++ timer takes them."""
-    given: str = torch._C._cxx_flags()
+    """What torch was compiled with, but for warnings and debugging, as torch's C++ timer takes them.
+
+    Raises:
+        MissingTool: this torch does not tell; other flags would be another program.
+    """
+    asked: Callable[[], str] | None = getattr(torch._C, "_cxx_flags", None)
+    if asked is None:
+        raise MissingTool("C++ snippets: this torch does not tell how it was compiled (torch._C._cxx_flags)")
+    given = asked()
     return [flag for flag in given.split() if not flag.startswith(("-W", "-g"))]
 
 

@@ -1,7 +1,7 @@
 """Settings of torch that code can change for the whole process, or for the thread that runs it.
 
-Private to torch, and assumed: `torch._C._InferenceMode` (what `torch.inference_mode` enters) and, where it is there,
-`torch._GLOBAL_DEVICE_CONTEXT`.
+Private to torch: `torch._GLOBAL_DEVICE_CONTEXT`. Where it is not there, no default device and one that was set to the
+CPU are taken for the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def of_torch() -> list[Kind]:
     }
     return [
         Kind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, on_off("inference mode")),
-        Kind("grad mode", torch.is_grad_enabled, torch._C._set_grad_enabled, on_off("grad mode")),
+        Kind("grad mode", torch.is_grad_enabled, torch.set_grad_enabled, on_off("grad mode")),
         Kind("default dtype", torch.get_default_dtype, torch.set_default_dtype, _dtype),
         Kind("default device", _default_device, torch.set_default_device, _device),
         Kind("threads", torch.get_num_threads, torch.set_num_threads, _threads),
@@ -58,7 +58,7 @@ class _InferenceMode:
         while self._guards and torch.is_inference_mode_enabled() != mode:
             self._guards.pop().__exit__(None, None, None)
         if torch.is_inference_mode_enabled() != mode:
-            guard = torch._C._InferenceMode(mode)  # what torch.inference_mode enters
+            guard: Any = torch.inference_mode(mode)
             guard.__enter__()
             self._guards.append(guard)  # its end would switch back
 

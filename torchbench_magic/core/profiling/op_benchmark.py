@@ -20,7 +20,7 @@ from torchbench_magic.results.profiling.callers import full_name
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.timing.comparison import Comparison
 
-from .tables.call_arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed
+from .tables.call_arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed, schema_arguments
 
 __all__ = ["benchmark_op", "code_of"]
 
@@ -156,7 +156,7 @@ def code_of(recorded: Recorded, device: str = "cpu") -> tuple[str, str]:
     arguments = arguments_of(recorded, operator)
     setup, positional, named = ["import torch"], [], []
     gap = False
-    for argument in operator._schema.arguments:
+    for argument in schema_arguments(operator):
         name = argument.name
         if name not in arguments:
             gap = True

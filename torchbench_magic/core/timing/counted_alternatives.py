@@ -43,7 +43,7 @@ def counted(timed: Comparison, run: Run, counting: Counting) -> Comparison:
     for threads in task.plan.threads or (1,):
         for row, (name, body) in enumerate(task.bodies.items()):
             subject = timed.subjects[row]
-            job = run.job(name, threads, counting)
+            job = run.code.job(name, threads, counting)
             timeout = _PATIENCE + _SLOWDOWN * counting.number * float(medians.iloc[row])
             try:
                 costs = count(job, the_server(), layouts=layouts, timeout=timeout, progress=task.progress)

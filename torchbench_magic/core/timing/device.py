@@ -10,7 +10,15 @@ from typing import Any
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["DeviceEvents", "TimedSynchronizer", "choose_device", "device_events", "no_wait", "synchronizer"]
+__all__ = [
+    "DeviceEvents",
+    "DeviceWait",
+    "TimedSynchronizer",
+    "choose_device",
+    "device_events",
+    "no_wait",
+    "synchronizer",
+]
 
 
 def choose_device(asked: str, read: set[str]) -> str:
@@ -119,6 +127,38 @@ def device_events(device: str, synchronize: Callable[[], object]) -> DeviceEvent
         raise OptionError("--clock device: the code reads no tensor on an accelerator; use --clock wall or cpu")
     backend = torch.get_device_module(device)
     return DeviceEvents(synchronize, lambda: backend.Event(enable_timing=True))
+
+
+class DeviceWait:
+    """How a run waits for the device that its code uses, and what it notes of that.
+
+    Args:
+        asked: as `choose_device`; "cpu" waits for nothing.
+        read: devices of the tensors that the code reads.
+        wall: clock in ns.
+        with_events: time between two events on the device is what the figures are of.
+
+    Attributes:
+        device: the one to name in the result.
+        synchronize: called at the edges of a block.
+        waits: how long the last wait took; None where the code reads no tensor on a device.
+        events: around the work of a block; None without ``with_events``.
+
+    Raises:
+        OptionError: a device, or a clock of one, that is not there.
+    """
+
+    def __init__(self, asked: str, read: set[str], wall: Callable[[], int], *, with_events: bool = False) -> None:
+        self.device = choose_device(asked, read)
+        self.synchronize = synchronizer(asked, self.device)
+        self.waits: TimedSynchronizer | None = None
+        self.events: DeviceEvents | None = None
+        if self.device != "cpu":
+            self.waits = TimedSynchronizer(self.synchronize, wall)
+            self.synchronize = self.waits
+        if with_events:
+            self.events = device_events(self.device, self.synchronize)
+            self.synchronize = self.events.synchronize
 
 
 def no_wait() -> None:

@@ -1,53 +1,43 @@
-"""One point's run: what is mutable while it lasts. `result` freezes it."""
+"""One point's run: what is mutable while it lasts. `result` freezes it.
+
+It times what it is handed, a `timed_code.TimedCode`, and has no subclasses: what is particular to a language stands
+there.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torchbench_magic.core.counting.count_options import Counting
-from torchbench_magic.core.machine.caches import cache_flusher
 from torchbench_magic.core.machine.contention import Counters, contention_between
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import CountingSink, Unclosable, collector, output_to
-from torchbench_magic.errors import BodyError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.identity import options_of
 from torchbench_magic.results.timing.subject import Subject
 
-from ..code.code_reads import notebook_functions
-from ..code.timed_loop import Timeable, compile_block
-from .device import DeviceEvents, TimedSynchronizer, choose_device, device_events, no_wait, synchronizer
-from .effects.equal_results import check
-from .effects.guards import Inputs, MemoryGuard, Sizes, prints
-from .effects.in_place import TensorVersions, in_place, shadowed_globals
-from .effects.inputs_read import InputsRead
+from ..code.timed_loop import Timeable
+from .device import DeviceWait
+from .effects.guards import MemoryGuard, prints
+from .effects.in_place import in_place
 from .effects.isolation import Isolation
-from .effects.only_first_call import Once, watched
-from .effects.only_made import only_made
-from .effects.unused_inputs import given_names, unused_inputs
-from .points.sweep import Point
+from .effects.watched_objects import WatchedObjects
+from .plan import Plan
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Around, Entry, Rounds
 from .run_progress import RunProgress
 from .samples import Samples
 from .stepping import Call, Ended, Steps, driven
-from .subjects import subject_of
-from .task import Task
+from .timed_code import LeftBySetup, TimedCode
 from .warmup import overheads, warm_up
 
-if TYPE_CHECKING:
-    from torchbench_magic.core.counting.count import Job, LibraryJob
-
-__all__ = ["Run", "Task"]
+__all__ = ["Run"]
 
 TURN_NS = 20_000_000
 """How long one thread count is kept at least: changing it makes OpenMP rebuild its team (12 -> 21 us at 2 threads,
@@ -63,132 +53,86 @@ class Run:
     """State of the run of one point, from the names of its setup to the last sample.
 
     Args:
-        task: what is asked.
-        point: its names; None where there is no sweep.
+        code: what is timed, in whatever language.
         place: (index of the point, number of points), for the progress.
+        notebook: the process as it was before ``code`` was made, which a point may run code for; None is now.
+
+    Attributes:
+        blocks: of each alternative; made by `compile`, with ``watched`` and ``wait``.
+        wait: for the device.
+        samples, subjects, warnings: what the result is made of.
+        rounds: of each thread count.
+        repeats: the first calls are made; from here on a call finds the objects as others left them.
     """
 
-    def __init__(self, task: Task, point: Point | None = None, place: tuple[int, int] = (0, 1)) -> None:
+    def __init__(self, code: TimedCode, place: tuple[int, int] = (0, 1), notebook: ProcessState | None = None) -> None:
         import torch
 
-        self.notebook = ProcessState()
-        self.isolation: Isolation | None = None
-        self.task, self.point, self.place = task, point, place
+        self.notebook = notebook if notebook is not None else ProcessState()
+        self.code, self.place = code, place
+        self.task = task = code.task
         self.plan, self.clocks = task.plan, task.clocks
-        made = point.make() if point is not None else {}
-        self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local, **made}
-        self._given = given_names(point, made)
         self.environment = read_environment()
         self.threads = self.plan.threads or (torch.get_num_threads(),)
         self.seed = self.plan.seed if self.plan.seed is not None else random.SystemRandom().getrandbits(32)
         self.rng = random.Random(self.seed)
+        # made ready by `compile`
+        self.blocks: list[Timeable] = []
+        self.watched = WatchedObjects(Plan())
+        self.wait = DeviceWait("cpu", set(), self.clocks.wall)
+        self.isolation: Isolation | None = None
+        # what is measured
         self.samples = Samples()
         self.subjects: list[Subject] = []
         self.rounds: list[Rounds] = []
         self.warnings: list[Doubt] = []
+        self.spent: dict[int, Counters] = {}
+        # while it lasts
         self.sink, self._memory = CountingSink(), MemoryGuard()
         self.progress = RunProgress(task, place, self.threads)
-        self.blocks: list[Timeable] = []
-        self.device = "cpu"
-        self.synchronize: Callable[[], object] = no_wait
-        self.events: DeviceEvents | None = None
-        self.waits: TimedSynchronizer | None = None
-        self.spent: dict[int, Counters] = {}
-        self._read = InputsRead(task, set(made))
-        self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self.clocks.wall()
-        self._looked_ns, self._dropped_calls, self._collects = self.started_ns, 0, self.plan.gc
-        self._once, self._tried_calls, self.repeats = Once(), 0, False
-        self._inputs: Inputs | None = None
-        self._flush: Callable[[], None] | None = None
+        self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self._looked_ns = self.clocks.wall()
+        self._collects = self.plan.gc
+        self._tried_calls = self._dropped_calls = 0
+        self.repeats = False
+
+    @property
+    def synchronize(self) -> Callable[[], object]:
+        """Wait for the device."""
+        return self.wait.synchronize
 
     # ---- before the first sample --------------------------------------------------------------------------
 
     async def measured(self, *, may_await: bool) -> Ended[None]:
-        """Run the setup in this point's names, then the whole measurement."""
+        """Run the setup, make what is timed, then measure."""
         try:
-            with self._setting_up():
-                for part in self.task.compiled(self.task.setup):
-                    if not part.is_coroutine:
-                        part.run(self.names)
-                    elif may_await:
-                        await part.run_async(self.names)
-                    else:
-                        raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
-            self._compile()
+            self._compile((await self.code.set_up(may_await=may_await)).get())
             return await driven(self.steps(), self.clocks, self.synchronize, may_await=may_await)
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
             return Ended(error=error)
 
-    @contextlib.contextmanager
-    def _setting_up(self) -> Iterator[None]:
-        """Take what the setup sets for all alternatives: torch's threads, unless the plan names some, and a garbage
-        collector that it switches on. As in timeit, the collector is off meanwhile."""
-        import torch
-
-        with collector(is_on=False):
-            yield
-            self._collects |= gc.isenabled()
-        self.threads = self.plan.threads or (torch.get_num_threads(),)
+    def _compile(self, left: LeftBySetup) -> None:
+        """Take what the setup set, torch's threads unless the plan names some, and make the blocks."""
+        if left.threads is not None:
+            self.threads = self.plan.threads or (left.threads,)
+        self._collects |= left.collects
+        made, plan = self.code.compile(), self.plan
+        self.blocks, self.watched = list(made.blocks), made.watched
+        self.warnings += made.doubts
+        devices = made.watched.versions.devices
+        self.wait = DeviceWait(plan.device, devices, self.clocks.wall, with_events=plan.clock == "device")
 
     def leave(self) -> None:
         """Have the notebook's own settings back; random generators go on from where they are."""
         self.notebook.put_back(without=("generator", *self.notebook.left_to_imports))
-
-    def take_blocks(self, blocks: Sequence[Timeable]) -> None:
-        """Take what is to be timed, in the order of the bodies."""
-        self.blocks = list(blocks)
-
-    def job(self, name: str, threads: int, counting: Counting) -> Job | LibraryJob:
-        """What the process that counts is asked, of one alternative."""
-        from torchbench_magic.core.counting.count import Job
-
-        task, body = self.task, self.task.bodies[name]
-        return Job(body, self.names, counting.number, threads, counting.form, task.flags, task.transform_ast)
-
-    def _compile(self) -> None:
-        """Compile every body over the names that setup left, and note what the code may touch."""
-        task, names, home = self.task, self.names, self.task.namespace
-        blocks = [
-            compile_block(body, names, flags=task.flags, transform_ast=task.transform_ast)
-            for body in task.bodies.values()
-        ]
-        used = {name for block in blocks for name in block.names}
-        absent = object()
-        self.take_blocks(blocks)
-        given = {**home, **task.local}
-        rebound = {n for n, v in names.items() if given.get(n, absent) is not v} - {"__builtins__", *task.implied}
-        functions = notebook_functions(used, names, home)
-        self.warnings += shadowed_globals(functions, rebound)
-        self.warnings += [*unused_inputs(self._given, task, blocks, functions), *only_made(task.bodies, names)]
-        self._read.note(names)
-        self._watch(used, functions)
-        self._once = watched(task.bodies, blocks, names, self.plan, self._inputs)
-
-    def _watch(self, used: set[str], functions: Iterable[FunctionType]) -> None:
-        """Note the state of what the code reads, and which device it may have to be waited for."""
-        self._versions = TensorVersions(used, self.names, functions)
-        self._sizes = Sizes(used, self.names)
-        self.device = choose_device(self.plan.device, self._versions.devices)
-        self.synchronize = synchronizer(self.plan.device, self.device)
-        if self.device != "cpu":
-            self.waits = TimedSynchronizer(self.synchronize, self.clocks.wall)
-            self.synchronize = self.waits
-        if self.plan.clock == "device":
-            self.events = device_events(self.device, self.synchronize)
-            self.synchronize = self.events.synchronize
-        if self.plan.restore:
-            self._inputs = Inputs(self._versions.tensors)
-        if self.plan.cold:
-            self._flush = cache_flusher()
 
     # ---- the steps ----------------------------------------------------------------------------------------
 
     def steps(self) -> Steps[None]:
         """The whole measurement, as steps for `driven`."""
         self.isolation = isolation = Isolation(self.notebook, self.threads[0])
-        self._restore()
+        self.watched.restore()
         if self.plan.check:
-            check(self.task, self.names, self._versions, isolation.put_back)
+            self.code.check(self.watched, isolation.put_back)
         self.started_ns = self.ended_ns = self.clocks.wall()
         with output_to(Unclosable(sys.stdout), Unclosable(sys.stderr)):
             first = yield from self._first_calls(isolation)
@@ -202,7 +146,7 @@ class Run:
                 yield from self._turns()
         finally:
             isolation.put_back()
-            self._restore()
+            self.watched.restore()
         self.ended_ns = self.clocks.wall()
         self._finish()
 
@@ -212,52 +156,52 @@ class Run:
         for name, block in zip(self.task.bodies, self.blocks, strict=True):
             isolation.put_back()
             self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
-            self._once.before_first(name)
+            self.watched.once.before_first(name)
             wall, _ = yield Call(block, 0, 1)
-            self._once.after_first(name, float(wall))
+            self.watched.once.after_first(name, float(wall))
             isolation.note_first_call(name)
             first.append(float(wall))
             self.progress.first_calls[name if len(self.blocks) > 1 else ""] = wall / 1e9
-            self._restore()
-        self._sizes.settle()
-        self.repeats = True  # from here on a call finds the objects as others left them
+            self.watched.restore()
+        self.watched.sizes.settle()
+        self.repeats = True
         return first
 
     def _prepare(self, group: int, threads: int, first: list[float], isolation: Isolation) -> Steps[list[Entry]]:
         """Warm every alternative up at this thread count and size its blocks."""
-        plan = self.plan
+        plan, watched = self.plan, self.watched
+        before, once = watched.before_block, watched.once
         limit = plan.max_run_time / 2 if plan.max_run_time is not None else max(plan.min_run_time, 0.05)
-        target = BLOCK_NS if self.device == "cpu" else DEVICE_BLOCK_NS
+        target = BLOCK_NS if self.wait.device == "cpu" else DEVICE_BLOCK_NS
         entries = []
         for index, (name, block) in enumerate(zip(self.task.bodies, self.blocks, strict=True)):
             began = self.clocks.wall()
             self._tell(f"warming up {name}".rstrip())
             key = len(self.subjects)
             isolation.begin(key, index, name, threads)
-            before = self._before_block if self._inputs is not None or self._flush is not None else None
             fixed, loop = overheads(block, self.clocks, self.synchronize)
-            self._once.warming(name)
+            once.warming(name)
             warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
             if not group:
-                self._tried_calls += yield from self._once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
+                self._tried_calls += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
             isolation.note_warm_up(key)
-            single = plan.cold or (self._inputs is not None and self._inputs.streams)
+            single = plan.cold or watched.has_streams
             calls = 1 if single else plan.number or max(1, round(target / warm.call_ns))
             spent = float(self.clocks.wall() - began)
             entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop, spent_ns=spent))
-            known = {"group": group, "num_threads": threads, "device": self.device, "warmup_calls": warm.calls}
+            known = {"group": group, "num_threads": threads, "device": self.wait.device, "warmup_calls": warm.calls}
             known |= {"first_call": first[index] / 1e9, "loop_overhead": loop[0] / 1e9}
-            self.subjects.append(self._subject(name, block.source, known))
+            self.subjects.append(self.code.subject(name, block.source, known))
         return entries
 
     def _rounds_of(self, entries: list[Entry]) -> Rounds:
         assert self.isolation is not None
         baseline = None if len(entries) == 1 else self._baseline_index()
-        waits, events = self.waits, self.events
+        waits, events = self.wait.waits, self.wait.events
         around = Around(
             wall=self.clocks.wall,
             rng=self.rng,
-            before=self._before_block if self._inputs is not None or self._flush is not None else None,
+            before=self.watched.before_block,
             device_ns=None if events is None else lambda: events.elapsed_ns,
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             enter=self.isolation.enter,
@@ -274,18 +218,6 @@ class Run:
 
     def _baseline_index(self) -> int:
         return list(self.task.bodies).index(self.plan.baseline) if self.plan.baseline is not None else 0
-
-    def _before_block(self) -> None:
-        self._restore()
-        if self._flush is not None:
-            self._flush()
-
-    def _restore(self) -> None:
-        if self._inputs is not None:
-            self._inputs.restore()
-
-    def _subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
-        return subject_of(self.task, self.point, name, source, known)
 
     # ---- the samples --------------------------------------------------------------------------------------
 
@@ -340,12 +272,12 @@ class Run:
     # ---- after the last sample ------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        self._read.drop_changed(self.names)
+        self.code.leave()
         calls = len(self.blocks) + self._tried_calls + sum(s.warmup_calls for s in self.subjects)
         calls += self._dropped_calls + sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
         if not self.plan.restore:
-            self.warnings += in_place(self._versions.changed(), calls)
-        self.warnings += self._sizes.grown(calls)
+            self.warnings += in_place(self.watched.versions.changed(), calls)
+        self.warnings += self.watched.sizes.grown(calls)
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
         self.warnings += prints(self.sink.characters)
@@ -361,7 +293,7 @@ class Run:
         """The run as a frozen result."""
         return Comparison(
             subjects=tuple(self._finished_subjects()),
-            samples=self.samples.frame(with_device=self.events is not None),
+            samples=self.samples.frame(with_device=self.wait.events is not None),
             environment=self.environment,
             warnings=self.warnings,
             baseline=self.plan.baseline,
@@ -372,7 +304,7 @@ class Run:
             partial=is_partial,
             options=options_of(self.plan),
             family=self._family,
-            sources=self.task.sources,
+            sources=self.code.sources,
         )
 
     def _finished_subjects(self) -> list[Subject]:
@@ -382,11 +314,11 @@ class Run:
             span = (rounds.ended_ns - (rounds.started_ns or rounds.ended_ns)) / 1e9
             for e in rounds.entries:
                 faults = e.faults / e.calls_made if e.calls_made else float("nan")
-                waited = e.waited_ns / e.wall_ns if self.waits is not None and e.wall_ns else float("nan")
+                waited = e.waited_ns / e.wall_ns if self.wait.waits is not None and e.wall_ns else float("nan")
                 state = self.isolation.state_of(e.measurement) if self.isolation is not None else ()
                 facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
-                name = names[e.measurement % len(names)]  # a thread count's are in their order; C++ reads no names
-                facts |= {"state": state, "used_up": self._once.found(name, e.times)}
-                facts |= self._read.of(name)
+                name = names[e.measurement % len(names)]  # a thread count's are in their order
+                facts |= {"state": state, "used_up": self.watched.once.found(name, e.times)}
+                facts |= self.code.facts(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)
         return subjects

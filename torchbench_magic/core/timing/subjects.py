@@ -13,13 +13,12 @@ from .task import Task
 __all__ = ["subject_of"]
 
 
-def subject_of(task: Task, point: Point | None, name: str, source: str, known: Mapping[str, Any]) -> Subject:
+def subject_of(task: Task, point: Point | None, name: str, known: Mapping[str, Any]) -> Subject:
     """The subject of an alternative, named as the plan and the point have it.
 
     Args:
         name: of the alternative; a description only where there are two or more.
-        source: the text that was compiled.
-        known: what the run found out until now.
+        known: fields that the code's language gives, and what the run found out until now.
     """
     plan = task.plan
     return Subject(
@@ -28,8 +27,5 @@ def subject_of(task: Task, point: Point | None, name: str, source: str, known: M
         description=name if len(task.bodies) > 1 else plan.description,
         env=plan.env,
         axes=point.axes if point is not None else (),
-        stmt=source,
-        setup=task.setup_text,
-        functions=task.functions[name],
         **known,
     )

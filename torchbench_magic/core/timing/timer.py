@@ -15,6 +15,7 @@ from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.own_frames import users_traceback
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.machine.commit import read_commit
+from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import preserved_state
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
@@ -28,8 +29,10 @@ from ..code.script_alternatives import Called
 from .plan import Plan
 from .point_run import Run
 from .points.sweep import Point
+from .python_bodies import PythonBodies
 from .stepping import Ended
 from .task import Task
+from .timed_code import TimedCode
 
 __all__ = ["Collected", "Task", "check_names", "compare", "compare_bodies", "compare_bodies_async"]
 
@@ -65,12 +68,12 @@ class Collected:
     """The comparisons of the points that are finished.
 
     Args:
-        make: the run of one point.
+        code_of: what is timed at a point.
     """
 
-    def __init__(self, task: Task, make: Callable[[Task, Point | None, tuple[int, int]], Run] = Run) -> None:
+    def __init__(self, task: Task, code_of: Callable[[Task, Point | None], TimedCode] = PythonBodies) -> None:
         check_names(task.bodies, task.plan)
-        self._task, self._make = task, make
+        self._task, self._code_of = task, code_of
         self._parts: list[Comparison] = []
 
     async def measured(self, *, may_await: bool) -> Ended[Comparison]:
@@ -90,7 +93,8 @@ class Collected:
         for index, point in enumerate(points):
             found = self._task.skip(self._task, point) if self._task.skip is not None else None
             if found is None:
-                run = self._make(self._task, point, (index, len(points)))
+                notebook = ProcessState()  # before a point makes its tensors, which may run the user's code
+                run = Run(self._code_of(self._task, point), (index, len(points)), notebook)
                 yield run
                 run.leave()
             else:

@@ -141,7 +141,8 @@ class Book:
     def _rebuild(self) -> None:
         """Cells that ran before the book was opened, the running one included (at a lazy first use)."""
         history = self._shell.history_manager.input_hist_raw if self._shell.history_manager else []
-        for file, number in list(self._shell.compile._filename_map.items()):
+        files = getattr(self._shell.compile, "_filename_map", {})  # IPython's; without it these cells are not known
+        for file, number in list(files.items()):
             raw = history[number] if number < len(history) else ""
             # The history drops a cell's last newlines, so its file name cannot be made from it again.
             compiled = "".join(linecache.getlines(file)).rstrip("\n")

@@ -43,8 +43,8 @@ ALPHA = 0.05
 ORDER_ROUNDS, ORDER_ERRORS = 10, 3.0
 ANYTIME = 0.4
 """Share of the error rate that a run which may stop at any time is tested at: 2 % where 5 % is promised. The martingale
-holds its level for independent rounds; those of a shared machine are nearly so, and a run stops at the first look that
-decides. At 5 %, 18 of 900 comparisons of identical code at two threads, idle and beside a busy process, were decided."""
+holds its level for independent rounds; those of a shared machine are nearly so, and a run stops at the first look
+that decides. At 5 %, 18 of 900 comparisons of identical code at 2 threads, idle or beside a busy process, were so."""
 MIXTURE_A = 5.0  # found best of 5, 30, 100: fewest false alarms and the shortest time to a true +2 %
 
 Look = Literal["anytime", "once"]

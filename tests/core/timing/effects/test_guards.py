@@ -237,13 +237,11 @@ def test_device_events_stand_after_the_first_wait_and_before_the_second() -> Non
 
 
 def test_the_device_clock_is_what_the_figures_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torchbench_magic.core.timing.point_run as run_module
-
     clock = FakeClock()
     FakeEvent.log = []
     FakeEvent.times = (clock.wall_ns / 2e6 for _ in iter(int, 1))  # a device twice as fast as the clock
-    monkeypatch.setattr(run_module, "choose_device", lambda asked, read: "fake:0")
-    monkeypatch.setattr(run_module, "device_events", lambda name, sync: DeviceEvents(sync, FakeEvent))
+    monkeypatch.setattr(device, "choose_device", lambda asked, read: "fake:0")
+    monkeypatch.setattr(device, "device_events", lambda name, sync: DeviceEvents(sync, FakeEvent))
     result = timed_by_device(clock)
     assert result.frame["device"][0] == "fake:0"
     assert result.frame["median"][0] == pytest.approx(5e-6)
@@ -260,11 +258,9 @@ def timed_by_device(clock: FakeClock) -> Any:
 
 
 def test_the_accelerator_is_waited_for_at_the_edges_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torchbench_magic.core.timing.point_run as run_module
-
     clock = FakeClock()
-    monkeypatch.setattr(run_module, "choose_device", lambda asked, read: "fake:0")
-    monkeypatch.setattr(run_module, "synchronizer", lambda asked, name: lambda: clock.work(1000))
+    monkeypatch.setattr(device, "choose_device", lambda asked, read: "fake:0")
+    monkeypatch.setattr(device, "synchronizer", lambda asked, name: lambda: clock.work(1000))
     result = timed(clock, {"": "clock.work(10)"})
     assert result.frame["number_per_run"][0] == 500  # blocks of 5 ms: waiting must not be most of a block
     assert result.frame["median"][0] == pytest.approx(10e-6)  # an idle wait is taken out with the clocks' cost
@@ -275,8 +271,6 @@ def test_work_whose_launches_take_longer_than_the_device_is_said_to_be_so(
     monkeypatch: pytest.MonkeyPatch, wait_us: float, is_bound: bool
 ) -> None:
     """A simulated device: work is queued, and the wait at the end of a block takes what is left of it."""
-    import torchbench_magic.core.timing.point_run as run_module
-
     clock = FakeClock()
     queued: list[float] = []
 
@@ -289,8 +283,8 @@ def test_work_whose_launches_take_longer_than_the_device_is_said_to_be_so(
         clock.work(10)
         queued.append(1.0)
 
-    monkeypatch.setattr(run_module, "choose_device", lambda asked, read: "fake:0")
-    monkeypatch.setattr(run_module, "synchronizer", lambda asked, name: wait)
+    monkeypatch.setattr(device, "choose_device", lambda asked, read: "fake:0")
+    monkeypatch.setattr(device, "synchronizer", lambda asked, name: wait)
     result = timed(clock, {"": "launch()"}, names={"launch": launch})
     assert ("launch-bound" in [d.kind for d in result.warnings]) == is_bound
 

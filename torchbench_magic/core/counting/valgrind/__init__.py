@@ -1,1 +1,1 @@
-"""The process under valgrind: how it is started, its client requests, its heap."""
+"""The process under valgrind: how it is started. What is told it by machine code stands in `machine_code`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from torchbench_magic.errors import MissingTool
 
-from . import client_requests
+from ..machine_code.client_requests import why_unsupported
 
 __all__ = ["check", "command", "environment", "program", "start_path"]
 
@@ -82,11 +81,8 @@ def program() -> str:
     Raises:
         MissingTool: with the command that installs it, or what else stands in the way.
     """
-    if not client_requests.is_supported():
-        raise MissingTool(
-            f"instructions are counted on Linux with an x86_64 processor; this is {platform.system()} on"
-            f" {platform.machine()}"
-        )
+    if why := why_unsupported():
+        raise MissingTool(why)
     found = shutil.which("valgrind")
     if found is None:
         raise MissingTool(

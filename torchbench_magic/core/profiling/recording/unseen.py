@@ -30,8 +30,10 @@ def hide_from_compiler() -> None:
     ``torch.compiler.disable`` uses, without its wrapper and without importing the compiler. Where the name is missing
     nothing is marked, and a profile of compiled code may compile a few frames of ours.
     """
-    from torch._C._dynamo import eval_frame
-
+    try:
+        from torch._C._dynamo import eval_frame
+    except ImportError:
+        return
     mark = getattr(eval_frame, "set_code_exec_strategy", None)
     strategy, action = (getattr(eval_frame, name, None) for name in ("_FrameExecStrategy", "_FrameAction"))
     if mark is None or strategy is None or action is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torchbench_magic.errors import InputError
 
-__all__ = ["ArgumentError", "Recorded", "Tensor", "arguments_of", "operator_of", "parsed"]
+__all__ = ["ArgumentError", "Recorded", "Tensor", "arguments_of", "operator_of", "parsed", "schema_arguments"]
 
 DTYPES = {
     "float": "float32",
@@ -97,6 +97,19 @@ def operator_of(op: str, overload: str) -> Any:
         raise ArgumentError(f"{op} is no operator that can be called by its name, so it cannot be rebuilt") from None
 
 
+def schema_arguments(operator: Any) -> Sequence[Any]:
+    """What an operator takes, each with ``name``, ``type``, ``kwarg_only`` and so on.
+
+    Raises:
+        ArgumentError: this torch does not tell (``_schema``, a private name).
+    """
+    schema = getattr(operator, "_schema", None)
+    if schema is None:
+        raise ArgumentError(f"{operator} cannot be rebuilt: this torch does not tell what it takes")
+    arguments: Sequence[Any] = schema.arguments
+    return arguments
+
+
 def arguments_of(recorded: Recorded, operator: Any, *, values_matter: bool = True) -> dict[str, Any]:
     """Name -> `Tensor`, or the value of a scalar; in the order of the schema, defaults left out.
 
@@ -112,11 +125,11 @@ def arguments_of(recorded: Recorded, operator: Any, *, values_matter: bool = Tru
     found: dict[str, Any] = {}
     tags = getattr(operator, "tags", ())
     sized_by_values = torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
-    for argument in operator._schema.arguments:
+    for argument in schema_arguments(operator):
         if "List[Tensor]" in str(argument.type) or "List[Optional[Tensor]]" in str(argument.type):
             text = "is a list of tensors, of which too little is recorded to rebuild it"
             raise ArgumentError(f"{op}: {argument.name} {text}")
-    for at, argument in enumerate(operator._schema.arguments):
+    for at, argument in enumerate(schema_arguments(operator)):
         kind, name = str(argument.type), argument.name
         dtype = recorded.dtypes[at] if at < len(recorded.dtypes) else ""
         value = recorded.scalars[at] if at < len(recorded.scalars) else None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..joining.attribution import Joined
 from ..torch_events.events import Events
-from .call_arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed
+from .call_arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed, schema_arguments
 
 __all__ = ["Call", "Flops", "attribute_flops", "flops_of", "recorded_calls"]
 
@@ -53,7 +53,7 @@ def flops_of(recorded: Recorded) -> int | None:
         positional: list[Any] = []
         named: dict[str, Any] = {}
         gap = False  # a default was left out: what follows goes by name
-        for argument in operator._schema.arguments:
+        for argument in schema_arguments(operator):
             gap = gap or argument.name not in given
             if argument.name in given and not argument.kwarg_only and not gap:
                 positional.append(given[argument.name])

@@ -7,12 +7,12 @@ a temporary file for those few milliseconds; what is not the profiler's is writt
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+
+from .c10_symbols import log_level
 
 __all__ = ["allocator_silenced", "profiler_silenced"]
 
@@ -54,12 +54,8 @@ def allocator_silenced() -> Iterator[None]:
     "Memory block of unknown size was allocated before the profiling started" comes from the C++ log, which has no
     Python switch; the level is a variable of libc10. Where that cannot be found the line appears, nothing more.
     """
-    import torch
-
-    try:
-        library = ctypes.CDLL(str(next((Path(torch.__file__).parent / "lib").glob("libc10.*"))))
-        level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
-    except (OSError, StopIteration, ValueError):
+    level = log_level()
+    if level is None:
         yield
         return
     before = level.value

@@ -4,7 +4,8 @@ torch's CPU allocator remembers the size of a block only while a profiler record
 block goes unreported, or is reported with the size that a block at the same address once had in an earlier
 profile. So the storages of the tensors that live as a profile begins are entered into the reporter's table
 (``c10::ProfiledCPUMemoryReporter::New``, as the allocator itself would have done), and what is left of them is taken
-out again at its end. Device allocators report every freeing themselves.
+out again at its end. Device allocators report every freeing themselves. The reporter is reached by private symbols of
+C++: `c10_symbols` says what is assumed, and what happens without them.
 
 Tensors are found through Python's garbage collector, and from them their gradients. A block that only C++ holds (what
 autograd saved and no Python name reaches) is not found: its freeing stays unseen.
@@ -13,17 +14,13 @@ autograd saved and no Python name reaches) is not found: its freeing stays unsee
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["OlderBlocks", "living_blocks"]
+from .c10_symbols import memory_reporter
 
-_REPORTER = "_ZN3c1025profiledCPUMemoryReporterEv"
-_NEW = "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm"
-_DELETE = "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv"
+__all__ = ["OlderBlocks", "living_blocks"]
 
 
 def living_blocks() -> dict[int, int]:
@@ -32,7 +29,9 @@ def living_blocks() -> dict[int, int]:
 
     found: dict[int, int] = {}
     kinds: dict[type, bool] = {}
-    with torch._C.DisableTorchFunctionSubclass():
+    # what a subclass overrides does not run; without torch's private name it may
+    plain: Any = getattr(torch._C, "DisableTorchFunctionSubclass", contextlib.nullcontext)
+    with plain():
         for each in gc.get_objects():
             kind = type(each)
             wanted = kinds.get(kind)
@@ -85,49 +84,25 @@ class OlderBlocks:
     def __init__(self) -> None:
         self.nbytes = 0
         self._entered: dict[int, int] = {}
-        self._functions = _functions()
+        self._reporter = memory_reporter()
 
     @property
     def known(self) -> bool:
-        return self._functions is not None
+        return self._reporter is not None
 
     def enter(self) -> None:
         """Right after the profiler's start: the events of this come before the body's."""
-        if self._functions is None:
+        if self._reporter is None:
             return
         self._entered = living_blocks()
         self.nbytes = sum(self._entered.values())
         for address, nbytes in self._entered.items():
-            self._functions[0](address, nbytes)
+            self._reporter[0](address, nbytes)
 
     def leave(self) -> None:
         """Right before the profiler's stop. An entry that stayed would give a later block at its address its size."""
-        if self._functions is None:
+        if self._reporter is None:
             return
         for address in self._entered.keys() | living_blocks().keys():
-            self._functions[1](address)
+            self._reporter[1](address)
         self._entered = {}
-
-
-def _functions() -> tuple[Callable[[int, int], None], Callable[[int], None]] | None:
-    """The reporter's ``New(address, bytes)`` and ``Delete(address)``; None where libc10 does not show them."""
-    import torch
-
-    try:
-        path = next((Path(torch.__file__).parent / "lib").glob("libc10.*"))
-        library = ctypes.CDLL(str(path))
-        reporter_of, new, delete = (getattr(library, name) for name in (_REPORTER, _NEW, _DELETE))
-    except (OSError, StopIteration, AttributeError):
-        return None
-    reporter_of.restype, reporter_of.argtypes = ctypes.c_void_p, []
-    new.restype, new.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    delete.restype, delete.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p]
-    reporter = reporter_of()
-
-    def enter(address: int, nbytes: int) -> None:
-        new(reporter, address, nbytes)
-
-    def take_out(address: int) -> None:
-        delete(reporter, address)
-
-    return enter, take_out

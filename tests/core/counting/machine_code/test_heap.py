@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from torchbench_magic.core.counting.valgrind import client_requests
+from torchbench_magic.core.counting.machine_code import client_requests
 
 pytestmark = pytest.mark.skipif(not client_requests.is_supported(), reason="counts are for x86_64 Linux")
 
 PROGRAM = """
 import gc, json, random, sys
-from torchbench_magic.core.counting.valgrind import heap
+from torchbench_magic.core.counting.machine_code import heap
 heap.place_arenas()
 gc.disable()
 heap.settle()

@@ -14,13 +14,23 @@ import struct
 import sys
 from collections.abc import Callable
 
-__all__ = ["DUMP", "IS_RUNNING", "START", "TOGGLE", "builtin", "executable", "is_supported"]
+__all__ = [
+    "IS_RUNNING",
+    "START",
+    "TOGGLE",
+    "builtin",
+    "dump",
+    "executable",
+    "is_running",
+    "is_supported",
+    "why_unsupported",
+]
 
 Request = tuple[int, ...]
 
 _CALLGRIND = (ord("C") << 24) | (ord("T") << 16)
 TOGGLE = _CALLGRIND + 2
-DUMP = _CALLGRIND + 3
+_DUMP = _CALLGRIND + 3
 START = _CALLGRIND + 4
 IS_RUNNING = 0x1001
 
@@ -43,14 +53,32 @@ class _MethodDef(ctypes.Structure):
 _kept: list[object] = []  # pages, arguments and method definitions: they must outlive every call
 
 
+def why_unsupported() -> str:
+    """Why the machine code here is not for this system, processor or Python; empty where it is."""
+    system, processor = platform.system(), platform.machine()
+    if system != "Linux" or processor not in ("x86_64", "AMD64") or sys.maxsize <= 2**32:
+        return f"instructions are counted on Linux with an x86_64 processor; this is {system} on {processor}"
+    if sys.implementation.name != "cpython" or "t" in sys.abiflags:
+        kind = "free-threaded" if "t" in sys.abiflags else sys.implementation.name
+        return f"instructions are counted in CPython with its global lock; this Python is {kind}"
+    return ""
+
+
 def is_supported() -> bool:
-    """The machine code here is for this processor."""
-    return platform.system() == "Linux" and platform.machine() in ("x86_64", "AMD64") and sys.maxsize > 2**32
+    """The machine code here is for this system, processor and Python."""
+    return not why_unsupported()
 
 
 def executable(code: bytes) -> int:
-    """Where the machine code stands from now on, to be called."""
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    """Where the machine code stands from now on, to be called.
+
+    Raises:
+        OSError: the system forbids such pages.
+    """
+    try:
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    except OSError as error:
+        raise OSError(error.errno, "this system gives no memory that is writable and executable") from error
     page.write(code)
     _kept.append(page)
     return ctypes.addressof(ctypes.c_char.from_buffer(page))
@@ -78,6 +106,13 @@ def builtin(*requests: Request) -> Callable[[], int]:
     new.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     made: Callable[[], int] = new(ctypes.addressof(method), None, None)
     return made
+
+
+def dump(name: bytes) -> Callable[[], int]:
+    """A function of no arguments that has callgrind write what it counted, as the part of that name."""
+    label = ctypes.create_string_buffer(name)
+    _kept.append(label)
+    return builtin((_DUMP, ctypes.addressof(label)))
 
 
 def is_running() -> bool:

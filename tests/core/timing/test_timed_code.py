@@ -1,0 +1,59 @@
+"""A run is handed what it times: the Python and the C++ one fit in the same place, and the run has no subclass."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import torchbench_magic
+from torchbench_magic.core.cpp.snippet_bodies import SnippetBodies
+from torchbench_magic.core.timing import point_run
+from torchbench_magic.core.timing.python_bodies import PythonBodies
+from torchbench_magic.core.timing.timed_code import TimedCode
+
+PACKAGE = Path(torchbench_magic.__file__).parent
+MEMBERS = sorted(name for name in vars(TimedCode) if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("kind", [PythonBodies, SnippetBodies])
+def test_each_language_has_all_that_a_run_asks_with_the_same_arguments(kind: type) -> None:
+    assert len(MEMBERS) >= 8
+    for name in MEMBERS:
+        asked = getattr(TimedCode, name)
+        if inspect.isfunction(asked):
+            assert list(inspect.signature(getattr(kind, name)).parameters) == list(inspect.signature(asked).parameters)
+            assert inspect.iscoroutinefunction(getattr(kind, name)) == inspect.iscoroutinefunction(asked)
+        else:
+            assert hasattr(kind, name)
+
+
+def test_no_heir_of_a_run_or_its_task_overrides_anything() -> None:
+    """A task of C++ asks for one thing more, and that is all."""
+    heirs = [
+        f"{path.relative_to(PACKAGE)}: {node.name}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & {"Run", "Task"}
+        and any(isinstance(inside, ast.FunctionDef | ast.AsyncFunctionDef) for inside in node.body)
+    ]
+    assert not heirs
+
+
+def assigned(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Names of the attributes of ``self`` that a method binds."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            yield node.attr
+
+
+def test_the_state_of_a_run_is_declared_where_it_begins() -> None:
+    (run,) = (n for n in ast.parse(Path(point_run.__file__).read_text()).body if isinstance(n, ast.ClassDef))
+    methods = [n for n in run.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    declared = {name for method in methods if method.name == "__init__" for name in assigned(method)}
+    later = {name for method in methods if method.name != "__init__" for name in assigned(method)}
+    assert declared
+    assert later <= declared

@@ -1,0 +1,118 @@
+"""Python as it is timed: the alternatives' statements, over a copy of the caller's names in which the setup runs."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchbench_magic.core.counting.count_options import Counting
+from torchbench_magic.core.process.run_settings import collector
+from torchbench_magic.errors import BodyError
+from torchbench_magic.results.timing.subject import Subject
+
+from ..code.code_reads import notebook_functions
+from ..code.timed_loop import compile_block
+from .effects.equal_results import check
+from .effects.in_place import shadowed_globals
+from .effects.inputs_read import InputsRead
+from .effects.only_first_call import watched
+from .effects.only_made import only_made
+from .effects.unused_inputs import given_names, unused_inputs
+from .effects.watched_objects import WatchedObjects
+from .points.sweep import Point
+from .stepping import Ended
+from .subjects import subject_of
+from .task import Task
+from .timed_code import Blocks, LeftBySetup
+
+if TYPE_CHECKING:
+    from torchbench_magic.core.counting.count import Job
+
+__all__ = ["PythonBodies"]
+
+
+class PythonBodies:
+    """The statements of one point; see `timed_code.TimedCode`.
+
+    Args:
+        task: what is asked.
+        point: makes the names of the point, here and now; None where there is no sweep.
+
+    Attributes:
+        names: what setup and statements find: the caller's names, copied, with those of the point.
+    """
+
+    def __init__(self, task: Task, point: Point | None = None) -> None:
+        self.task, self.point = task, point
+        made = point.make() if point is not None else {}
+        self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local, **made}
+        self._given = given_names(point, made)
+        self._read = InputsRead(task, set(made))
+        self._left = LeftBySetup()
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        return self.task.sources
+
+    async def set_up(self, *, may_await: bool) -> Ended[LeftBySetup]:
+        try:
+            with self._setting_up():
+                for part in self.task.compiled(self.task.setup):
+                    if not part.is_coroutine:
+                        part.run(self.names)
+                    elif may_await:
+                        await part.run_async(self.names)
+                    else:
+                        raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
+            return Ended(self._left)
+        except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
+            return Ended(error=error)
+
+    @contextlib.contextmanager
+    def _setting_up(self) -> Iterator[None]:
+        """Take what the setup sets for all alternatives: torch's threads, and a garbage collector that it switches on.
+        As in timeit, the collector is off meanwhile."""
+        import torch
+
+        with collector(is_on=False):
+            yield
+            self._left = LeftBySetup(torch.get_num_threads(), gc.isenabled())
+
+    def compile(self) -> Blocks:
+        task, names, home = self.task, self.names, self.task.namespace
+        blocks = [
+            compile_block(body, names, flags=task.flags, transform_ast=task.transform_ast)
+            for body in task.bodies.values()
+        ]
+        used = {name for block in blocks for name in block.names}
+        absent = object()
+        given = {**home, **task.local}
+        rebound = {n for n, v in names.items() if given.get(n, absent) is not v} - {"__builtins__", *task.implied}
+        functions = notebook_functions(used, names, home)
+        doubts = [*shadowed_globals(functions, rebound), *unused_inputs(self._given, task, blocks, functions)]
+        doubts += only_made(task.bodies, names)
+        self._read.note(names)
+        objects = WatchedObjects(task.plan, used, names, functions)
+        objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs)
+        return Blocks(blocks, objects, doubts)
+
+    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
+        check(self.task, self.names, watched.versions, put_back)
+
+    def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
+        of_python = {"setup": self.task.setup_text, "functions": self.task.functions[name]}
+        return subject_of(self.task, self.point, name, {"stmt": source, **of_python, **known})
+
+    def leave(self) -> None:
+        self._read.drop_changed(self.names)
+
+    def facts(self, name: str) -> Mapping[str, Any]:
+        return self._read.of(name)
+
+    def job(self, name: str, threads: int, counting: Counting) -> Job:
+        from torchbench_magic.core.counting.count import Job
+
+        task, body = self.task, self.task.bodies[name]
+        return Job(body, self.names, counting.number, threads, counting.form, task.flags, task.transform_ast)
