@@ -4,8 +4,7 @@ The tree is a table, so any call tree can be drawn (a profile's frames, the func
 
     tree = pd.DataFrame({"parent": [-1, 0, 0], "name": ["main", "f", "g"], "kind": ["python", "torch", "other"],
                          "self": [1.0, 2.0, 3.0], "total": [6.0, 2.0, 3.0]})
-    flame_graph(tree, "where the time goes", unit="s")     # displays itself
-    flame_html(tree, "instructions", unit="")              # a fragment for a page, at most 300 KB
+    flame_graph(tree, "where the time goes", unit="s")     # displays itself, in at most 300 KB of html
 
 ``static/flame.js`` draws it, in an inline module and in a widget; where no script runs, the table is read.
 """
@@ -36,7 +35,7 @@ from .axes import literal, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "flame_graph", "flame_html"]
+__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "flame_graph"]
 
 MOST_BYTES = 300_000
 KINDS: dict[str, tuple[str, str]] = {
@@ -186,11 +185,6 @@ def flame_graph(tree: pd.DataFrame, title: str, *, unit: str = "s", where: str =
         (Measure(name, total, own, scale or units.Scale(unit, 1.0, 0), axis=unit == "s"),),
         where=where,
     )
-
-
-def flame_html(tree: pd.DataFrame, title: str, *, unit: str = "s", where: str = "") -> str:
-    """`flame_graph` as one fragment of html, at most `MOST_BYTES` as a notebook stores it."""
-    return "".join(markup(flame_graph(tree, title, unit=unit, where=where)))
 
 
 def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:

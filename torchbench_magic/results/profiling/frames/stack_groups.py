@@ -11,7 +11,6 @@ from ..columns import OP_COLUMNS, frame_of
 __all__ = ["ops_by_stack"]
 
 _THINGS = ("op", "python")
-_STACKED = ("line", "module")  # a function is said with its line
 
 
 def ops_by_stack(frames: pd.DataFrame, depth: int) -> pd.DataFrame:
