@@ -11,13 +11,9 @@ The tree is a table, so any call tree can be drawn (a profile's frames, the func
 
 from __future__ import annotations
 
-import json
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +23,7 @@ import pandas as pd
 from torchbench_magic import units
 
 from ..carriers import html, text
+from ..carriers.mounting import fitted, mounted, script, script_data
 from ..carriers.page import to_html
 from ..document import Document, Run, clipped, printable
 from ..table import Cell, Column, Group, Row, Table
@@ -222,29 +219,15 @@ def markup(
     table. Together at most about ``most_bytes`` as a notebook stores them: the smallest frames are left out, and
     counted.
     """
-    name = f"torchbench-{uuid.uuid4().hex[:12]}"
-    slotted = f' slot="{escape(slot, quote=True)}"' if slot else ""
-    label = escape(printable(graph.title), quote=True)
-    still = html.static(flame_document(graph, rows))
-    element = f'<div id="{name}" class="torchbench-flame"{slotted} role="figure" aria-label="{label}">{still}</div>'
-    run = (
-        f'{module()}\nconst host = document.getElementById("{name}");\n'
-        f'if (host) mount(host, JSON.parse(document.getElementById("{name}-spec").textContent));\n'
+    return mounted(
+        "torchbench-flame",
+        graph.title,
+        html.static(flame_document(graph, rows)),
+        module(),
+        lambda room: fitted(lambda most: script_data(spec_of(graph.largest(most))), room, len(graph), 1),
+        most_bytes=most_bytes,
+        slot=slot,
     )
-    room = most_bytes - html.stored(element) - html.stored(run) - 300
-    data = _fitting(graph, room)
-    scripts = f'<script type="application/json" id="{name}-spec">{data}</script><script type="module">{run}</script>'
-    return element, scripts
-
-
-def _fitting(graph: FlameGraph, room: int) -> str:
-    most = len(graph)
-    while True:
-        data = _encoded(spec_of(graph.largest(most)))
-        taken = html.stored(data)
-        if taken <= room or most <= 1:
-            return data
-        most = max(1, int(most * min(0.9, 0.97 * room / taken)))
 
 
 def spec_of(graph: FlameGraph) -> dict[str, Any]:
@@ -283,17 +266,9 @@ def _values(values: npt.NDArray[np.float64], scale: units.Scale) -> list[float |
     return [int(value) if value.is_integer() else value for value in short]
 
 
-def _encoded(spec: dict[str, Any]) -> str:
-    """JSON that is safe inside a script element, as `spec.as_json` writes it."""
-    encoded = json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    encoded = encoded.encode("utf-8", "replace").decode("utf-8")
-    return encoded.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-@cache
 def module() -> str:
     """The text of the module, as it may stand in a script element."""
-    return html.script("makers", "canvas", "pattern", "flame")
+    return script("makers", "canvas", "pattern", "flame")
 
 
 # ---- with matplotlib ---------------------------------------------------------------------------------------------
