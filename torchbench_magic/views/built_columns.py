@@ -43,11 +43,12 @@ def measured(name: str, label: str, scale: units.Scale, field: str = "", *, miss
     return Built(Column(name, label, scale.unit, "number"), cell)
 
 
-def counted(name: str, label: str) -> Built:
+def counted(name: str, label: str, *, missing: float | None = None) -> Built:
     """A whole number, all digits."""
 
     def cell(record: Any) -> Cell:
         value = number(record[name])
+        value = missing if value is None else value
         return Cell(units.count(value), value)
 
     return Built(Column(name, label, kind="number"), cell)

@@ -20,6 +20,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
+from torchbench_magic.views.built_columns import Built, cells_of, columns_of, counted, measured, texts
 from torchbench_magic.views.carriers import html, text
 from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
 from torchbench_magic.views.carriers.page import to_html
@@ -223,27 +224,16 @@ def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
     """The names that take most time on each track."""
     sums = line.between(0.0, line.duration / 1e9)
     shown = sums.head(most)
-    scale = units.spread_scale(sums["time"])
-    rows = [
-        Row(
-            (
-                Cell(str(row["track"])),
-                Cell(clipped(str(row["name"]), _LONGEST_NAME)),
-                Cell(units.count(row["calls"]), float(row["calls"])),
-                Cell(units.number(row["time"], scale), float(row["time"])),
-            )
-        )
-        for row in records(shown)
-    ]
-    columns = (
-        Column("track", "track", widest=28),
-        Column("name", "name", kind="code", widest=60),
-        Column("calls", "calls", kind="number"),
-        Column("time", "time", scale.unit, "number"),
+    built = (
+        Built(Column("track", "track", widest=28), lambda row: Cell(str(row["track"]))),
+        texts("name", "name", 60, lambda row: clipped(str(row["name"]), _LONGEST_NAME)),
+        counted("calls", "calls"),
+        measured("time", "time", units.spread_scale(sums["time"])),
     )
+    rows = tuple(Row(cells_of(built, row)) for row in records(shown))
     every = f"{len(shown)} of {units.count(len(sums))} names. All: .between(start, end)"
     hidden = every if len(sums) > len(shown) else ""
-    table = Table("timeline", columns, (Group(tuple(rows)),) if rows else (), hidden=hidden)
+    table = Table("timeline", columns_of(built), (Group(rows),) if rows else (), hidden=hidden)
     return Document("timeline", (Run(line.title),), (table,), where=".frame")
 
 
