@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 from playwright.sync_api import Browser, sync_playwright
 from record import Figure, record
 
-from torchbench_magic.views.carriers import html, spec
+from torchbench_magic.views.carriers import html, mounting, spec
 from torchbench_magic.views.document import Document, Run
 from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
@@ -171,7 +171,7 @@ def main() -> int:
         asked = requests_of(browser, where, shown)
         version = browser.version
         browser.close()
-    largest_output = max(html.stored(html.render(half_a_million)), html.stored("".join(huge)))
+    largest_output = max(mounting.stored(html.render(half_a_million)), mounting.stored("".join(huge)))
     figures = [
         figure(f"table of {ROWS} rows shown", [one["shown"] for one in drawn], 100),
         figure(f"table of {ROWS} rows sorted", [one["sorted"] for one in drawn], 50),

@@ -82,7 +82,7 @@ def test_a_long_table_is_scrolled_by_keyboard(show: Open) -> None:
 
 
 def test_every_canvas_has_a_name_and_a_table(show: Open) -> None:
-    page = show(html.around(flame.flame_html(TREE, "three frames"), "flame"))
+    page = show(html.around("".join(flame.markup(flame.flame_graph(TREE, "three frames"))), "flame"))
     for canvas in page.locator("canvas").all():
         assert canvas.get_attribute("aria-label")
         assert canvas.get_attribute("tabindex") == "0"
@@ -115,7 +115,7 @@ def test_all_grows_with_the_readers_letters(show: Open) -> None:
 
 def test_a_click_finds_its_frame_with_large_letters(show: Open) -> None:
     page = show(
-        html.around(flame.flame_html(TREE, "three frames"), "f").replace(
+        html.around("".join(flame.markup(flame.flame_graph(TREE, "three frames"))), "f").replace(
             "<style>:root{", "<style>html{font-size:150%}:root{", 1
         )
     )

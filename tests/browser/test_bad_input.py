@@ -164,7 +164,7 @@ def test_a_pattern_that_explodes_neither_hangs_the_page_nor_loses_the_rows(show:
         tree = pd.DataFrame(
             {"parent": [-1, 0], "name": [name, "b"], "kind": "op", "self": [1.0, 1.0], "total": [2.0, 1.0]}
         )
-        page = show(flame.flame_html(tree, "two frames"))
+        page = show("".join(flame.markup(flame.flame_graph(tree, "two frames"))))
     field, status = page.get_by_role("searchbox").first, page.get_by_role("status").first
     for pattern in EXPLODING:
         began = time.monotonic()

@@ -30,6 +30,10 @@ TREE = pd.DataFrame(
 )
 
 
+def drawn(tree: pd.DataFrame, title: str) -> str:
+    return "".join(flame.markup(flame.flame_graph(tree, title)))
+
+
 @pytest.fixture
 def show(visit, tmp_path: Path) -> Open:
     def open_page(body: str) -> Page:
@@ -58,7 +62,7 @@ def press(page: Page, *keys: str) -> tuple[int, int]:
 
 
 def test_arrows_walk_enter_zooms_and_escape_goes_back(show: Open) -> None:
-    page = show(flame.flame_html(TREE, "five frames"))
+    page = show(drawn(TREE, "five frames"))
     assert state(page) == (-1, 0)
     assert press(page, "ArrowDown") == (-1, 1)
     assert press(page, "ArrowRight") == (-1, 4)
@@ -71,7 +75,7 @@ def test_arrows_walk_enter_zooms_and_escape_goes_back(show: Open) -> None:
 
 
 def test_what_is_selected_is_told_with_its_numbers_and_path(show: Open) -> None:
-    page = show(flame.flame_html(TREE, "five frames"))
+    page = show(drawn(TREE, "five frames"))
     press(page, "ArrowDown", "ArrowDown", "ArrowRight")
     facts = page.locator(".torchbench-flame aside")
     expect(facts).to_contain_text("root › first")
@@ -82,7 +86,7 @@ def test_what_is_selected_is_told_with_its_numbers_and_path(show: Open) -> None:
 
 
 def test_a_click_zooms_and_the_button_resets(show: Open) -> None:
-    page = show(flame.flame_html(TREE, "five frames"))
+    page = show(drawn(TREE, "five frames"))
     width = canvas(page).bounding_box()["width"]
     canvas(page).click(position={"x": width * 0.5, "y": 28})
     assert state(page) == (1, 1)
@@ -92,7 +96,7 @@ def test_a_click_zooms_and_the_button_resets(show: Open) -> None:
 
 
 def test_the_search_counts_and_an_unusable_pattern_keeps_the_last_view(show: Open) -> None:
-    page = show(flame.flame_html(TREE, "five frames"))
+    page = show(drawn(TREE, "five frames"))
     field, said = page.get_by_role("searchbox"), page.locator(".torchbench-flame [role=status]")
     field.fill("^(first|leaf)$")
     expect(said).to_have_text("2 of 5 frames match, 60.0 %")
@@ -104,7 +108,7 @@ def test_the_search_counts_and_an_unusable_pattern_keeps_the_last_view(show: Ope
 
 
 def test_the_largest_come_first_on_demand(show: Open) -> None:
-    page = show(flame.flame_html(TREE.assign(total=[1.0, 0.3, 0.1, 0.2, 0.6]), "five frames"))
+    page = show(drawn(TREE.assign(total=[1.0, 0.3, 0.1, 0.2, 0.6]), "five frames"))
     assert press(page, "ArrowDown") == (-1, 1)
     page.get_by_role("button", name="largest first").click()
     press(page, "ArrowUp")
@@ -112,14 +116,14 @@ def test_the_largest_come_first_on_demand(show: Open) -> None:
 
 
 def test_no_text_becomes_markup(show: Open) -> None:
-    page = show(flame.flame_html(TREE, "<b onclick=1>"))
+    page = show(drawn(TREE, "<b onclick=1>"))
     press(page, "ArrowDown", "ArrowDown")
     assert page.evaluate("window.INJECTED") is None
     assert page.locator(".torchbench-flame img").count() == 0
 
 
 def test_the_numbers_stand_in_a_table_beneath(show: Open) -> None:
-    page = show(flame.flame_html(TREE, "five frames"))
+    page = show(drawn(TREE, "five frames"))
     table = page.locator(".torchbench-flame > table")
     expect(table).to_be_hidden()
     page.get_by_text("as a table").click()
@@ -129,7 +133,7 @@ def test_the_numbers_stand_in_a_table_beneath(show: Open) -> None:
 
 def test_without_scripts_the_table_is_read(chromium, tmp_path: Path) -> None:
     file = tmp_path / "flame.html"
-    file.write_text(flame.flame_html(TREE, "five frames"), encoding="utf-8")
+    file.write_text(drawn(TREE, "five frames"), encoding="utf-8")
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(file.as_uri())
@@ -146,7 +150,7 @@ def pixels(page: Page) -> list[list[int]]:
 
 
 def test_the_colours_follow_the_theme(show: Open, shots: Path) -> None:
-    page = show(flame.flame_html(TREE.assign(name=["a"] * 5), "five frames"))
+    page = show(drawn(TREE.assign(name=["a"] * 5), "five frames"))
     light = pixels(page)
     page.emulate_media(color_scheme="dark")
     page.wait_for_timeout(200)  # it is drawn anew when the theme has changed

@@ -10,7 +10,7 @@ import pytest
 from torchbench_magic.results.machine.contention import Contention
 from torchbench_magic.results.machine.environment import Environment
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.scaling import crossovers, curves, main_axis, thread_curves, thread_frame
+from torchbench_magic.results.timing.scaling import crossovers, curves, main_axis, thread_curves
 from torchbench_magic.results.timing.subject import Subject
 
 Point = tuple[tuple[tuple[str, object], ...], int, Sequence[float]]
@@ -236,12 +236,6 @@ def test_each_input_and_alternative_has_a_thread_curve() -> None:
         ("a", (("n", 2),), 2),
         ("b", (("n", 2),), 1),
     ]
-
-
-def test_the_table_has_a_row_for_each_thread_count_and_marks_the_one_to_use() -> None:
-    frame = thread_frame(thread_curves(threads_of({1: 8.0, 2: 4.0, 4: 4.0})))
-    assert list(frame["num_threads"]) == [1, 2, 4]
-    assert list(frame["knee"]) == [False, True, False]
 
 
 def test_a_speed_up_that_cannot_be_is_not_given() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, frame_of
-from torchbench_magic.views.carriers import html
+from torchbench_magic.views.carriers import html, mounting
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.profiling import profile as profile_view
@@ -150,8 +150,8 @@ def test_a_profiles_output_has_the_flame_graph_behind_the_view_switch() -> None:
 
 def test_fifty_thousand_frames_stay_below_the_limit_and_the_rest_is_counted() -> None:
     tree = many(50_000)
-    made = flame.flame_html(tree, "many")
-    assert html.stored(made) <= flame.MOST_BYTES
+    made = "".join(flame.markup(flame.flame_graph(tree, "many")))
+    assert mounting.stored(made) <= flame.MOST_BYTES
     spec = spec_in(made)
     kept = len(spec["parent"])
     assert 5_000 < kept < 50_000
@@ -173,7 +173,7 @@ def test_what_is_cut_away_is_the_smallest() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_text_is_never_markup(name: str) -> None:
     tree = many(3).assign(name=name)
-    made = flame.flame_html(tree, name)
+    made = "".join(flame.markup(flame.flame_graph(tree, name)))
     assert "<script>window" not in made
     assert "<img" not in made
     assert made.lower().count("</script") == 2

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 __all__ = ["BoundNames", "bound_names"]
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 

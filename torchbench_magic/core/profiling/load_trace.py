@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,11 @@ from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, 
 from torchbench_magic.results.storage.chrome_trace import OWN_KEY, embedded_profile
 
 from .joining.attribution import Joined, join, without_repeats
-from .joining.call_tree import call_tree
-from .joining.device_time import LAUNCHES, attribute_device_time, find_launches
-from .recording.module_calls import ModuleRecord
+from .joining.device_time import LAUNCHES
+from .layout import lay_out
 from .recording.streams import LineRecord
-from .tables.frame_table import frame_table
-from .tables.line_rows import line_rows
-from .tables.lines_and_ops import line_table, op_table
-from .tables.memory_table import attribute_bytes, timeline
 from .traces.chrome_events import StoredTrace, collect, is_own_frame, record_of_frames
 from .traces.trace_file import TraceFile
-from .traces.tracks import trace_of
 
 __all__ = ["load_trace"]
 
@@ -74,31 +69,18 @@ def _profile(file: TraceFile, stored: StoredTrace, base: int, started: float) ->
     natives = _natives(stored, ops.native)
     joined = join(ops, record, {}, natives, begin=begin, end=end, python_threads=frozenset(natives))
     sources = {code.co_filename: Source(f"{code.co_filename}", code.co_filename, "") for code in record.codes}
-    rows = line_rows(joined, sources)
-    launches = find_launches(joined, events)
-    on_device = attribute_device_time(joined, events, launches)
-    changes = events.where(events.is_memory)
-    held = attribute_bytes(joined, changes) if len(changes) else None
     names = [stored.thread_names.get(native, f"thread {native}") for native in natives]
+    changes = events.where(events.is_memory)
+    laid = lay_out(joined, events, sources, names, changes if len(changes) else None)
     lines = frame_of(LINE_COLUMNS, {})
     if record.streams:
-        lines = line_table(joined, rows, held, on_device)
-        lines["source"] = _functions(joined, rows.keys, lines)
-    return Profile(
+        lines = laid.lines
+        lines["source"] = _functions(joined, lines)
+    return replace(
+        laid,
         lines=lines,
-        ops=op_table(joined, rows, held, on_device),
-        wall_time=(end - begin) / 1e9,
-        num_threads=0,
-        sources={source.source_id: source for source in sources.values()},
-        memory=timeline(joined, rows, changes, held) if held is not None else None,
-        frames=frame_table(
-            call_tree(joined, ModuleRecord(), on_device, changes if held is not None else None), joined, sources, names
-        ),
-        trace=trace_of(joined, events, launches, sources, names),
-        ranges=tuple(sorted({ops.names[i] for i in np.unique(ops.name[ops.is_range])})),
-        threads=tuple(names),
         options=ProfileOptions(memory=bool(len(changes)), shapes=ops.inputs is not None),
-        warnings=_doubts(file, record, stored),
+        warnings=_doubts(file, record),
         n_events=len(events),
         n_line_events=record.n_events,
         line_source=record.source,
@@ -114,7 +96,7 @@ def _natives(stored: StoredTrace, natives: Any) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _functions(joined: Joined, keys: tuple[tuple[str | None, int, int], ...], lines: Any) -> list[str]:
+def _functions(joined: Joined, lines: Any) -> list[str]:
     """What stands for the text of a line: the function that begins there."""
     tree = joined.tree
     names = {
@@ -128,7 +110,7 @@ def _functions(joined: Joined, keys: tuple[tuple[str | None, int, int], ...], li
     ]
 
 
-def _doubts(file: TraceFile, record: LineRecord, stored: StoredTrace) -> list[Doubt]:
+def _doubts(file: TraceFile, record: LineRecord) -> list[Doubt]:
     name = file.path.name
     if record.streams:
         found = [

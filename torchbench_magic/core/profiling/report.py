@@ -16,11 +16,10 @@ from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
 from .joining.attribution import Joined, join, without_repeats
 from .joining.budget import within_budget
-from .joining.call_tree import call_tree
 from .joining.compiling import gather_compiling
-from .joining.device_time import attribute_device_time, find_launches
 from .joining.forks import FORKED, Forking
 from .joining.host_bytes import attribute_host_bytes
+from .layout import lay_out
 from .profile_doubts import clock_offset, find_doubts
 from .profiler_cost import Recorded, profiler_cost
 from .recording.recorded_run import Run
@@ -29,14 +28,9 @@ from .recording.streams import LEAVE, SUSPEND, LineRecord, entered_code
 from .recording.workers import worker_table
 from .sources.code_sources import Cells, sources_of
 from .tables.flops import attribute_flops, recorded_calls
-from .tables.frame_table import frame_table
-from .tables.line_rows import line_rows
-from .tables.lines_and_ops import line_table, op_table
-from .tables.memory_table import attribute_bytes, timeline
 from .torch_events.events import Events, read_events
 from .torch_events.kineto import Kineto
 from .torch_events.paused_collector import collector_paused
-from .traces.tracks import trace_of
 from .waiting_for_workers import waits_for_workers
 
 __all__ = ["Cells", "report"]
@@ -89,47 +83,30 @@ def report(
         forking=Forking(read_scripted(), run.busy, run.pool) if ops.is_named(FORKED.__eq__).any() else None,
     )
     _number_as_shown(joined, cells)
-    rows = line_rows(joined, sources)
-    launches = find_launches(joined, every)
-    on_device = attribute_device_time(joined, every, launches)
-    names = _thread_names(run, record, joined)
-    held = memory = None
-    if options.memory:
-        changes = events.where(events.is_memory)
-        held = attribute_bytes(joined, changes)
-        memory = timeline(joined, rows, changes, held)
-    tree = call_tree(joined, run.modules, on_device, changes if options.memory else None)
-    frames = frame_table(tree, joined, sources, names)
     host = None
     if run.host is not None and record.source != "none":
         host = attribute_host_bytes(run.host, joined.threads[0].segments, joined.tree)
     calls = recorded_calls(ops)
+    flops = attribute_flops(joined, calls) if options.flops else None
+    changes = events.where(events.is_memory) if options.memory else None
+    names = _thread_names(run, record, joined)
+    laid = lay_out(joined, every, sources, names, changes, modules=run.modules, host=host, flops=flops)
     unknown = lost or dropped or run.host is not None  # what tracemalloc costs is in no table
     recorded = None if unknown else _recorded(run, options, events)
-    wall_time = (end - begin) / 1e9
-    flops = attribute_flops(joined, calls) if options.flops else None
-    lines = line_table(joined, rows, held, on_device, host) if record.source != "none" else frame_of(LINE_COLUMNS, {})
+    lines = laid.lines if record.source != "none" else frame_of(LINE_COLUMNS, {})
     stands_still = lines["line"].notna() & (lines["calls"] == 0) & (lines["wall_time"] == 0)
     lines = lines[~stands_still].reset_index(drop=True)  # the `def` of a function that ran before the recording began
     if lost or dropped.ops:  # what was torch and what was Python is not known
         lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
-        frames[["self_cpu_time", "backward_cpu_time"]] = np.nan
-    ops_table = op_table(joined, rows, held, on_device, flops, tree)
+        laid.frames[["self_cpu_time", "backward_cpu_time"]] = np.nan
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, cells))
-    waits = waits_for_workers(ops_table, workers, run.workers, (end - begin) / 1e9)
-    return Profile(
+    waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time)
+    return replace(
+        laid,
         lines=lines,
-        ops=ops_table,
         workers=workers,
-        frames=frames,
-        wall_time=wall_time,
         num_threads=run.num_threads,
-        sources={s.source_id: s for s in sources.values()},
         source_id=sources[by_text.own[0].co_filename].source_id if own else None,
-        memory=memory,
-        trace=trace_of(joined, every, launches, sources, names),
-        ranges=tuple(sorted({ops.names[i] for i in np.unique(ops.name[ops.is_range])})),
-        threads=tuple(names),
         options=options,
         warnings=[
             *([waits] if waits is not None else []),
@@ -154,7 +131,7 @@ def report(
         calls=calls,
         bytes_before=run.bytes_before,
         flops_coverage=flops.coverage if flops is not None else math.nan,
-        profiler_cost=profiler_cost(wall_time, recorded) if recorded is not None else None,
+        profiler_cost=profiler_cost(laid.wall_time, recorded) if recorded is not None else None,
         profiler_time=run.overhead + time.perf_counter() - started,
     )
 

@@ -13,7 +13,7 @@ import pandas as pd
 from torchbench_magic.errors import InputError
 
 from .. import _gateway
-from ..html_file import HtmlFile
+from ..shown import Shown
 from .call_graph import Side, neighbours
 from .counts import Counted, CountKey, Counts, taken_out
 from .functions import group_of, parts_of, standardized
@@ -62,7 +62,7 @@ class Total:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class CountsDiff(HtmlFile):
+class CountsDiff(Shown):
     """What one statement executes that another does not, per function.
 
     Attributes:
@@ -235,10 +235,6 @@ class CountsDiff(HtmlFile):
 
     # ---- shown ------------------------------------------------------------------------------------------------
 
-    def explore(self) -> Any:
-        """A live widget: filter, transform, denoise, group, undo, callers and callees (ipywidgets)."""
-        return _gateway.show(self, "explore")
-
     def flamegraph(self) -> Any:
         """A flame graph of the instructions of the alternative (``Comparison.counts.flamegraph`` has any).
 
@@ -246,18 +242,6 @@ class CountsDiff(HtmlFile):
             InputError: who called whom is not known of it.
         """
         return _gateway.show(self, "flamegraph")
-
-    def __repr__(self) -> str:
-        text: str = _gateway.show(self, "repr")
-        return text
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any:
-        return _gateway.show(self, "mimebundle")
-
-    def to_markdown(self) -> str:
-        """The table as GitHub markdown."""
-        text: str = _gateway.show(self, "to_markdown")
-        return text
 
 
 def _name(env: str | None, description: str | None) -> str:

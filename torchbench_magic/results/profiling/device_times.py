@@ -124,16 +124,12 @@ def _busy(trace: Trace, device: str) -> tuple[Ints, Ints]:
     return start[first], end[last]
 
 
-def _devices(trace: Trace) -> list[str]:
-    return list(dict.fromkeys(track.device for track in trace.tracks if track.device))
-
-
 def idle_share(trace: Trace | None) -> dict[str, float]:
     """Device -> share of its span, from the first to the last thing that ran on it, in which nothing did."""
     found: dict[str, float] = {}
     if trace is None:
         return found
-    for device in _devices(trace):
+    for device in trace.devices:
         start, end = _busy(trace, device)
         span = int(end[-1] - start[0])
         found[device] = 1 - float((end - start).sum()) / span if span else 0.0
@@ -145,7 +141,7 @@ def idle_gaps(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFram
     if trace is None:
         return frame_of(IDLE_COLUMNS, {})
     parts = []
-    for device in _devices(trace):
+    for device in trace.devices:
         start, end = _busy(trace, device)
         begins, ends = end[:-1], start[1:]
         nodes = [_most_active(trace, a, b) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]

@@ -15,8 +15,8 @@ import pandas as pd
 
 from .._gateway import hand_on, show
 from ..doubts import Doubt
-from ..html_file import HtmlFile
 from ..machine.environment import Environment
+from ..shown import Shown
 from ..timing.intervals import median_interval
 from . import allocations
 from .callers import calls_of
@@ -43,8 +43,8 @@ NOT_ATTRIBUTED = "not attributed"
 ProfilerCost = Literal["little", "noticeable", "most"]
 
 
-@dataclass(frozen=True, eq=False)
-class Profile(HtmlFile):
+@dataclass(frozen=True, repr=False, eq=False)
+class Profile(Shown):
     """Time and bytes of one run, per line (``.lines``) and per op (``.ops``). Holds no tensors and no frames.
 
     A synthetic one, as the tests of the views build it::
@@ -309,13 +309,3 @@ class Profile(HtmlFile):
     def to_markdown(self, **options: Any) -> str:
         """The tables as markdown."""
         return str(show(self, "to_markdown", **options))
-
-    def explore(self) -> Any:
-        """The live widget of this result."""
-        return show(self, "explore")
-
-    def __repr__(self) -> str:
-        return str(show(self, "repr"))
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        return show(self, "mimebundle")

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .._gateway import show
 from ..doubts import Doubt
-from ..html_file import HtmlFile
+from ..shown import Shown
 from ..timing.identity import environment_differences
 from .profile import NOT_ATTRIBUTED, Profile, Source
 
@@ -41,8 +40,8 @@ an edited source), ``edited`` (a line much like it), ``new`` and ``gone`` (in on
 DIFF_OP_COLUMNS = _columns(("op",), _OP_VALUES)
 
 
-@dataclass(frozen=True, eq=False)
-class ProfileDiff(HtmlFile):
+@dataclass(frozen=True, repr=False, eq=False)
+class ProfileDiff(Shown):
     """One profile against another, the baseline. Seconds and bytes; a delta is this minus the baseline's.
 
     Attributes:
@@ -118,20 +117,6 @@ class ProfileDiff(HtmlFile):
         if self.differences:
             found.append(Doubt("other-environment", f"Not alike: {'; '.join(self.differences)}."))
         return found
-
-    def explore(self) -> Any:
-        """The live widget of this result."""
-        return show(self, "explore")
-
-    def to_markdown(self) -> str:
-        """The tables as markdown."""
-        return str(show(self, "to_markdown"))
-
-    def __repr__(self) -> str:
-        return str(show(self, "repr"))
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        return show(self, "mimebundle")
 
 
 def _said(value: object) -> str:

@@ -179,6 +179,11 @@ class Trace:
         return np.isin(self.events["kind"].to_numpy(), [KINDS.index(kind) for kind in kinds])
 
     @property
+    def devices(self) -> list[str]:
+        """Those that have streams."""
+        return list(dict.fromkeys(track.device for track in self.tracks if track.device))
+
+    @property
     def nbytes(self) -> int:
         """Memory of the columns."""
         frames = (self.events, self.nodes, self.segments)

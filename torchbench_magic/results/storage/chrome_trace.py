@@ -102,7 +102,7 @@ def _opened(path: Path, *, gzipped: bool) -> IO[str]:
 
 
 def _write(file: IO[str], profile: Profile, trace: Trace) -> None:
-    properties = [{"id": number, "name": name} for number, name in enumerate(_devices(trace))]
+    properties = [{"id": number, "name": name} for number, name in enumerate(trace.devices)]
     head = {
         "schemaVersion": 1,
         "deviceProperties": properties,
@@ -135,10 +135,6 @@ def _us(ns: int) -> str:
     return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
-def _devices(trace: Trace) -> list[str]:
-    return list(dict.fromkeys(track.device for track in trace.tracks if track.device))
-
-
 # ---- events -------------------------------------------------------------------------------------------------------
 
 
@@ -152,14 +148,14 @@ def _events(profile: Profile, trace: Trace) -> Iterator[str]:
 
 def _place(trace: Trace, track: Track) -> tuple[int, int]:
     """Process and thread number under which a track stands: a device is a process of its own, as kineto has it."""
-    return (_devices(trace).index(track.device) if track.device else trace.process or 1), track.ident
+    return (trace.devices.index(track.device) if track.device else trace.process or 1), track.ident
 
 
 def _track_names(trace: Trace) -> Iterator[str]:
     process = trace.process or 1
     yield _meta("process_name", process, 0, '"name":"Python"')
     yield _meta("process_sort_index", process, 0, '"sort_index":0')
-    for number, device in enumerate(_devices(trace)):
+    for number, device in enumerate(trace.devices):
         yield _meta("process_name", number, 0, f'"name":{_text(device)}')
         yield _meta("process_sort_index", number, 0, f'"sort_index":{1000 + number}')
     with_lines = set(trace.segments["thread"].unique().tolist())

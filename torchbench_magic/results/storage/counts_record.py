@@ -17,9 +17,7 @@ from ..counting.counts import Counted, CountKey, Counts
 if TYPE_CHECKING:
     from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats
 
-__all__ = ["TABLES", "from_record", "to_record"]
-
-TABLES = ("counts", "calls")
+__all__ = ["from_record", "to_record"]
 
 _SPEC = ("stmt", "setup", "global_setup", "label", "sub_label", "description", "env", "num_threads")
 _COSTS = {

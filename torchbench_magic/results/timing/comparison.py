@@ -17,8 +17,8 @@ from .. import _gateway
 from ..counting.counts import CountKey, Counts
 from ..counting.differences import CountsDiff, Pair
 from ..doubts import Doubt
-from ..html_file import HtmlFile
 from ..machine.environment import Environment
+from ..shown import Shown
 from . import counted_rows
 from .blocks import Blocks, blocks_of
 from .intervals import Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
@@ -45,7 +45,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Comparison(HtmlFile):
+class Comparison(Shown):
     """Timings of the alternatives of one cell, or of one statement.
 
     Attributes:
@@ -360,19 +360,3 @@ class Comparison(HtmlFile):
         """The frame as CSV: written to ``path``, or returned."""
         text: str | None = self.frame.to_csv(path, index=False)
         return text
-
-    def to_markdown(self) -> str:
-        """The table as GitHub markdown."""
-        text: str = _gateway.show(self, "to_markdown")
-        return text
-
-    def explore(self) -> Any:
-        """A live widget over these samples (ipywidgets)."""
-        return _gateway.show(self, "explore")
-
-    def __repr__(self) -> str:
-        text: str = _gateway.show(self, "repr")
-        return text
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Any:
-        return _gateway.show(self, "mimebundle")

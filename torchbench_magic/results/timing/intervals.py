@@ -14,7 +14,7 @@ Sources:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -27,7 +27,6 @@ __all__ = [
     "Interval",
     "Look",
     "Verdict",
-    "family_alpha",
     "holm_level",
     "log_ratio_interval",
     "median_interval",
@@ -136,7 +135,7 @@ def log_ratio_interval(log_ratios: Floats, comparisons: int, look: Look, alpha: 
     return median_interval(log_ratios, alpha / max(1, comparisons), look)
 
 
-def family_alpha(family: Sequence[tuple[Floats, Look]], comparisons: int, alpha: float = ALPHA) -> float:
+def holm_level(excluded: Callable[[float], int], comparisons: int, alpha: float = ALPHA) -> float:
     """The error rate of each interval, so that a whole family of comparisons errs with at most ``alpha``.
 
     Holm's step-down procedure ("A simple sequentially rejective multiple test procedure", Scand. J. Statist. 1979):
@@ -147,19 +146,9 @@ def family_alpha(family: Sequence[tuple[Floats, Look]], comparisons: int, alpha:
     "E-values: calibration, combination and applications", Ann. Statist. 2021). A lone pair is tested at ``alpha``.
 
     Args:
-        family: (log ratios, how they were looked at) of each comparison that was made.
+        excluded: level -> how many intervals of that level leave 1 out.
         comparisons: how many were asked for in all; those not made yet count as not found.
     """
-
-    def excluded(level: float) -> int:
-        intervals = (median_interval(values, level, look) for values, look in family)
-        return sum(interval.low > 0 or interval.high < 0 for interval in intervals)
-
-    return holm_level(excluded, max(comparisons, len(family)), alpha)
-
-
-def holm_level(excluded: Callable[[float], int], comparisons: int, alpha: float = ALPHA) -> float:
-    """The level at which Holm's procedure ends; ``excluded`` tells how many intervals of a level leave 1 out."""
     found = 0
     while True:
         level = alpha / max(1, comparisons - found)

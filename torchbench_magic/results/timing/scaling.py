@@ -28,7 +28,6 @@ __all__ = [
     "curves",
     "main_axis",
     "thread_curves",
-    "thread_frame",
 ]
 
 MARGINAL_GAIN = 1.1
@@ -321,26 +320,3 @@ def _knee(points: Sequence[ThreadPoint], cores: int) -> tuple[int | None, str]:
     if best is None:
         return None, f"every count is above the {cores} usable cores"
     return best.threads, ""
-
-
-def thread_frame(found: Sequence[ThreadCurve]) -> pd.DataFrame:
-    """The curves as a table, one row a thread count: ``description`` + what is fixed + ``num_threads time speed_up
-    efficiency cpu_seconds extra_cpu outside knee`` (seconds, shares; knee is true in the row to use)."""
-    return pd.DataFrame(
-        [
-            {
-                "description": curve.description,
-                **dict(curve.fixed),
-                "num_threads": point.threads,
-                "time": point.time,
-                "speed_up": point.speed_up,
-                "efficiency": point.efficiency,
-                "cpu_seconds": point.cpu_seconds,
-                "extra_cpu": point.extra_cpu,
-                "outside": point.outside,
-                "knee": point.threads == curve.knee,
-            }
-            for curve in found
-            for point in curve.points
-        ]
-    )

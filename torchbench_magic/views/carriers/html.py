@@ -7,18 +7,16 @@ part is what is read. Nothing is fetched.
 
 from __future__ import annotations
 
-import uuid
-from functools import cache
 from html import escape
-from importlib.resources import files
 
 from torchbench_magic import units
 
 from ..document import Document, Line, clipped, printable
 from ..table import Cell, Column, Row, Table
 from . import spec
+from .mounting import attribute, mounted, script, stored
 
-__all__ = ["MOST_BYTES", "around", "module", "page", "render", "script", "static", "stored"]
+__all__ = ["MOST_BYTES", "around", "module", "page", "render", "static"]
 
 MOST_BYTES = 960_000  # of text/html as a notebook stores it; with text/plain an output stays below 1 MB
 _STATIC_ROWS = 200
@@ -39,20 +37,16 @@ _HUES = {
 
 def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
     """One fragment: the static part, the document as JSON, the module. At most about ``most_bytes`` when stored."""
-    name = f"torchbench-{uuid.uuid4().hex[:12]}"
-    run = (
-        f'{module()}\nconst host = document.getElementById("{name}");\n'
-        f'if (host) mount(host, JSON.parse(document.getElementById("{name}-spec").textContent));\n'
-    )
-    still = static(document)
     scripts = "".join(drawn.scripts for drawn in document.drawn)
-    room = most_bytes - stored(still) - stored(run) - stored(scripts) - 500
-    data = spec.as_json(document, room, stored)
-    return (
-        f'<div id="{name}" class="torchbench" role="figure" aria-label="{_attribute(document.kind)}">{still}</div>'
-        f'<script type="application/json" id="{name}-spec">{data}</script>'
-        f'<script type="module">{run}</script>{scripts}'
+    parts = mounted(
+        "torchbench",
+        document.kind,
+        static(document),
+        module(),
+        lambda room: spec.as_json(document, room),
+        most_bytes=most_bytes - stored(scripts),
     )
+    return "".join(parts) + scripts
 
 
 def page(document: Document) -> str:
@@ -87,24 +81,9 @@ def static(document: Document) -> str:
     return f"<p>{sentence}</p>{tables}{doubts}{footer}"
 
 
-@cache
 def module() -> str:
     """The text of the module that draws a document."""
     return script("makers", "pattern", "table")
-
-
-def script(*names: str) -> str:
-    """Modules of ``static/`` one after the other, as they may stand in a script element."""
-    folder = files("torchbench_magic.views").joinpath("static")
-    text = "".join(folder.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in names)
-    if "</script" in text.lower() or "<!--" in text:
-        raise ValueError(f"{', '.join(names)}: holds a text that ends a script element")
-    return text
-
-
-def stored(text: str) -> int:
-    """Bytes of ``text`` in a notebook file, where it stands as a JSON string itself."""
-    return len(text.encode("utf-8", "replace")) + text.count('"') + text.count("\\") + text.count("\n")
 
 
 def _table(table: Table) -> str:
@@ -158,7 +137,7 @@ def _cell(cell: Cell, column: Column, places: int) -> str:
         unseen = units.padding(text, places).replace(".", _POINT).replace("0", _FIGURE)
         return f'<td style="text-align:right">{escape(text)}{unseen}</td>'
     inner = escape(clipped(text, _STATIC_TEXT))
-    title = f' title="{_attribute(clipped(text, spec.LONGEST_TEXT))}"' if len(text) > _STATIC_TEXT else ""
+    title = f' title="{attribute(clipped(text, spec.LONGEST_TEXT))}"' if len(text) > _STATIC_TEXT else ""
     if column.kind in ("code", "source") and text:
         inner = f'<code style="white-space:pre">{inner}</code>'
     if cell.note:
@@ -201,7 +180,3 @@ def _line(line: Line) -> str:
 
 def _text(text: str) -> str:
     return escape(printable(clipped(text, spec.LONGEST_TEXT)))
-
-
-def _attribute(text: str) -> str:
-    return escape(printable(text), quote=True)

@@ -6,13 +6,12 @@ keep an output small is counted in ``hidden``.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 from ..document import Document, Line, clipped, printable
 from ..table import Axis, Cell, Column, Group, Row, Table
+from .mounting import fitted, script_data
 
 __all__ = ["LONGEST_TEXT", "as_dict", "as_json"]
 
@@ -20,19 +19,13 @@ LONGEST_TEXT = 400  # characters of one cell; a longer name says nothing more, a
 _FEWEST_ROWS, _MOST_ROWS = 20, 20_000
 
 
-def as_json(document: Document, most_bytes: int, size: Callable[[str], int] = len) -> str:
-    """The document as JSON that is safe inside a script element: no ``<``, U+2028 or U+2029 is in it.
+def as_json(document: Document, most_bytes: int) -> str:
+    """The document as `script_data`, at most ``most_bytes`` as a notebook stores it.
 
-    Rows are left out, and counted, from the end of the largest table until ``size`` of it is at most ``most_bytes``
-    (or until only a few rows are left).
+    Rows are left out, and counted, from the end of the largest table (until only a few are left).
     """
-    limit = min(max((len(table) for table in document.tables), default=0), _MOST_ROWS)
-    while True:
-        text = _encoded(as_dict(document, limit))
-        taken = size(text)
-        if taken <= most_bytes or limit <= _FEWEST_ROWS:
-            return text
-        limit = max(_FEWEST_ROWS, int(limit * min(0.95, 0.98 * most_bytes / taken)))
+    largest = min(max((len(table) for table in document.tables), default=0), _MOST_ROWS)
+    return fitted(lambda limit: script_data(as_dict(document, limit)), most_bytes, largest, _FEWEST_ROWS)
 
 
 def as_dict(document: Document, limit: int | None = None) -> dict[str, Any]:
@@ -49,12 +42,6 @@ def as_dict(document: Document, limit: int | None = None) -> dict[str, Any]:
         **({"choice": True} if document.rest else {}),
         "drawn": [_text(drawn.name) for drawn in document.drawn],
     }
-
-
-def _encoded(spec: dict[str, Any]) -> str:
-    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    text = text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate cannot be sent to a front end
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _line(line: Line) -> list[Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..carriers import html
+from ..carriers.mounting import script
 
 __all__ = ["HUES", "Bars", "module"]
 
@@ -74,7 +73,6 @@ class Bars:
         return Bars.join(kept, merged)
 
 
-@cache
 def module() -> str:
     """The text of the module that draws them, as it may stand in a script element."""
-    return html.script("makers", "canvas", "timeline")
+    return script("makers", "canvas", "timeline")

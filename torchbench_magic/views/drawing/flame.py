@@ -4,21 +4,16 @@ The tree is a table, so any call tree can be drawn (a profile's frames, the func
 
     tree = pd.DataFrame({"parent": [-1, 0, 0], "name": ["main", "f", "g"], "kind": ["python", "torch", "other"],
                          "self": [1.0, 2.0, 3.0], "total": [6.0, 2.0, 3.0]})
-    flame_graph(tree, "where the time goes", unit="s")     # displays itself
-    flame_html(tree, "instructions", unit="")              # a fragment for a page, at most 300 KB
+    flame_graph(tree, "where the time goes", unit="s")     # displays itself, in at most 300 KB of html
 
 ``static/flame.js`` draws it, in an inline module and in a widget; where no script runs, the table is read.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +23,7 @@ import pandas as pd
 from torchbench_magic import units
 
 from ..carriers import html, text
+from ..carriers.mounting import fitted, mounted, script, script_data
 from ..carriers.page import to_html
 from ..document import Document, Run, clipped, printable
 from ..table import Cell, Column, Group, Row, Table
@@ -36,7 +32,7 @@ from .axes import literal, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "flame_graph", "flame_html"]
+__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "flame_graph"]
 
 MOST_BYTES = 300_000
 KINDS: dict[str, tuple[str, str]] = {
@@ -188,11 +184,6 @@ def flame_graph(tree: pd.DataFrame, title: str, *, unit: str = "s", where: str =
     )
 
 
-def flame_html(tree: pd.DataFrame, title: str, *, unit: str = "s", where: str = "") -> str:
-    """`flame_graph` as one fragment of html, at most `MOST_BYTES` as a notebook stores it."""
-    return "".join(markup(flame_graph(tree, title, unit=unit, where=where)))
-
-
 def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
     """What is read where no script runs: the frames with the most of their own (else with the largest total)."""
     measure = graph.measures[0]
@@ -228,29 +219,15 @@ def markup(
     table. Together at most about ``most_bytes`` as a notebook stores them: the smallest frames are left out, and
     counted.
     """
-    name = f"torchbench-{uuid.uuid4().hex[:12]}"
-    slotted = f' slot="{escape(slot, quote=True)}"' if slot else ""
-    label = escape(printable(graph.title), quote=True)
-    still = html.static(flame_document(graph, rows))
-    element = f'<div id="{name}" class="torchbench-flame"{slotted} role="figure" aria-label="{label}">{still}</div>'
-    run = (
-        f'{module()}\nconst host = document.getElementById("{name}");\n'
-        f'if (host) mount(host, JSON.parse(document.getElementById("{name}-spec").textContent));\n'
+    return mounted(
+        "torchbench-flame",
+        graph.title,
+        html.static(flame_document(graph, rows)),
+        module(),
+        lambda room: fitted(lambda most: script_data(spec_of(graph.largest(most))), room, len(graph), 1),
+        most_bytes=most_bytes,
+        slot=slot,
     )
-    room = most_bytes - html.stored(element) - html.stored(run) - 300
-    data = _fitting(graph, room)
-    scripts = f'<script type="application/json" id="{name}-spec">{data}</script><script type="module">{run}</script>'
-    return element, scripts
-
-
-def _fitting(graph: FlameGraph, room: int) -> str:
-    most = len(graph)
-    while True:
-        data = _encoded(spec_of(graph.largest(most)))
-        taken = html.stored(data)
-        if taken <= room or most <= 1:
-            return data
-        most = max(1, int(most * min(0.9, 0.97 * room / taken)))
 
 
 def spec_of(graph: FlameGraph) -> dict[str, Any]:
@@ -289,17 +266,9 @@ def _values(values: npt.NDArray[np.float64], scale: units.Scale) -> list[float |
     return [int(value) if value.is_integer() else value for value in short]
 
 
-def _encoded(spec: dict[str, Any]) -> str:
-    """JSON that is safe inside a script element, as `spec.as_json` writes it."""
-    encoded = json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    encoded = encoded.encode("utf-8", "replace").decode("utf-8")
-    return encoded.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-@cache
 def module() -> str:
     """The text of the module, as it may stand in a script element."""
-    return html.script("makers", "canvas", "pattern", "flame")
+    return script("makers", "canvas", "pattern", "flame")
 
 
 # ---- with matplotlib ---------------------------------------------------------------------------------------------

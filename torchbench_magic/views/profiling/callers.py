@@ -9,9 +9,10 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
+from ..built_columns import cells_of, columns_of, counted, measured, share, texts
 from ..frame_rows import number, records
 from ..name_in_notebook import of_result
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Group, Row, Table
 from .place_names import place, shapes_text
 
 __all__ = ["callers"]
@@ -42,32 +43,20 @@ def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shape
     time = units.spread_scale([*calls["cpu_time"], *calls["self_cpu_time"]])
     scale = units.bytes_scale([number(value) for value in calls["allocated"]])
     whole = float(calls["cpu_time"].sum())
-    columns = [
-        Column("line", f"{name} is called from", kind="code", widest=36),
-        *([Column("module", "module", kind="code", widest=30)] if modules else []),
-        Column("calls", "calls", kind="number"),
-        Column("self", "self", time.unit, "number"),
-        Column("total", "total", time.unit, "number"),
-        Column("share", "total", "%", "number"),
-        *([Column("allocated", "allocated", scale.unit, "number")] if memory else []),
-        *([Column("input_shapes", "input shapes", kind="code", widest=60)] if shapes else []),
+    built = [
+        texts("line", f"{name} is called from", 36, lambda call: place(call["cell"], call["file"], call["line"])),
+        *([texts("module", "module", 30, lambda call: str(call["module"]))] if modules else []),
+        counted("calls", "calls"),
+        measured("self", "self", time, "self_cpu_time"),
+        measured("total", "total", time, "cpu_time"),
+        share("total", lambda call: float(call["cpu_time"]) / whole if whole else 0.0),
+        *([measured("allocated", "allocated", scale)] if memory else []),
     ]
-    rows = []
-    for record in records(calls.head(_MOST_ROWS)):
-        share = float(record["cpu_time"]) / whole if whole else 0.0
-        cells = [Cell(place(record["cell"], record["file"], record["line"]))]
-        cells += [Cell(str(record["module"]))] if modules else []
-        cells += [
-            Cell(units.count(record["calls"]), float(record["calls"])),
-            Cell(units.number(record["self_cpu_time"], time), record["self_cpu_time"]),
-            Cell(units.number(record["cpu_time"], time), record["cpu_time"]),
-            Cell(units.number(share * 100, units.Scale("%", 1.0, 1)), share),
-        ]
-        allocated = number(record["allocated"])
-        cells += [Cell(units.number(allocated, scale), allocated)] if memory else []
-        cells += [Cell(shapes_text(str(record["input_shapes"])), tone="quiet")] if shapes else []
-        rows.append(Row(tuple(cells)))
+    if shapes:
+        shape = lambda call: shapes_text(str(call["input_shapes"]))
+        built.append(texts("input_shapes", "input shapes", 60, shape, quiet=True))
+    rows = tuple(Row(cells_of(built, record)) for record in records(calls.head(_MOST_ROWS)))
     rest = calls.iloc[_MOST_ROWS:]
     left = units.seconds_text(float(rest["cpu_time"].sum()), digits=2)
     hidden = f"{units.count(len(rest))} more take {left}. All: {of_result(f'.where({name!r})')}" if len(rest) else ""
-    return Table("callers of an operation", tuple(columns), (Group(tuple(rows)),), hidden=hidden)
+    return Table("callers of an operation", columns_of(built), (Group(rows),), hidden=hidden)

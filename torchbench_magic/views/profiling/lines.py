@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -12,11 +13,14 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile, Source
 
 from ..annotated_source import Region, Span, coloured, regions, shown_lines
+from ..built_columns import Built, cells_of, columns_of, counted, measured, texts
 from ..frame_rows import number, records
 from ..table import Cell, Column, Group, Row, Table
 from .operations import grouped, is_backward, op_text, place, shapes_text
 
 __all__ = ["Annotated", "lines_table"]
+
+Place = tuple[str, int, int]  # source_id, thread, line
 
 _DETAIL_ROWS = 12
 _LEGEND = (("torch", "torch"), ("python", "Python"), ("backward", "backward"), ("other", "not attributed"))
@@ -30,34 +34,36 @@ class Annotated:
     Attributes:
         rows: (source_id, thread, line) -> its row of ``Profile.lines``.
         ops: the same -> its operations, summed per name (and shapes where they were asked for), largest first.
-        time, memory, host, device: the scales of the columns.
         top: seconds of the longest bar.
+        numbers: the columns of numbers that are known, each with its scale.
     """
 
     profile: Profile
-    rows: Mapping[tuple[str, int, int], Mapping[str, Any]] = field(init=False)
-    ops: Mapping[tuple[str, int, int], list[Mapping[str, Any]]] = field(init=False)
-    time: units.Scale = field(init=False)
-    memory: units.Scale = field(init=False)
-    host: units.Scale = field(init=False)
-    device: units.Scale = field(init=False)
-    top: float = field(init=False)
 
-    def __post_init__(self) -> None:
-        frame = self.profile.lines
-        on_lines = frame[frame["line"].notna()]
-        rows = {(str(r["source_id"]), int(r["thread"]), int(r["line"])): r for r in records(on_lines)}
-        own = on_lines["self_cpu_time"] + on_lines["python_time"] if self.is_split else on_lines["wall_time"]
-        for name, value in (
-            ("rows", rows),
-            ("ops", _ops_by_line(self.profile)),
-            ("time", units.spread_scale([*own, *on_lines["backward_cpu_time"]])),
-            ("memory", units.bytes_scale([number(v) for v in [*frame["allocated"], *frame["peak"]]])),
-            ("host", units.bytes_scale([number(v) for v in [*frame["host_net"], *frame["host_peak"]]])),
-            ("device", units.spread_scale([number(v) for v in frame["self_device_time"]])),
-            ("top", max([0.0, *own, *on_lines["backward_cpu_time"].dropna()])),
-        ):
-            object.__setattr__(self, name, value)
+    @cached_property
+    def rows(self) -> Mapping[Place, Mapping[str, Any]]:
+        return {(str(r["source_id"]), int(r["thread"]), int(r["line"])): r for r in records(self._on_lines)}
+
+    @cached_property
+    def ops(self) -> Mapping[Place, list[Mapping[str, Any]]]:
+        return _ops_by_line(self.profile)
+
+    @cached_property
+    def _on_lines(self) -> pd.DataFrame:
+        return self.profile.lines[self.profile.lines["line"].notna()]
+
+    @cached_property
+    def _own(self) -> pd.Series:
+        on_lines = self._on_lines
+        return on_lines["self_cpu_time"] + on_lines["python_time"] if self.is_split else on_lines["wall_time"]
+
+    @cached_property
+    def top(self) -> float:
+        return float(max([0.0, *self._own, *self._on_lines["backward_cpu_time"].dropna()]))
+
+    @cached_property
+    def time(self) -> units.Scale:
+        return units.spread_scale([*self._own, *self._on_lines["backward_cpu_time"]])
 
     @property
     def is_split(self) -> bool:
@@ -69,16 +75,29 @@ class Annotated:
         return bool(self.profile.lines["allocated"].notna().any())
 
     @property
-    def has_host(self) -> bool:
-        return bool(self.profile.lines["host_net"].notna().any())
-
-    @property
-    def has_device(self) -> bool:
-        return bool((self.profile.lines["self_device_time"] > 0).any())
-
-    @property
     def has_backward(self) -> bool:
         return bool((self.profile.lines["backward_cpu_time"] > 0).any())
+
+    def bytes_scale(self, *names: str) -> units.Scale:
+        """That of these columns together."""
+        return units.bytes_scale([number(value) for name in names for value in self.profile.lines[name]])
+
+    @cached_property
+    def numbers(self) -> tuple[tuple[Built, units.Scale], ...]:
+        time, frame = self.time, self.profile.lines
+        own = {"self_cpu_time": "torch", "python_time": "Python"} if self.is_split else {"wall_time": "with calls"}
+        found = [(measured(name, label, time, missing=0.0), time) for name, label in own.items()]
+        if self.has_backward:
+            found.append((measured("backward_cpu_time", "backward", time), time))
+        if (frame["self_device_time"] > 0).any():
+            device = units.spread_scale([number(value) for value in frame["self_device_time"]])
+            found.append((measured("self_device_time", "device", device), device))
+        for net, peak, word in (("allocated", "peak", ""), ("host_net", "host_peak", "Python ")):
+            if frame[net].notna().any():
+                scale = self.bytes_scale(net, peak)
+                labels = (f"{word}net" if word else "allocated", f"{word}peak")
+                found += [(measured(name, said, scale), scale) for name, said in zip((net, peak), labels, strict=True)]
+        return tuple(found)
 
 
 def lines_table(profile: Profile) -> Table | None:
@@ -119,25 +138,7 @@ def _columns(seen: Annotated) -> tuple[Column, ...]:
         Column("line", "", kind="line"),
         Column("bar", "self time" if seen.is_split else "wall time", f"0 … {longest} {time}", "bar"),
     ]
-    if seen.is_split:
-        columns.append(Column("self_cpu_time", "torch", time, "number"))
-        columns.append(Column("python_time", "Python", time, "number"))
-    else:
-        columns.append(Column("wall_time", "with calls", time, "number"))
-    if seen.has_backward:
-        columns.append(Column("backward_cpu_time", "backward", time, "number"))
-    if seen.has_device:
-        columns.append(Column("self_device_time", "device", seen.device.unit, "number"))
-    if seen.has_memory:
-        columns += [
-            Column("allocated", "allocated", seen.memory.unit, "number"),
-            Column("peak", "peak", seen.memory.unit, "number"),
-        ]
-    if seen.has_host:
-        columns += [
-            Column("host_net", "Python net", seen.host.unit, "number"),
-            Column("host_peak", "Python peak", seen.host.unit, "number"),
-        ]
+    columns += [built.column for built, _ in seen.numbers]
     columns.append(Column("calls", "calls", kind="number"))
     legend = tuple(key for key in _LEGEND if key[0] != "backward" or seen.has_backward) * seen.is_split
     columns.append(Column("source", "source", kind="source", widest=200, legend=legend))
@@ -215,35 +216,17 @@ def _margin(texts: list[str]) -> int:
 
 
 def _numbers(seen: Annotated, record: Mapping[str, Any], backward: bool) -> Iterator[Cell]:
-    own, python = number(record["self_cpu_time"]) or 0.0, number(record["python_time"]) or 0.0
-    caused = number(record["backward_cpu_time"])
     if seen.is_split:
-        yield Cell(value=own + python, picture=_bar(seen, own, python, caused or 0.0, backward))
-        yield _time(own, seen.time)
-        yield _time(python, seen.time)
+        own, python = number(record["self_cpu_time"]) or 0.0, number(record["python_time"]) or 0.0
+        caused = number(record["backward_cpu_time"]) or 0.0
+        yield Cell(value=own + python, picture=_bar(seen, own, python, caused, backward))
     else:
         wall = number(record["wall_time"]) or 0.0
         share = wall / seen.top if seen.top else 0.0
         yield Cell(value=wall, picture=((("other", share),), ()) if share >= 0.002 else ())
-        yield _time(wall, seen.time)
-    if seen.has_backward:
-        yield _time(caused, seen.time)
-    if seen.has_device:
-        yield _time(number(record["self_device_time"]), seen.device)
-    if seen.has_memory:
-        for name in ("allocated", "peak"):
-            value = number(record[name])
-            yield Cell(units.number(value, seen.memory), value)
-    if seen.has_host:
-        for name in ("host_net", "host_peak"):
-            value = number(record[name])
-            yield Cell(units.number(value, seen.host), value)
+    yield from cells_of([built for built, _ in seen.numbers], record)
     calls = number(record["calls"])
     yield Cell(units.count(calls), calls)
-
-
-def _time(value: float | None, scale: units.Scale) -> Cell:
-    return Cell(units.number(value, scale), value)
 
 
 def _bar(seen: Annotated, own: float, python: float, caused: float, backward: bool) -> tuple[object, ...]:
@@ -271,32 +254,21 @@ def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str)
     every = seen.ops.get((source.source_id, thread, line), [])
     if not every:
         return None, False
-    shapes = seen.profile.options.shapes
-    columns = [
-        Column("op", f"operation of {where}", kind="code", widest=36),
-        Column("calls", "calls", kind="number"),
-        Column("self", "self", seen.time.unit, "number"),
+    built = [
+        texts("op", f"operation of {where}", 36, lambda op: op_text(str(op["op"]))),
+        counted("calls", "calls"),
+        measured("self", "self", seen.time, "self_cpu_time"),
     ]
-    columns += [Column("allocated", "allocated", seen.memory.unit, "number")] if seen.has_memory else []
-    columns += [Column("input_shapes", "input shapes", kind="code", widest=60)] if shapes else []
-    rows = []
-    for record in every[:_DETAIL_ROWS]:
-        cells = [
-            Cell(op_text(str(record["op"]))),
-            Cell(units.count(record["calls"]), float(record["calls"])),
-            _time(number(record["self_cpu_time"]), seen.time),
-        ]
-        if seen.has_memory:
-            allocated = number(record["allocated"])
-            cells.append(Cell(units.number(allocated, seen.memory), allocated))
-        if shapes:
-            cells.append(Cell(shapes_text(record["input_shapes"]), tone="quiet"))
-        rows.append(Row(tuple(cells)))
+    if seen.has_memory:
+        built.append(measured("allocated", "allocated", seen.bytes_scale("allocated", "peak")))
+    if seen.profile.options.shapes:
+        built.append(texts("input_shapes", "input shapes", 60, lambda op: shapes_text(op["input_shapes"]), quiet=True))
+    rows = tuple(Row(cells_of(built, record)) for record in every[:_DETAIL_ROWS])
     rest = every[_DETAIL_ROWS:]
     left = sum(float(record["self_cpu_time"]) for record in rest)
     hidden = f"{len(rest)} more take {units.seconds_text(left, digits=2)}" if rest else ""
     backward = any(is_backward(str(record["op"])) for record in every)
-    return Table("operations of a line", tuple(columns), (Group(tuple(rows)),), hidden=hidden), backward
+    return Table("operations of a line", columns_of(built), (Group(rows),), hidden=hidden), backward
 
 
 def _totals(seen: Annotated) -> Iterator[Row]:
@@ -314,22 +286,22 @@ def _totals(seen: Annotated) -> Iterator[Row]:
     bar = ((("other", min(missing, 1.0)),), ()) if missing > 0.002 else ()
     said = f"not attributed {_said(rest, time)} {time.unit}"
     yield Row((Cell(), Cell(picture=bar), *blank, Cell(said, tone="quiet")))
-    cells = [Cell(), Cell(), Cell(_sum(torch_time, time), tone="strong"), Cell(_sum(python, time), tone="strong")]
-    if seen.has_backward:
-        cells.append(Cell(_sum(float(own["backward_cpu_time"].sum()), time)))
-    if seen.has_device:
-        cells.append(Cell(units.number(float(own["self_device_time"].sum()), seen.device, digits=None)))
-    if seen.has_memory:
-        cells.append(Cell(units.number(float(own["allocated"].sum()), seen.memory)))
-        cells.append(Cell(units.number(number(own["peak"].max()), seen.memory)))
-    if seen.has_host:
-        cells.append(Cell(units.number(float(own["host_net"].sum()), seen.host)))
-        cells.append(Cell(units.number(number(own["host_peak"].max()), seen.host)))
+    cells = [_total(own[built.column.name], scale) for built, scale in seen.numbers]
     equation = (
         f"wall time {_said(profile.wall_time, time)} {time.unit} = {_said(torch_time, time)} torch"
         f" + {_said(python, time)} Python + {_said(rest, time)} not attributed"
     )
-    yield Row((*cells, Cell(), Cell(equation)))
+    yield Row((Cell(), Cell(), *cells, Cell(), Cell(equation)))
+
+
+def _total(own: pd.Series, scale: units.Scale) -> Cell:
+    """Sums of times with every digit that the column has, the peak of peaks."""
+    name = str(own.name)
+    if name.endswith("peak"):
+        return Cell(units.number(number(own.max()), scale))
+    digits = None if name.endswith("_time") else 3
+    strong = name in ("self_cpu_time", "python_time")
+    return Cell(units.number(float(own.sum()), scale, digits=digits), tone="strong" if strong else "")
 
 
 def _sum(seconds: float, scale: units.Scale) -> str:

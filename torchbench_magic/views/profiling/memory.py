@@ -16,6 +16,7 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import by_line, devices_of, older_freed, peak_of
 from torchbench_magic.results.profiling.profile import Profile
 
+from ..built_columns import Built, cells_of, columns_of, counted, measured, share, texts
 from ..document import Document, Line, Run, code
 from ..frame_rows import records
 from ..name_in_notebook import of_result
@@ -113,41 +114,44 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
     every["source"] = every["source"].where(every["source"].notna(), every["source_kept"])
     every["cell"] = every["cell"].where(every["cell"].notna(), every["cell_kept"])
     every = every.sort_values(["bytes", "retained"], ascending=False, kind="stable", na_position="last")
-    columns = (
-        Column("line", "allocated by", kind="code", widest=24),
-        Column("source", "source", kind="code", widest=34),
-        Column("alive", "at the peak", scale.unit, "number"),
-        Column("bar", "", kind="bar"),
-        Column("share", "", "%", "number"),
-        Column("blocks", "blocks", kind="number"),
-        Column("since", "since", "s", "number"),
-        Column("retained", "after the cell", scale.unit, "number"),
+
+    def of_peak(row: dict[str, Any]) -> float:
+        return _known(row["bytes"]) / peak if peak else 0.0
+
+    def bar(row: dict[str, Any]) -> Cell:
+        return Cell(picture=((("memory", min(of_peak(row), 1.0)),), ()) if of_peak(row) >= 0.002 else ())
+
+    def since(row: dict[str, Any]) -> Cell:
+        known = bool(_known(row["bytes"]))
+        seconds = units.Scale("s", 1.0, 2)
+        return Cell(units.number(row["since"], seconds) if known else "", row["since"] if known else None)
+
+    built = (
+        texts("line", "allocated by", 24, lambda row: _place(row) or "no line"),
+        texts(
+            "source",
+            "source",
+            34,
+            lambda row: row["source"].strip() if isinstance(row["source"], str) else "",
+            quiet=True,
+        ),
+        measured("alive", "at the peak", scale, "bytes", missing=0.0),
+        Built(Column("bar", "", kind="bar"), bar),
+        share("", of_peak),
+        counted("blocks", "blocks", missing=0.0),
+        Built(Column("since", "since", "s", "number"), since),
+        measured("retained", "after the cell", scale, missing=0.0),
     )
-    seconds = units.Scale("s", 1.0, 2)
-    rows = []
-    for record in records(every):
-        nbytes, retained = _known(record["bytes"]), _known(record["retained"])
-        share = nbytes / peak if peak else 0.0
-        cells = (
-            Cell(_place(record) or "no line"),
-            Cell(str(record["source"] or "").strip() if isinstance(record["source"], str) else "", tone="quiet"),
-            Cell(units.number(nbytes, scale), nbytes),
-            Cell(picture=((("memory", min(share, 1.0)),), ()) if share >= 0.002 else ()),
-            Cell(units.number(share * 100, units.Scale("%", 1.0, 1)), share),
-            Cell(units.count(_known(record["blocks"])), _known(record["blocks"])),
-            Cell(units.number(record["since"], seconds) if nbytes else "", record["since"] if nbytes else None),
-            Cell(units.number(retained, scale), retained),
-        )
-        rows.append(Row(cells, key=_place(record)))
+    rows = [Row(cells_of(built, record), key=_place(record)) for record in records(every)]
     shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
     left = sum(float(row.cells[2].value or 0.0) for row in rest)
     hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(left)} at the peak."
     hidden += f" All rows: {of_result('.alive_at_peak')}"
     return Table(
         "memory",
-        columns,
+        columns_of(built),
         (Group(tuple(shown)),) if shown else (),
-        totals=tuple(_totals(every, peak, older, scale, len(columns))),
+        totals=tuple(_totals(every, peak, older, scale, len(built))),
         hidden=hidden if rest else "",
         sorted_by="alive",
         aligned=True,

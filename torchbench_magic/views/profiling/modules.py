@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
+from ..built_columns import Built, cells_of, columns_of, counted, measured, share
 from ..frame_rows import number, records
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
@@ -31,46 +33,38 @@ def modules_table(profile: Profile) -> Table | None:
     cost = modules["forward_time"] + modules["backward_cpu_time"]
     chosen = modules[cost >= _LEAST_SHARE * profile.wall_time].head(_MOST_ROWS)
     time = units.spread_scale([*modules["forward_time"], *modules["backward_cpu_time"]])
-    memory = units.bytes_scale([number(value) for value in modules["allocated"]])
-    device = units.spread_scale([number(value) for value in modules["device_time"]])
-    has_memory, has_device = (bool(modules[name].notna().any()) for name in ("allocated", "device_time"))
     has_backward = bool((modules["backward_cpu_time"] > 0).any())
-    columns = [
-        Column("module", "module", kind="code", widest=60),
-        Column("calls", "calls", kind="number"),
-        Column("bar", "", kind="bar", legend=_legend(has_backward)),
-        Column("forward", "forward", time.unit, "number"),
-        Column("self", "self", time.unit, "number"),
-        *([Column("backward", "backward", time.unit, "number")] if has_backward else []),
-        Column("share", "both", "%", "number"),
-        *([Column("device", "device", device.unit, "number")] if has_device else []),
-        *([Column("allocated", "allocated", memory.unit, "number")] if has_memory else []),
-    ]
+    chosen = chosen.assign(depth=_depths(modules), both=cost)
     top = float(cost.max())
-    rows = []
-    for record, depth in zip(records(chosen), _depths(modules).loc[chosen.index], strict=True):
-        forward, backward = float(record["forward_time"]), float(record["backward_cpu_time"])
-        share = (forward + backward) / profile.wall_time if profile.wall_time else 0.0
-        name = str(record["name"])
-        bar = tuple((hue, value / top) for hue, value in (("torch", forward), ("backward", backward)) if value and top)
-        cells = [
-            Cell(_INDENT * int(depth) + name, flat=name),
-            Cell(units.count(record["calls"]), float(record["calls"])),
-            Cell(value=forward + backward, picture=(bar, ()) if bar else ()),
-            Cell(units.number(forward, time), forward),
-            Cell(units.number(record["self_time"], time), float(record["self_time"])),
-            *([Cell(units.number(backward, time), backward)] if has_backward else []),
-            Cell(units.number(share * 100, units.Scale("%", 1.0, 1)), share),
-        ]
-        if has_device:
-            cells.append(Cell(units.number(number(record["device_time"]), device), number(record["device_time"])))
-        if has_memory:
-            cells.append(Cell(units.number(number(record["allocated"]), memory), number(record["allocated"])))
-        rows.append(Row(tuple(cells), key=name))
+
+    def bar(module: dict[str, Any]) -> Cell:
+        parts = (("torch", module["forward_time"]), ("backward", module["backward_cpu_time"]))
+        drawn = tuple((hue, value / top) for hue, value in parts if value and top)
+        return Cell(value=module["both"], picture=(drawn, ()) if drawn else ())
+
+    def name(module: dict[str, Any]) -> Cell:
+        return Cell(_INDENT * int(module["depth"]) + str(module["name"]), flat=str(module["name"]))
+
+    built = [
+        Built(Column("module", "module", kind="code", widest=60), name),
+        counted("calls", "calls"),
+        Built(Column("bar", "", kind="bar", legend=_legend(has_backward)), bar),
+        measured("forward", "forward", time, "forward_time"),
+        measured("self", "self", time, "self_time"),
+        *([measured("backward", "backward", time, "backward_cpu_time")] if has_backward else []),
+        share("both", lambda module: module["both"] / profile.wall_time if profile.wall_time else 0.0),
+    ]
+    for label, field, scale in (
+        ("device", "device_time", units.spread_scale),
+        ("allocated", "allocated", units.bytes_scale),
+    ):
+        if modules[field].notna().any():
+            built.append(measured(label, label, scale([number(value) for value in modules[field]]), field))
+    rows = tuple(Row(cells_of(built, record), key=str(record["name"])) for record in records(chosen))
     left = len(modules) - len(rows)
-    counted = f"{units.count(len(rows))} of {units.count(len(modules))} modules"
-    hidden = f"{counted}. All rows: {of_result('.modules')}" if left else ""
-    return Table("modules", tuple(columns), (Group(tuple(rows)),) if rows else (), hidden=hidden)
+    said = f"{units.count(len(rows))} of {units.count(len(modules))} modules"
+    hidden = f"{said}. All rows: {of_result('.modules')}" if left else ""
+    return Table("modules", columns_of(built), (Group(rows),) if rows else (), hidden=hidden)
 
 
 def _legend(has_backward: bool) -> tuple[tuple[str, str], ...]:

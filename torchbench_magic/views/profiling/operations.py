@@ -13,12 +13,13 @@ from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import Profile
 
+from ..built_columns import Built, cells_of, columns_of, counted, measured, share, texts
 from ..frame_rows import number, records
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 from .callers import callers
 from .grouping import Grouping, grouping_of
-from .place_names import counted as _counted
+from .place_names import counted as distinct_text
 from .place_names import op_text, place, shapes_text
 
 __all__ = ["SORT_KEYS", "grouped", "is_backward", "op_text", "operations", "place", "shapes_text", "sort_column"]
@@ -200,71 +201,62 @@ def _rows(
 ) -> tuple[tuple[Column, ...], list[Row]]:
     shapes, by_shape = profile.options.shapes and not grouping.shown, grouping.by == "shape"
     time = units.spread_scale([*every["cpu_time"], *every["self_cpu_time"]])
-    memory = units.bytes_scale([number(value) for value in every["allocated"]])
-    has_lines = bool(profile.ops["line"].notna().any())
-    has_memory = bool(every["allocated"].notna().any())
-    has_device = bool((every["self_device_time"] > 0).any())
-    has_flops = bool(every["flops"].notna().any())
-    flops = units.smallest_scale([number(value) for value in every["flops"] if number(value)], _FLOP)
     opened = [str(op) for op in shown["op"]] if grouping.by in ("op", "shape") else []
     details = callers(profile, opened, by_shape=by_shape, shapes=shapes)
     top = float(every["self_cpu_time"].max()) if len(every) else 0.0
-    columns = [
-        Column("op", "operation", kind="code", widest=36),
-        Column("calls", "calls", kind="number"),
-        Column("self", "self", time.unit, "number"),
-        Column("bar", "", kind="bar", legend=_legend(profile, shown)),
-        Column("share", "self", "%", "number"),
-        Column("total", "total", time.unit, "number"),
+    built = [
+        texts("op", "operation", 36, lambda record: op_text(str(record["op"]))),
+        counted("calls", "calls"),
+        measured("self", "self", time, "self_cpu_time"),
+        Built(
+            Column("bar", "", kind="bar", legend=_legend(profile, shown)),
+            lambda record: Cell(picture=_bar(profile, record, top)),
+        ),
+        share("self", lambda op: op["self_cpu_time"] / profile.wall_time if profile.wall_time else math.nan),
+        measured("total", "total", time, "cpu_time"),
     ]
-    if has_device:
-        device = units.spread_scale(every["self_device_time"])
-        columns.append(Column("self_device_time", "device", device.unit, "number"))
-    if has_memory:
-        columns.append(Column("allocated", "allocated", memory.unit, "number"))
-    if has_flops:
-        columns.append(Column("flops", "work", flops.unit, "number"))
-        columns.append(Column("speed", "speed", "GFLOP/s", "number"))
+    if (every["self_device_time"] > 0).any():
+        built.append(measured("self_device_time", "device", units.spread_scale(every["self_device_time"])))
+    if every["allocated"].notna().any():
+        memory = units.bytes_scale([number(value) for value in every["allocated"]])
+        built.append(measured("allocated", "allocated", memory))
+    if every["flops"].notna().any():
+        built += _work(units.smallest_scale([number(value) for value in every["flops"] if number(value)], _FLOP))
     if grouping.shown:
-        columns.append(Column(grouping.shown, grouping.shown, kind="code", widest=60))
+        name = grouping.shown
+        built.append(texts(name, name, 60, lambda record: str(record[name]).replace("\n", " ← ")))
     else:
-        columns.append(Column("line", "line", kind="code", widest=30))
+        has_lines = bool(profile.ops["line"].notna().any())
+        built.append(texts("line", "line", 30, lambda op: _lines_text(op["places"], op["shares"]) if has_lines else ""))
     if shapes:
-        columns.append(Column("input_shapes", "input shapes", kind="code", widest=40))
+        built.append(texts("input_shapes", "input shapes", 40, _shapes, quiet=True))
     rows = []
     for record in records(shown):
-        share = record["self_cpu_time"] / profile.wall_time if profile.wall_time else float("nan")
-        cells = [
-            Cell(op_text(str(record["op"]))),
-            Cell(units.count(record["calls"]), float(record["calls"])),
-            Cell(units.number(record["self_cpu_time"], time), record["self_cpu_time"]),
-            Cell(picture=_bar(profile, record, top)),
-            Cell(units.number(share * 100, units.Scale("%", 1.0, 1)), share),
-            Cell(units.number(record["cpu_time"], time), record["cpu_time"]),
-        ]
-        if has_device:
-            on_device = number(record["self_device_time"])
-            cells.append(Cell(units.number(on_device, device), on_device))
-        if has_memory:
-            allocated = number(record["allocated"])
-            cells.append(Cell(units.number(allocated, memory), allocated))
-        if has_flops:
-            work = number(record["flops"])
-            cells.append(Cell("" if work is None else units.number(work, flops), work))
-            cells.append(_speed(record, work))
-        if grouping.shown:
-            cells.append(Cell(str(record[grouping.shown]).replace("\n", " ← ")))
-        else:
-            cells.append(Cell(_lines_text(record["places"], record["shares"]) if has_lines else ""))
-        if shapes:
-            cells.append(Cell(_counted([shapes_text(str(shape)) for shape in record["shapes"]]), tone="quiet"))
         key = (str(record["op"]), str(record["input_shapes"]) if by_shape else "")
-        rows.append(Row(tuple(cells), key=str(record["op"]), detail=details.get(key)))
-    return tuple(columns), rows
+        rows.append(Row(cells_of(built, record), key=str(record["op"]), detail=details.get(key)))
+    return columns_of(built), rows
 
 
-def _speed(record: Mapping[str, Any], work: float | None) -> Cell:
+def _shapes(record: Mapping[str, Any]) -> str:
+    return distinct_text([shapes_text(str(shape)) for shape in record["shapes"]])
+
+
+def _work(scale: units.Scale) -> list[Built]:
+    """FLOP of an operation, and FLOP/s."""
+
+    def work(record: Mapping[str, Any]) -> Cell:
+        value = number(record["flops"])
+        return Cell("" if value is None else units.number(value, scale), value)
+
+    return [
+        Built(Column("flops", "work", scale.unit, "number"), work),
+        Built(Column("speed", "speed", "GFLOP/s", "number"), _speed),
+    ]
+
+
+def _speed(record: Mapping[str, Any]) -> Cell:
     """Work over the time of the operation with all that it calls, on the device where it ran there."""
+    work = number(record["flops"])
     seconds = number(record["device_time"]) or number(record["cpu_time"])
     if work is None or not seconds:
         return Cell()

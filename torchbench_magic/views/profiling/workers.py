@@ -7,9 +7,10 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
+from ..built_columns import cells_of, columns_of, counted, measured, share, texts
 from ..frame_rows import records
 from ..name_in_notebook import of_result
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Group, Row, Table
 
 __all__ = ["workers_table"]
 
@@ -26,29 +27,21 @@ def workers_table(profile: Profile) -> Table | None:
     by_line = sums.agg(seconds=("seconds", "sum"), workers=("worker", "nunique")).reset_index()
     by_line = by_line.sort_values("seconds", ascending=False, kind="stable")
     whole, time = float(by_line["seconds"].sum()), units.spread_scale(list(by_line["seconds"]))
-    rows = []
-    for record in records(by_line.head(_MOST_ROWS)):
-        seconds, place = float(record["seconds"]), _place(record)
-        share = seconds / whole if whole else 0.0
-        cells = (
-            Cell(place),
-            Cell(str(record["function"])),
-            Cell(units.count(record["workers"]), float(record["workers"])),
-            Cell(units.number(seconds, time), seconds),
-            Cell(units.number(share * 100, units.Scale("%", 1.0, 1)), share),
-        )
-        rows.append(Row(cells, key=f"{place} {record['function']}"))
-    columns = (
-        Column("place", "workers of the DataLoader", kind="code", widest=60),
-        Column("function", "function", kind="code"),
-        Column("workers", "workers", kind="number"),
-        Column("time", "time", time.unit, "number"),
-        Column("share", "share", "%", "number"),
+    built = (
+        texts("place", "workers of the DataLoader", 60, _place),
+        texts("function", "function", 40, lambda record: str(record["function"])),
+        counted("workers", "workers"),
+        measured("time", "time", time, "seconds"),
+        share("share", lambda record: float(record["seconds"]) / whole if whole else 0.0),
+    )
+    rows = tuple(
+        Row(cells_of(built, record), key=f"{_place(record)} {record['function']}")
+        for record in records(by_line.head(_MOST_ROWS))
     )
     left = len(by_line) - len(rows)
     shown = f"{units.count(len(rows))} of {units.count(len(by_line))} lines"
     hidden = f"{shown}. All rows: {of_result('.workers')}" if left else ""
-    return Table("workers", columns, (Group(tuple(rows)),), hidden=hidden)
+    return Table("workers", columns_of(built), (Group(rows),), hidden=hidden)
 
 
 def _place(record: dict[str, object]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.timing.comparison import Comparison
 
+from ..built_columns import Built, cells_of, columns_of
 from ..carriers import bundle, markdown, text
 from ..counting import counts, counts_inline
 from ..document import Document, Line, Run, clipped
@@ -128,14 +128,6 @@ def _baseline(comparison: Comparison) -> str:
 # ---- the table ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Build:
-    """A column and how the cell of a row is made."""
-
-    column: Column
-    cell: Callable[[int, Any], Cell]
-
-
 def _table(comparison: Comparison, metric: str) -> Table:
     frame = comparison.frame
     built = [*_identity(comparison), *_times(comparison, metric)]
@@ -143,20 +135,19 @@ def _table(comparison: Comparison, metric: str) -> Table:
         built += _ratios(comparison)
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
-        built.append(_Build(column, _instructions))
+        built.append(Built(column, _instructions))
     if frame["instructions_ratio"].nunique() > 1:
         column = Column("instructions_ratio", "ratio", "instr.", "number")
-        built.append(_Build(column, _instructions_ratio))
-    rows = [Row(tuple(b.cell(at, record) for b in built), key=str(at)) for at, record in enumerate(_named(frame))]
+        built.append(Built(column, _instructions_ratio))
+    rows = [Row(cells_of(built, at, record), key=str(at)) for at, record in enumerate(_named(frame))]
     groups: dict[int, list[Row]] = {}
     alone = not frame["verdict"].notna().any()
     for subject, row in zip(comparison.subjects, rows, strict=True):
         groups.setdefault(0 if alone else subject.group, []).append(row)
-    columns = tuple(b.column for b in built)
-    return Table("timings", columns, tuple(Group(tuple(rows)) for rows in groups.values()))
+    return Table("timings", columns_of(built), tuple(Group(tuple(rows)) for rows in groups.values()))
 
 
-def _identity(comparison: Comparison) -> list[_Build]:
+def _identity(comparison: Comparison) -> list[Built]:
     frame = comparison.frame
     alone = not frame["verdict"].notna().any()
     found = []
@@ -167,21 +158,21 @@ def _identity(comparison: Comparison) -> list[_Build]:
     for name in given:
         widest = 44 if name == "sub_label" else 24  # a fuzzed input says at its end that it is discontiguous
         column = Column(name, name.replace("_", " "), leading=not alone, widest=widest)
-        found.append(_Build(column, _reader(name)))
+        found.append(Built(column, _reader(name)))
     for name in axes:
         values = [_plain_number(value) for value in frame[name]]
         numeric = all(value is not None for value in values)
         column = Column(name, clipped(name, 24), kind="number" if numeric else "text", leading=not alone, widest=24)
-        found.append(_Build(column, _reader(name, numeric=numeric)))
+        found.append(Built(column, _reader(name, numeric=numeric)))
     threads = Column("num_threads", "threads", kind="number", leading=not alone)
-    found.append(_Build(threads, lambda at, r: Cell(units.count(r.num_threads), float(r.num_threads))))
+    found.append(Built(threads, lambda at, r: Cell(units.count(r.num_threads), float(r.num_threads))))
     word = "statement" if alone else "alternative"
     found.append(
-        _Build(Column("description", word, kind="code", widest=32), lambda at, r: Cell(name_of(comparison, at)))
+        Built(Column("description", word, kind="code", widest=32), lambda at, r: Cell(name_of(comparison, at)))
     )
     if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
         column = Column("state", "ran with", widest=32)
-        found.append(_Build(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
+        found.append(Built(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
     return found
 
 
@@ -213,7 +204,7 @@ def _plain_number(value: object) -> float | None:
     return float(value)
 
 
-def _times(comparison: Comparison, metric: str) -> list[_Build]:
+def _times(comparison: Comparison, metric: str) -> list[Built]:
     frame = comparison.frame
     header = METRICS[metric] if comparison.clock == "wall" else f"{comparison.clock} {METRICS[metric]}"
     scale = units.smallest_scale(frame[metric])
@@ -234,9 +225,9 @@ def _times(comparison: Comparison, metric: str) -> list[_Build]:
         return Cell(picture=histogram(times[at], record.median, span))
 
     return [
-        _Build(Column(metric, header, scale.unit, "number"), time),
-        _Build(Column("iqr", "IQR", "%", "number"), iqr),
-        _Build(Column("samples", "samples", span_text(span), "histogram"), samples),
+        Built(Column(metric, header, scale.unit, "number"), time),
+        Built(Column("iqr", "IQR", "%", "number"), iqr),
+        Built(Column("samples", "samples", span_text(span), "histogram"), samples),
     ]
 
 
@@ -258,7 +249,7 @@ _MARKS = {"baseline": "baseline", "undecided": "open"}
 _CLOSE_TICKS = ((0.9, "0.90"), (0.95, "0.95"), (1.0, "1"), (1.05, "1.05"), (1.1, "1.10"))
 
 
-def _ratios(comparison: Comparison) -> list[_Build]:
+def _ratios(comparison: Comparison) -> list[Built]:
     frame = comparison.frame
 
     def picture(at: int, record: Any) -> Cell:
@@ -287,10 +278,10 @@ def _ratios(comparison: Comparison) -> list[_Build]:
         return Cell(record.verdict, None, _tone(record.verdict), note=_more(comparison, at))
 
     return [
-        _Build(Column("interval", "ratio", kind="interval", axes=_axes(frame, comparison.margin)), picture),
-        _Build(Column("ratio", "ratio", kind="number"), ratio),
-        _Build(Column("ratio_low", "95 % interval", kind="range"), interval),
-        _Build(Column("verdict", "verdict", kind="verdict", widest=36), verdict),
+        Built(Column("interval", "ratio", kind="interval", axes=_axes(frame, comparison.margin)), picture),
+        Built(Column("ratio", "ratio", kind="number"), ratio),
+        Built(Column("ratio_low", "95 % interval", kind="range"), interval),
+        Built(Column("verdict", "verdict", kind="verdict", widest=36), verdict),
     ]
 
 

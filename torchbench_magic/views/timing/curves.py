@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 from typing import Any
 
@@ -18,8 +17,10 @@ from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.scaling import THREADS, Crossover, Curve, crossovers, curves, main_axis
 
-from ..document import clipped, printable
+from ..carriers.mounting import attribute
+from ..document import clipped
 from ..drawing.scales import Scale, scale_of
+from ..drawing.svg import svg_text, theme
 from .facts import name_of
 
 __all__ = ["axis_of", "fixed_text", "svg"]
@@ -36,20 +37,13 @@ _ROLES = ("base", "torch", "python", "memory", "backward", "more")
 _SHAPES = ("square", "dot", "triangle", "diamond", "dot", "square")
 
 _STYLE = (
-    "<style>.tb-curves{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));"
-    "--ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));"
-    "--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));"
-    "--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));"
-    "--rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));"
-    "--rule2:var(--jp-border-color2,var(--vscode-panel-border,#e3e5e8));"
-    "display:flex;flex-wrap:wrap;gap:4px 12px;margin:8px 0}"
-    "@media(prefers-color-scheme:dark){.tb-curves{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#111));"
-    "--ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#fff));"
-    "--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#dfe1e4));"
-    "--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));"
-    "--rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));"
-    "--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32))}}"
-    ".tb-curves svg{overflow:visible;flex:none}"
+    "<style>"
+    + theme(
+        ".tb-curves",
+        ("bg", "ink0", "ink1", "ink2", "rule1", "rule2"),
+        "display:flex;flex-wrap:wrap;gap:4px 12px;margin:8px 0",
+    )
+    + ".tb-curves svg{overflow:visible;flex:none}"
     ".tb-curves text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
     "font-variant-numeric:tabular-nums}.tb-curves .i1{fill:var(--ink1)}"
     ".tb-curves .nm{font-family:var(--jp-code-font-family,var(--vscode-editor-font-family,monospace))}"
@@ -150,7 +144,8 @@ def _panel(comparison: Comparison, axis: str, lines: Sequence[Curve], swaps: Seq
     said = f"time against {name}" + (f", {title}" if title else "")
     width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BOTTOM
     return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{_safe(said)}">'
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{attribute(said)}">'
         f'<g transform="translate({_LEFT},{_TOP})">{"".join(parts)}</g></svg>'
     )
 
@@ -160,11 +155,12 @@ def _ticks(place: _Place, unit: units.Scale) -> str:
     for seconds in place.y.ticks:
         y = (1 - place.y.place(seconds)) * _HEIGHT
         text = _value(seconds / unit.size)
-        out.append(f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>{_text(-8, y + 4, text, "end")}')
+        out.append(f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        out.append(svg_text(-8, y + 4, text, "end"))
     out.append(f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
     labels = [(place.x.place(value) * _WIDTH, _value(value)) for value in place.x.ticks]
     stride = next(n for n in range(1, len(labels) + 1) if _fits(labels[::n]))
-    out += [_text(x, _HEIGHT + 16, text, "middle") for x, text in labels[::stride]]
+    out += [svg_text(x, _HEIGHT + 16, text, "middle") for x, text in labels[::stride]]
     return "".join(out)
 
 
@@ -174,8 +170,8 @@ def _fits(labels: Sequence[tuple[float, str]]) -> bool:
 
 
 def _labels(axis: str, unit: str, title: str) -> str:
-    out = _text(-8, -10, unit, "end") + _text(_WIDTH, _HEIGHT + 30, clipped(axis, 24), "end")
-    return out + (_text(0, -20, clipped(title, 50), "start", "i1") if title else "")
+    out = svg_text(-8, -10, unit, "end") + svg_text(_WIDTH, _HEIGHT + 30, clipped(axis, 24), "end")
+    return out + (svg_text(0, -20, clipped(title, 50), "start", "i1") if title else "")
 
 
 def _cores(place: _Place, cores: int) -> str:
@@ -186,7 +182,7 @@ def _cores(place: _Place, cores: int) -> str:
     return (
         f'<rect class="over" x="{x:.1f}" y="0" width="{_WIDTH - x:.1f}" height="{_HEIGHT}"/>'
         f'<line class="ax" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>'
-        + _text(min(x, _WIDTH - 40), -6, f"{cores} usable core{'' if cores == 1 else 's'}", "middle", "i1")
+        + svg_text(min(x, _WIDTH - 40), -6, f"{cores} usable core{'' if cores == 1 else 's'}", "middle", "i1")
     )
 
 
@@ -210,7 +206,7 @@ def _swaps(place: _Place, swaps: Sequence[Crossover]) -> str:
             labels.append((x, [value]))
     for x, values in labels:
         text = f"{clipped(swaps[0].axis, 12)} ≈ {', '.join(dict.fromkeys(values))}"
-        out.append(_text(x, -6, text, "end" if x > 0.7 * _WIDTH else "middle", "i1"))
+        out.append(svg_text(x, -6, text, "end" if x > 0.7 * _WIDTH else "middle", "i1"))
     return "".join(out)
 
 
@@ -251,9 +247,9 @@ def _names(comparison: Comparison, place: _Place, lines: Sequence[tuple[int, Cur
         last = max(y, last + _APART)
         name = clipped(name_of(comparison, line.points[0].row), _NAME)
         out.append(f'<g class="{_ROLES[nth]}">{_mark(_WIDTH + 10, last, _SHAPES[nth], hollow=False)}</g>')
-        out.append(_text(_WIDTH + 18, last + 4, name, "start", "i1 nm"))
+        out.append(svg_text(_WIDTH + 18, last + 4, name, "start", "i1 nm"))
     if more:
-        out.append(_text(_WIDTH + 18, last + _APART + 4, f"{more} more", "start"))
+        out.append(svg_text(_WIDTH + 18, last + _APART + 4, f"{more} more", "start"))
     return "".join(out)
 
 
@@ -263,14 +259,5 @@ def _value(value: float) -> str:
     return f"{value:.6g}".replace("-", "\u2212")
 
 
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{_safe(text)}</text>'
-
-
 def _points(spots: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
-
-
-def _safe(text: str) -> str:
-    return escape(printable(text), quote=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from torchbench_magic import units
 
+from ..built_columns import Built, cells_of, columns_of, texts
 from ..carriers import bundle
 from ..document import Document, Line, Run, clipped
 from ..drawing.histogram import histogram, span_of
@@ -186,29 +187,27 @@ def _events(events: EventList, *notes: Line) -> Document:
         Run(clipped(top.key, _LONGEST), "subject"),
         Run(f" has {units.percent(_share(top.self_cpu_time_total / 1e6, whole))} % of the self time"),
     )
-    columns, cells = _event_columns(rows, whole)
-    made = tuple(Row(tuple(cell(event) for cell in cells)) for event in rows)
+    built = _event_columns(rows, whole)
+    made = tuple(Row(cells_of(built, event)) for event in rows)
     scope = f"Self time of all events: {units.seconds_text(whole)}; those of the kernel's own threads are among them."
     return Document(
         kind="profile",
         sentence=sentence,
-        tables=(Table("operations", columns, (Group(made),), sorted_by="self_cpu_time"),),
+        tables=(Table("operations", columns_of(built), (Group(made),), sorted_by="self_cpu_time"),),
         footer=(*notes, (Run(scope),)),
         where=".table(row_limit=-1)",
     )
 
 
-def _event_columns(rows: Sequence[Any], whole: float) -> tuple[tuple[Column, ...], list[Callable[[Any], Cell]]]:
-    """The columns that hold something, and how each cell of them is made. torch's times are microseconds."""
-    columns = [Column("op", "operation", kind="code", widest=48)]
-    cells: list[Callable[[Any], Cell]] = [lambda event: Cell(event.key)]
+def _event_columns(rows: Sequence[Any], whole: float) -> list[Built]:
+    """The columns that hold something. torch's times are microseconds."""
+    built = [texts("op", "operation", 48, lambda event: str(event.key))]
     if any(event.input_shapes for event in rows):
-        columns.append(Column("shapes", "shapes", kind="code", widest=36))
-        cells.append(lambda event: Cell(str(event.input_shapes) if event.input_shapes else ""))
-    columns += [Column("share", "self", "%", "number"), Column("calls", "calls", kind="number")]
-    cells += [
-        lambda event: _percent(event.self_cpu_time_total / 1e6, whole),
-        lambda event: Cell(units.count(event.count), event.count),
+        shown = lambda event: str(event.input_shapes) if event.input_shapes else ""
+        built.append(texts("shapes", "shapes", 36, shown))
+    built += [
+        Built(Column("share", "self", "%", "number"), lambda event: _percent(event.self_cpu_time_total / 1e6, whole)),
+        Built(Column("calls", "calls", kind="number"), lambda event: Cell(units.count(event.count), event.count)),
     ]
 
     def add(name: str, label: str, field: str, scaled: Callable[[Iterable[float]], units.Scale], size: float) -> None:
@@ -216,8 +215,8 @@ def _event_columns(rows: Sequence[Any], whole: float) -> tuple[tuple[Column, ...
         if not any(values) and name != "self_cpu_time":
             return
         scale = scaled(values)
-        columns.append(Column(name, label, scale.unit, "number"))
-        cells.append(lambda event: _number(getattr(event, field) * size, scale))
+        column = Column(name, label, scale.unit, "number")
+        built.append(Built(column, lambda event: _number(getattr(event, field) * size, scale)))
 
     add("self_cpu_time", "self CPU", "self_cpu_time_total", units.spread_scale, 1e-6)
     add("cpu_time", "CPU total", "cpu_time_total", units.spread_scale, 1e-6)
@@ -226,7 +225,7 @@ def _event_columns(rows: Sequence[Any], whole: float) -> tuple[tuple[Column, ...
     add("self_memory", "self memory", "self_cpu_memory_usage", units.bytes_scale, 1)
     add("memory", "memory", "cpu_memory_usage", units.bytes_scale, 1)
     add("device_memory", "device memory", "self_device_memory_usage", units.bytes_scale, 1)
-    return tuple(columns), cells
+    return built
 
 
 def _number(value: float, scale: units.Scale) -> Cell:

@@ -19,9 +19,10 @@ import traitlets
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..carriers import html, spec
+from ..carriers import spec
 from ..carriers.bundle import bundle
 from ..carriers.kept_output import Lasting
+from ..carriers.mounting import script
 from ..document import Document
 from ..drawing import flame
 from ..profiling import profile as profile_view
@@ -45,7 +46,7 @@ class TableWidget(anywidget.AnyWidget):
             cell measures: then Python is busy as a rule.
     """
 
-    _esm = html.script("makers", "pattern", "table", "widget")
+    _esm = script("makers", "pattern", "table", "widget")
     spec = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     answers = traitlets.Bool(False).tag(sync=True)

@@ -24,7 +24,7 @@ from .nesting import ancestors, lay_over, nest, repeats
 from .segments import Codes, LineTree, Segments, replay
 from .thread_join import ThreadJoin
 
-__all__ = ["Joined", "ThreadJoin", "join", "without_repeats"]
+__all__ = ["Joined", "ThreadJoin", "join", "sums", "without_repeats"]
 
 Ints = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
@@ -116,21 +116,21 @@ def join(
         own = in_torch | in_range
         node[mine] = op_node
         parent[mine] = _of(mine, nesting.parent, -1)
-        self_time[mine] = _sums(running[own], slices.length[own], len(mine))
+        self_time[mine] = sums(running[own], slices.length[own], len(mine))
         slices_of.append((_of(segments.node, slices.segment, segments.root), slices.length, in_torch))
     _lines_of_autograd_threads(ops, threads, tree, node, python_threads)
     if forking is not None:
         lines_of_forks(ops, threads, tree, node, forking)
     torch_time, python_time = np.zeros(len(tree), dtype=np.int64), np.zeros(len(tree), dtype=np.int64)
     for at_node, length, in_torch in slices_of:
-        torch_time += _sums(at_node[in_torch], length[in_torch], len(tree))
-        python_time += _sums(at_node[~in_torch], length[~in_torch], len(tree))
+        torch_time += sums(at_node[in_torch], length[in_torch], len(tree))
+        python_time += sums(at_node[~in_torch], length[~in_torch], len(tree))
     frameless = [thread for thread in threads if not len(thread.segments.start)]
     for thread in frameless:  # its ops stand on the lines of another thread, as computed above
         if thread.number:
             root = thread.segments.root
             python_time[root] = torch_time[root] = 0
-            torch_time += _sums(node[thread.ops], self_time[thread.ops] * ~is_range[thread.ops], len(tree))
+            torch_time += sums(node[thread.ops], self_time[thread.ops] * ~is_range[thread.ops], len(tree))
     made_by = _made_by(ops, parent)
     return Joined(
         tree=tree,
@@ -168,8 +168,8 @@ def _of(values: NDArray[T], index: Ints, otherwise: int | bool) -> NDArray[T]:
     return np.append(values, np.asarray(otherwise, dtype=values.dtype))[index]
 
 
-def _sums(index: Ints, weights: Ints, size: int) -> Ints:
-    """Sums of ``weights`` by ``index``; exact, since ns stay below 2**53."""
+def sums(index: Ints, weights: Ints, size: int) -> Ints:
+    """Sums of ``weights`` by ``index``; exact, since ns and bytes stay below 2**53."""
     return np.bincount(index, weights=weights, minlength=size).astype(np.int64)
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.results.profiling.frames.call_trees import inclusive
+
 from ..torch_events.events import Events
-from .attribution import Joined
+from .attribution import Joined, sums
 
 __all__ = ["LAUNCHES", "ON_DEVICE", "DeviceTime", "Launches", "attribute_device_time", "find_launches"]
 
@@ -82,18 +84,10 @@ def attribute_device_time(joined: Joined, events: Events, launches: Launches) ->
         return None
     took = events.end[launches.ran] - events.start[launches.ran]
     in_op, on_line = launches.op >= 0, launches.node >= 0
-    by_op = _sums(launches.op[in_op], took[in_op], len(joined.ops))
-    by_node = _sums(launches.node[on_line], took[on_line], len(joined.tree))
-    total: list[int] = by_op.tolist()
-    parent = joined.parent.tolist()
-    for op in range(len(total) - 1, -1, -1):  # a parent comes before its children
-        if parent[op] >= 0:
-            total[parent[op]] += total[op]
+    by_op = sums(launches.op[in_op], took[in_op], len(joined.ops))
+    by_node = sums(launches.node[on_line], took[on_line], len(joined.tree))
+    total = inclusive(by_op.tolist(), joined.parent.tolist())
     return DeviceTime(by_op, np.array(total, dtype=np.int64), by_node)
-
-
-def _sums(index: Ints, weights: Ints, size: int) -> Ints:
-    return np.bincount(index, weights=weights, minlength=size).astype(np.int64)
 
 
 def _index_of(wanted: Ints, ids: Ints) -> Ints:

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, frame_of
+from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import Source
 
 from ..joining.attribution import Joined
@@ -39,6 +40,7 @@ def frame_table(
     is_op = tree.kind == OP
     shapes = [text[0] for text in inputs.texts] if inputs is not None else None
     places = list(zip(found, numbers, strict=True))
+    parents = tree.parent.tolist()
     columns: dict[str, object] = {
         "parent": tree.parent,
         "kind": [KINDS[kind] for kind in tree.kind.tolist()],
@@ -53,14 +55,14 @@ def frame_table(
         "source_id": [None if source is None else source.source_id for source in found],
         "thread": [lines.thread[node] for node in tree.node.tolist()],
         "calls": tree.calls,
-        "wall_time": _inclusive(tree.own, tree.parent) / 1e9,
+        "wall_time": np.array(inclusive(tree.own.tolist(), parents), dtype=np.int64) / 1e9,
         "self_time": tree.own / 1e9,
         "self_cpu_time": tree.torch / 1e9,
         "backward_cpu_time": tree.backward / 1e9,
     }
     if tree.device is not None:
         columns["self_device_time"] = tree.device / 1e9
-        columns["device_time"] = _inclusive(tree.device, tree.parent) / 1e9
+        columns["device_time"] = np.array(inclusive(tree.device.tolist(), parents), dtype=np.int64) / 1e9
     if tree.allocated is not None:
         columns |= {"allocated": tree.allocated, "freed": tree.freed}
     if shapes is not None:
@@ -69,14 +71,6 @@ def frame_table(
             for label, op in zip(tree.label.tolist(), is_op.tolist(), strict=True)
         ]
     return frame_of(FRAME_COLUMNS, columns)
-
-
-def _inclusive(values: Ints, parent: Ints) -> Ints:
-    total: list[int] = values.tolist()
-    for frame, above in zip(range(len(total) - 1, -1, -1), parent[::-1].tolist(), strict=True):
-        if above >= 0:
-            total[above] += total[frame]
-    return np.array(total, dtype=np.int64)
 
 
 def _names(

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import NOT_ATTRIBUTED, Source
 
 from ..joining.attribution import Joined
@@ -30,15 +31,6 @@ def _sums(index: Ints, weights: NDArray[Any], count: int) -> NDArray[np.float64]
     return np.bincount(index, weights=weights, minlength=count).astype(np.float64)
 
 
-def _inclusive(values: Ints, parent: list[int]) -> Ints:
-    """Sums over each node and all below it."""
-    total: list[int] = values.tolist()
-    for node in range(len(total) - 1, -1, -1):
-        if parent[node] >= 0:
-            total[parent[node]] += total[node]
-    return np.array(total)
-
-
 def line_table(
     joined: Joined,
     rows: LineRows,
@@ -57,7 +49,7 @@ def line_table(
 
     def total(values: Ints) -> NDArray[np.float64]:
         # a root holds all lines of its thread; its own row is the time on none of them
-        counted = np.where(rows.outermost, _inclusive(values, tree.parent), 0)
+        counted = np.where(rows.outermost, inclusive(values.tolist(), tree.parent), 0)
         return _sums(of_node, np.where(np.array(tree.parent) < 0, values, counted), count)
 
     backward = joined.caused_by >= 0

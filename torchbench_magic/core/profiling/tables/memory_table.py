@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
 
-from ..joining.attribution import Joined
+from ..joining.attribution import Joined, sums
 from ..joining.nesting import ancestors
 from ..torch_events.events import Events
 from .line_rows import LineRows
@@ -101,20 +101,15 @@ def attribute_bytes(joined: Joined, memory: Events) -> Bytes:
     given, taken = np.maximum(memory.nbytes, 0), np.maximum(-memory.nbytes, 0)
     in_op = of_op >= 0
     return Bytes(
-        node_allocated=_sums(of_node, given, len(tree)),
-        node_freed=_sums(of_node, taken, len(tree)),
+        node_allocated=sums(of_node, given, len(tree)),
+        node_freed=sums(of_node, taken, len(tree)),
         node_peak=node_peak,
-        op_allocated=_sums(of_op[in_op], given[in_op], len(ops)),
-        op_freed=_sums(of_op[in_op], taken[in_op], len(ops)),
+        op_allocated=sums(of_op[in_op], given[in_op], len(ops)),
+        op_freed=sums(of_op[in_op], taken[in_op], len(ops)),
         op_peak=op_peak,
         event_node=of_node,
         event_op=of_op,
     )
-
-
-def _sums(index: Ints, weights: Ints, size: int) -> Ints:
-    """Exact: bytes stay below 2**53."""
-    return np.bincount(index, weights=weights, minlength=size).astype(np.int64)
 
 
 def _peaks(starts: Ints, end: int, when: Ints, total: Ints) -> Ints:

@@ -1,8 +1,8 @@
-"""Call trees as tables: whether one is sound, and several added up."""
+"""Call trees as tables: whether one is sound, sums along it, and several added up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..columns import FRAME_COLUMNS, frame_of
 
-__all__ = ["is_tree", "sum_of_frames"]
+__all__ = ["inclusive", "is_tree", "sum_of_frames"]
 
 _KEYS = ("kind", "name", "thread", "source_id", "line", "input_shapes")
 _NUMBERS = (*(name for name, dtype in FRAME_COLUMNS.items() if dtype == "float64"), "calls", "allocated", "freed")
@@ -21,6 +21,15 @@ def is_tree(frames: pd.DataFrame) -> bool:
     parent = frames["parent"].to_numpy()
     roots = (frames["kind"] == "thread").to_numpy()
     return bool((parent < np.arange(len(parent))).all() and ((parent == -1) == roots).all() and (parent >= -1).all())
+
+
+def inclusive(own: Iterable[Any], parents: Sequence[int]) -> list[Any]:
+    """Sums over each node and all below it; ``parents`` has the place of each node's parent, which comes before it."""
+    total = list(own)
+    for at in range(len(total) - 1, -1, -1):
+        if parents[at] >= 0:
+            total[parents[at]] += total[at]
+    return total
 
 
 def sum_of_frames(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

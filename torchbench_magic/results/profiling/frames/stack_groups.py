@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from ..columns import OP_COLUMNS, frame_of
+from .call_trees import inclusive
 
 __all__ = ["ops_by_stack"]
 
 _THINGS = ("op", "python")
-_STACKED = ("line", "module")  # a function is said with its line
 
 
 def ops_by_stack(frames: pd.DataFrame, depth: int) -> pd.DataFrame:
@@ -45,7 +43,7 @@ def ops_by_stack(frames: pd.DataFrame, depth: int) -> pd.DataFrame:
     picked = frames.iloc[chosen]
     stacks = ["\n".join(above[at]) for at in chosen]
     outermost = _outermost(given["parent"], given["kind"], list(zip(given["name"], above, strict=True)))
-    kept = _inclusive(given["parent"], (frames["allocated"] - frames["freed"]).tolist())
+    kept = inclusive((frames["allocated"] - frames["freed"]).tolist(), given["parent"])
     total = [given["wall_time"][at] if outermost[at] else 0.0 for at in chosen]
     values: dict[str, object] = {
         "op": picked["name"].tolist(),
@@ -60,14 +58,6 @@ def ops_by_stack(frames: pd.DataFrame, depth: int) -> pd.DataFrame:
     if not kept or kept[0] is pd.NA:
         made["net_total"] = pd.NA
     return made
-
-
-def _inclusive(parents: list[int], own: list[Any]) -> list[Any]:
-    total = list(own)
-    for at in range(len(total) - 1, -1, -1):
-        if parents[at] >= 0:
-            total[parents[at]] += total[at]
-    return total
 
 
 def _outermost(parents: list[int], kinds: list[str], keys: list[tuple[str, tuple[str, ...]]]) -> list[bool]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -18,8 +14,10 @@ from numpy.typing import NDArray
 from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import peak_of
 from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.views.carriers.mounting import attribute, script, script_data
 from torchbench_magic.views.document import clipped, printable
 from torchbench_magic.views.drawing.scales import round_ticks
+from torchbench_magic.views.drawing.svg import svg_text, theme
 
 from ..operations import place
 
@@ -35,22 +33,13 @@ _APART = 13
 _STRIP = 13  # px of the strip of lines
 
 _STYLE = (
-    "<style>.tb-memory{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));"
-    "--bg2:var(--jp-layout-color2,#eef0f2);"
-    "--ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));"
-    "--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));"
-    "--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));"
-    "--rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));"
-    "--rule2:var(--jp-border-color2,var(--vscode-panel-border,#e3e5e8));"
-    "--memory:#2ca184;--more:#cf4f2c;margin:8px 0;overflow-x:auto}"
-    "@media(prefers-color-scheme:dark){.tb-memory{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#111));"
-    "--bg2:var(--jp-layout-color2,#2a2c2f);"
-    "--ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#fff));"
-    "--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#dfe1e4));"
-    "--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));"
-    "--rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));"
-    "--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32))}}"
-    "@supports(color:color-mix(in srgb,red,blue)){.tb-memory{"
+    "<style>"
+    + theme(
+        ".tb-memory",
+        ("bg", "bg2", "ink0", "ink1", "ink2", "rule1", "rule2"),
+        "--memory:#2ca184;--more:#cf4f2c;margin:8px 0;overflow-x:auto",
+    )
+    + "@supports(color:color-mix(in srgb,red,blue)){.tb-memory{"
     "--memory:color-mix(in srgb,#2ca184 84%,var(--ink0));--more:color-mix(in srgb,#cf4f2c 84%,var(--ink0))}}"
     ".tb-memory svg{display:block}.tb-memory svg:focus-visible{outline:2px solid var(--jp-brand-color1,#1f6fb2)}"
     ".tb-memory text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
@@ -185,10 +174,10 @@ def picture(profile: Profile, device: str, scale: units.Scale) -> str:
 
     parts = [
         f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{y(t * scale.size):.1f}" y2="{y(t * scale.size):.1f}"/>'
-        + _text(-8, y(t * scale.size) + 4, _tick(t), "end")
+        + svg_text(-8, y(t * scale.size) + 4, _tick(t), "end")
         for t in ticks
     ]
-    parts.append(_text(-8, -8, scale.unit, "end"))
+    parts.append(svg_text(-8, -8, scale.unit, "end"))
     tints = np.linspace(_PALEST, _STRONGEST, max(len(drawn.layers), 2)).round().astype(int).tolist()
     bottom = -drawn.older
     ends: list[tuple[float, Layer]] = []
@@ -209,10 +198,10 @@ def picture(profile: Profile, device: str, scale: units.Scale) -> str:
     width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BOTTOM
     return (
         f'{_STYLE}<div class="tb-memory" id="{name}"><svg width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" tabindex="0" aria-label="{_safe(said)}">'
+        f'viewBox="0 0 {width} {height}" role="img" tabindex="0" aria-label="{attribute(said)}">'
         f'<g transform="translate({_LEFT},{_TOP})">{"".join(parts)}</g></svg><p role="status"></p>'
         f'<script type="application/json">{_data(drawn, scale)}</script></div>'
-        f'<script type="module">{_module()}\nconst box = document.getElementById("{name}");\n'
+        f'<script type="module">{script("memory")}\nconst box = document.getElementById("{name}");\n'
         "if (box) read(box);\n</script>"
     )
 
@@ -255,7 +244,7 @@ def _inside(layer: Layer, bottom: Sequence[float], top: Sequence[float]) -> str:
     if length * step < 6.5 * len(layer.name) + 8:
         return ""
     middle = first + length // 2
-    return _text((first + length / 2) * step, (bottom[middle] + top[middle]) / 2 + 4, layer.name, "middle", "i1")
+    return svg_text((first + length / 2) * step, (bottom[middle] + top[middle]) / 2 + 4, layer.name, "middle", "i1")
 
 
 def _labels(ends: Sequence[tuple[float, Layer]], scale: units.Scale) -> Iterator[str]:
@@ -265,7 +254,7 @@ def _labels(ends: Sequence[tuple[float, Layer]], scale: units.Scale) -> Iterator
         lowest = min(middle + 4, lowest)
         if lowest < 0:
             return
-        yield _text(_WIDTH + 6, lowest, clipped(layer.name, 18), "start", "i1")
+        yield svg_text(_WIDTH + 6, lowest, clipped(layer.name, 18), "start", "i1")
         lowest -= _APART
 
 
@@ -275,7 +264,7 @@ def _peak_marks(x: float, y: float, nbytes: int, seconds: float) -> list[str]:
     return [
         f'<line class="pk" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>',
         f'<line class="pk" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 4:.1f}" y2="{_HEIGHT}"/>',
-        _text(x + (6 if anchor == "start" else -6), y - 6, label, anchor, "i1"),
+        svg_text(x + (6 if anchor == "start" else -6), y - 6, label, anchor, "i1"),
     ]
 
 
@@ -285,13 +274,13 @@ def _strip(profile: Profile, seconds: float) -> Iterator[str]:
     if not runs:
         return
     top = _HEIGHT + 6
-    yield _text(-8, top + 10, "line", "end")
+    yield svg_text(-8, top + 10, "line", "end")
     for start, end, label in runs:
         left, right = start / seconds * _WIDTH, min(end / seconds, 1.0) * _WIDTH
         if right - left >= 2:
             yield f'<rect class="st" x="{left:.1f}" y="{top}" width="{right - left - 1:.1f}" height="{_STRIP}"/>'
         if right - left >= 7 * len(label) + 4:
-            yield _text((left + right) / 2, top + 10, label, "middle")
+            yield svg_text((left + right) / 2, top + 10, label, "middle")
 
 
 def _outermost(profile: Profile) -> list[tuple[float, float, str]]:
@@ -321,8 +310,8 @@ def _times(seconds: float) -> Iterator[str]:
     for tick in round_ticks(0.0, seconds / unit.size):
         if 0 <= tick * unit.size <= seconds:
             x = tick * unit.size / seconds * _WIDTH
-            text = f"{tick:g} {unit.unit}" if tick == 0 else f"{tick:g}"
-            yield _text(x, _HEIGHT + _BOTTOM - 6, text, "middle" if x > 10 else "start")
+            words = f"{tick:g} {unit.unit}" if tick == 0 else f"{tick:g}"
+            yield svg_text(x, _HEIGHT + _BOTTOM - 6, words, "middle" if x > 10 else "start")
 
 
 def _data(drawn: _Stack, scale: units.Scale) -> str:
@@ -341,23 +330,4 @@ def _data(drawn: _Stack, scale: units.Scale) -> str:
         "total": shortened(drawn.total),
         "layers": [[printable(layer.name), shortened(layer.held)] for layer in drawn.layers],
     }
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    text = text.encode("utf-8", "replace").decode("utf-8")
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-@cache
-def _module() -> str:
-    text = files("torchbench_magic.views").joinpath("static/memory.js").read_text(encoding="utf-8")
-    if "</script" in text.lower() or "<!--" in text:
-        raise ValueError("static/memory.js holds a text that ends a script element")
-    return text
-
-
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{_safe(text)}</text>'
-
-
-def _safe(text: str) -> str:
-    return escape(printable(text), quote=True)
+    return script_data(data)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from torchbench_magic import units
 from torchbench_magic.errors import InputError, OptionError
+from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.views.document import Drawn, Run, clipped, plain
 from torchbench_magic.views.drawing.flame import FlameGraph, Measure, markup
@@ -128,11 +129,7 @@ class _Merged:
         return np.bincount(np.array(self._row), weights=values, minlength=len(self.names)).astype(np.float64)
 
     def inclusive(self, own: Sequence[float] | Floats) -> Floats:
-        total = [float(value) for value in own]
-        for row in range(len(total) - 1, -1, -1):  # a caller comes before what it calls
-            if self.parents[row] >= 0:
-                total[self.parents[row]] += total[row]
-        return np.array(total)
+        return np.array(inclusive(map(float, own), self.parents))
 
 
 def _written(profile: Profile, kind: str, name: str, source: str | None, thread: int) -> str:

@@ -6,13 +6,10 @@ time on each track is read. Bars that are too short to be seen are drawn togethe
 
 from __future__ import annotations
 
-import json
 import os
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,9 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
+from torchbench_magic.views.built_columns import Built, cells_of, columns_of, counted, measured, texts
 from torchbench_magic.views.carriers import html, text
+from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
 from torchbench_magic.views.carriers.page import to_html
 from torchbench_magic.views.document import Document, Drawn, Run, clipped, printable
 from torchbench_magic.views.drawing.bars import HUES, Bars, module
@@ -225,27 +224,16 @@ def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
     """The names that take most time on each track."""
     sums = line.between(0.0, line.duration / 1e9)
     shown = sums.head(most)
-    scale = units.spread_scale(sums["time"])
-    rows = [
-        Row(
-            (
-                Cell(str(row["track"])),
-                Cell(clipped(str(row["name"]), _LONGEST_NAME)),
-                Cell(units.count(row["calls"]), float(row["calls"])),
-                Cell(units.number(row["time"], scale), float(row["time"])),
-            )
-        )
-        for row in records(shown)
-    ]
-    columns = (
-        Column("track", "track", widest=28),
-        Column("name", "name", kind="code", widest=60),
-        Column("calls", "calls", kind="number"),
-        Column("time", "time", scale.unit, "number"),
+    built = (
+        Built(Column("track", "track", widest=28), lambda row: Cell(str(row["track"]))),
+        texts("name", "name", 60, lambda row: clipped(str(row["name"]), _LONGEST_NAME)),
+        counted("calls", "calls"),
+        measured("time", "time", units.spread_scale(sums["time"])),
     )
+    rows = tuple(Row(cells_of(built, row)) for row in records(shown))
     every = f"{len(shown)} of {units.count(len(sums))} names. All: .between(start, end)"
     hidden = every if len(sums) > len(shown) else ""
-    table = Table("timeline", columns, (Group(tuple(rows)),) if rows else (), hidden=hidden)
+    table = Table("timeline", columns_of(built), (Group(rows),) if rows else (), hidden=hidden)
     return Document("timeline", (Run(line.title),), (table,), where=".frame")
 
 
@@ -266,29 +254,15 @@ def markup(
     line: Timeline, *, slot: str = "", most_bytes: int = MOST_BYTES, rows: int = _TABLE_ROWS
 ) -> tuple[str, str]:
     """(the element, with the table in it; the scripts that draw it): at most ``most_bytes`` as a notebook has them."""
-    name = f"torchbench-{uuid.uuid4().hex[:12]}"
-    slotted = f' slot="{escape(slot, quote=True)}"' if slot else ""
-    label = escape(printable(line.title), quote=True)
-    still = html.static(document(line, rows))
-    element = f'<div id="{name}" class="torchbench-timeline"{slotted} role="figure" aria-label="{label}">{still}</div>'
-    run = (
-        f'{module()}\nconst host = document.getElementById("{name}");\n'
-        f'if (host) mount(host, JSON.parse(document.getElementById("{name}-spec").textContent));\n'
+    return mounted(
+        "torchbench-timeline",
+        line.title,
+        html.static(document(line, rows)),
+        module(),
+        lambda room: fitted(lambda most: script_data(spec_of(line, most)), room, _MOST_BARS, 50),
+        most_bytes=most_bytes,
+        slot=slot,
     )
-    room = most_bytes - html.stored(element) - html.stored(run) - 300
-    data = _fitting(line, room)
-    scripts = f'<script type="application/json" id="{name}-spec">{data}</script><script type="module">{run}</script>'
-    return element, scripts
-
-
-def _fitting(line: Timeline, room: int) -> str:
-    most = _MOST_BARS
-    while True:
-        data = _encoded(spec_of(line, most))
-        taken = html.stored(data)
-        if taken <= room or most <= 50:
-            return data
-        most = max(50, int(most * min(0.9, 0.95 * room / taken)))
 
 
 def spec_of(line: Timeline, most: int = _MOST_BARS) -> dict[str, Any]:
@@ -345,10 +319,3 @@ def _rows(bars: Bars) -> Iterator[tuple[tuple[int, int], Ints]]:
     for at in np.split(np.arange(len(keys)), starts[1:]):
         if len(at):
             yield (int(bars.track[at[0]]), int(bars.depth[at[0]])), at
-
-
-def _encoded(spec: dict[str, Any]) -> str:
-    """JSON that is safe inside a script element."""
-    encoded = json.dumps(spec, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    encoded = encoded.encode("utf-8", "replace").decode("utf-8")
-    return encoded.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

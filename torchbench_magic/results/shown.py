@@ -1,0 +1,40 @@
+"""What every result can do: show itself, live or as text, and become a page of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ._gateway import show
+
+__all__ = ["Shown"]
+
+
+class Shown:
+    """A result that a notebook displays. What draws it is found on first call, see `_gateway`."""
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """The result as one page that sorts, filters and zooms without kernel and network.
+
+        Args:
+            path: the file to write, one of that name is replaced; None returns the text instead.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        written: str | None = show(self, "to_html", path=path)
+        return written
+
+    def to_markdown(self) -> str:
+        """The tables as GitHub markdown."""
+        return str(show(self, "to_markdown"))
+
+    def explore(self) -> Any:
+        """A live widget over this result (ipywidgets)."""
+        return show(self, "explore")
+
+    def __repr__(self) -> str:
+        return str(show(self, "repr"))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        return show(self, "mimebundle")

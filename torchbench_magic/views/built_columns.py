@@ -1,0 +1,70 @@
+"""A column together with what makes its cells, so that a column which is not always shown is left out in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torchbench_magic import units
+
+from .frame_rows import number
+from .table import Cell, Column
+
+__all__ = ["Built", "cells_of", "columns_of", "counted", "measured", "share", "texts"]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A column and how the cell of a record is made."""
+
+    column: Column
+    cell: Callable[..., Cell]
+
+
+def columns_of(built: Iterable[Built]) -> tuple[Column, ...]:
+    """The columns alone."""
+    return tuple(each.column for each in built)
+
+
+def cells_of(built: Iterable[Built], *record: Any) -> tuple[Cell, ...]:
+    """The cells of one record."""
+    return tuple(each.cell(*record) for each in built)
+
+
+def measured(name: str, label: str, scale: units.Scale, field: str = "", *, missing: float | None = None) -> Built:
+    """A number in the unit of ``scale``: the record's ``field``, which is ``name`` unless given."""
+
+    def cell(record: Any) -> Cell:
+        value = number(record[field or name])
+        value = missing if value is None else value
+        return Cell(units.number(value, scale), value)
+
+    return Built(Column(name, label, scale.unit, "number"), cell)
+
+
+def counted(name: str, label: str, *, missing: float | None = None) -> Built:
+    """A whole number, all digits."""
+
+    def cell(record: Any) -> Cell:
+        value = number(record[name])
+        value = missing if value is None else value
+        return Cell(units.count(value), value)
+
+    return Built(Column(name, label, kind="number"), cell)
+
+
+def share(label: str, of: Callable[[Any], float]) -> Built:
+    """A share of one, as per cent."""
+
+    def cell(record: Any) -> Cell:
+        value = of(record)
+        return Cell(units.number(value * 100, units.Scale("%", 1.0, 1)), value)
+
+    return Built(Column("share", label, "%", "number"), cell)
+
+
+def texts(name: str, label: str, widest: int, text: Callable[[Any], str], *, quiet: bool = False) -> Built:
+    """Code or a name, shortened after ``widest`` characters."""
+    column = Column(name, label, kind="code", widest=widest)
+    return Built(column, lambda record: Cell(text(record), tone="quiet" if quiet else ""))

@@ -1,0 +1,36 @@
+"""What pictures in static SVG share: the colours of both themes, and text."""
+
+from __future__ import annotations
+
+from ..carriers.mounting import attribute
+
+__all__ = ["svg_text", "theme"]
+
+_COLOURS = {  # variables of the front ends, the first that is known; and what stands in for them on white and on black
+    "bg": ("--jp-layout-color0,var(--vscode-editor-background,", "#fff", "#111"),
+    "bg2": ("--jp-layout-color2,", "#eef0f2", "#2a2c2f"),
+    "ink0": ("--jp-ui-font-color0,var(--vscode-foreground,", "#000", "#fff"),
+    "ink1": ("--jp-ui-font-color1,var(--vscode-foreground,", "#212428", "#dfe1e4"),
+    "ink2": ("--jp-ui-font-color2,var(--vscode-descriptionForeground,", "#666b72", "#9da2a9"),
+    "rule1": ("--jp-border-color1,var(--vscode-panel-border,", "#bfc3c8", "#4d5157"),
+    "rule2": ("--jp-border-color2,var(--vscode-panel-border,", "#e3e5e8", "#2b2e32"),
+}
+
+
+def theme(box: str, names: tuple[str, ...], own: str) -> str:
+    """Rules that give ``box`` the colours of these names as variables, light and dark, and its ``own`` declarations."""
+    light, dark = (
+        ";".join(
+            f"--{name}:var({known}{fallbacks[at]}{')' * (1 + known.count('('))}"
+            for name, (known, *fallbacks) in _COLOURS.items()
+            if name in names
+        )
+        for at in (0, 1)
+    )
+    return f"{box}{{{light};{own}}}@media(prefers-color-scheme:dark){{{box}{{{dark}}}}}"
+
+
+def svg_text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:
+    """User text at a place; ``anchor`` is ``start``, ``middle`` or ``end``, ``kind`` a class."""
+    named = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{attribute(words)}</text>'
