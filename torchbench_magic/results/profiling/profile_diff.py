@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from .._gateway import show
-from ..doubts import Doubt
+from ..doubts import Doubt, with_doubts
 from ..html_file import HtmlFile
 from ..timing.identity import environment_differences
 from .profile import NOT_ATTRIBUTED, Profile, Source
@@ -76,7 +76,7 @@ class ProfileDiff(HtmlFile):
                 seen.add(place)
             rows.append(_line_row(there, record, match if there is not None else "new"))
         rows += [_line_row(record, None, "gone") for key, record in before.items() if key not in seen]
-        return _framed(rows, DIFF_LINE_COLUMNS)
+        return with_doubts(_framed(rows, DIFF_LINE_COLUMNS), self._all_doubts())
 
     @cached_property
     def ops(self) -> pd.DataFrame:
@@ -89,7 +89,7 @@ class ProfileDiff(HtmlFile):
         ]
         frame = _framed(rows, DIFF_OP_COLUMNS)
         order = frame["self_cpu_time_delta"].abs().sort_values(ascending=False, kind="stable").index
-        return frame.loc[order].reset_index(drop=True)
+        return with_doubts(frame.loc[order].reset_index(drop=True), self._all_doubts())
 
     @cached_property
     def differences(self) -> tuple[str, ...]:
@@ -118,6 +118,12 @@ class ProfileDiff(HtmlFile):
         if self.differences:
             found.append(Doubt("other-environment", f"Not alike: {'; '.join(self.differences)}."))
         return found
+
+    def _all_doubts(self) -> Iterator[Doubt]:
+        """Those of the comparison, then those of each profile under its name."""
+        yield from self.warnings
+        for name, profile in zip(self.names, (self.baseline, self.other), strict=True):
+            yield from (replace(doubt, text=f"{name}: {doubt.text}") for doubt in profile.warnings)
 
     def explore(self) -> Any:
         """The live widget of this result."""
