@@ -136,7 +136,7 @@ def test_code_that_sleeps_on_a_quiet_machine_is_not_called_preempted() -> None:
 def test_a_lone_time_that_cannot_be_read_says_so_and_what_to_do() -> None:
     made = comparison([steady(1e-5, spread=0.4)], load={"pressure": 0.62})
     text = " ".join(map(str, doubts_of(made)))
-    assert "Do not read this time: IQR" in text
+    assert "This time is unreliable: IQR" in text
     assert "CPU pressure 62 %" in text
     assert "compare them in one %%timer cell" in text
 

@@ -48,11 +48,13 @@ class ProfileDiff(HtmlFile):
     Attributes:
         baseline, other: the profiles.
         names: what they are called, the baseline first.
+        doubts: what is not known of how they came to stand side by side.
     """
 
     baseline: Profile
     other: Profile
     names: tuple[str, str] = ("baseline", "other")
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def wall_time_delta(self) -> float:
@@ -109,7 +111,7 @@ class ProfileDiff(HtmlFile):
     @property
     def warnings(self) -> list[Doubt]:
         """What is doubtful about the comparison; doubts about one of the two are its own."""
-        found = []
+        found = [*self.doubts]
         for name, profile in zip(self.names, (self.baseline, self.other), strict=True):
             if profile.partial:
                 found.append(Doubt("partial", f"{name} did not run to its end: what ran until then is compared."))
