@@ -191,6 +191,7 @@ def _two_profiles(profiles: dict[str, Profile], options: CompareOptions) -> Prof
 
 def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
     """What changed since the last stored profile of the same code."""
+    from torchbench_magic.results.doubts import Doubt
     from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
     last = store.last_profile(profile)
@@ -199,7 +200,11 @@ def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
             f"%tcompare --last: {store.path} holds no other profile of this code at {profile.num_threads} threads;"
             " of other code, give two profiles by their names"
         )
-    return ProfileDiff(last, profile, ("last stored run", "this run"))
+    text = (
+        "The text of the cell and the number of threads are the same in both. A profile does not record its inputs:"
+        " whether these are the same is not known."
+    )
+    return ProfileDiff(last, profile, ("last stored run", "this run"), (Doubt("inputs-not-known", text),))
 
 
 def _stored(path: str) -> dict[str, Comparison | Profile]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-__all__ = ["Doubt"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Doubt", "with_doubts"]
 
 
 @dataclass(frozen=True)
@@ -33,3 +37,13 @@ class Doubt:
 
     def __reduce__(self) -> tuple[type[Doubt], tuple[str, str, str, dict[str, object]]]:
         return Doubt, (self.kind, self.text, self.action, dict(self.facts))  # a mapping proxy does not pickle
+
+
+def with_doubts(frame: pd.DataFrame, doubts: Iterable[Doubt]) -> pd.DataFrame:
+    """The frame with ``attrs["doubts"]``: a list with ``{"kind": ..., "text": ...}`` for each doubt.
+
+    Plain values: pandas copies ``attrs`` with the frame, compares them where frames are joined (``concat`` keeps them
+    where they are equal), and writes them into files as JSON.
+    """
+    frame.attrs["doubts"] = [{"kind": doubt.kind, "text": doubt.text} for doubt in doubts]
+    return frame

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 
 import pandas as pd
 import pytest
 
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
+from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
 LINES = (
     "cell line source file source_id thread calls wall_time self_cpu_time cpu_time python_time backward_cpu_time "
@@ -90,3 +93,26 @@ def test_a_source_gives_its_lines_by_their_visible_number() -> None:
 def test_two_profiles_do_not_share_their_warnings() -> None:
     assert made().warnings is not made().warnings
     assert made().options == ProfileOptions()
+
+
+def test_the_tables_of_lines_and_ops_carry_the_doubts_as_plain_values() -> None:
+    before = made()
+    profile = dataclasses.replace(before, warnings=[Doubt("forks", "Forked work is on no line.", "Do so.")])
+    said = {"doubts": [{"kind": "forks", "text": "Forked work is on no line."}]}
+    assert profile.lines.attrs == profile.ops.attrs == said
+    assert before.lines.attrs == before.ops.attrs == {"doubts": []}
+    assert pd.concat([profile.lines, profile.lines.copy()]).attrs == said
+    assert len(pd.concat([profile.lines, before.lines])) == 2 * len(before.lines)
+    diff = ProfileDiff(before, profile)
+    assert {"kind": "forks", "text": "other: Forked work is on no line."} in diff.lines.attrs["doubts"]
+    assert diff.ops.attrs == diff.lines.attrs
+
+
+def test_a_profile_pickles() -> None:
+    sources = {"ab": Source("ab", "<cell>", "%%tprofile\nx @ x", cell=3)}
+    profile = made(sources=sources, warnings=[Doubt("forks", "On none.")])
+    copy = pickle.loads(pickle.dumps(profile))
+    assert copy.sources == sources
+    assert type(copy.sources) is type(profile.sources)
+    assert repr(copy) == repr(profile)
+    assert copy.lines.attrs == profile.lines.attrs

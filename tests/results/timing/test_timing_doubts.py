@@ -136,7 +136,7 @@ def test_code_that_sleeps_on_a_quiet_machine_is_not_called_preempted() -> None:
 def test_a_lone_time_that_cannot_be_read_says_so_and_what_to_do() -> None:
     made = comparison([steady(1e-5, spread=0.4)], load={"pressure": 0.62})
     text = " ".join(map(str, doubts_of(made)))
-    assert "Do not read this time: IQR" in text
+    assert "This time is unreliable: IQR" in text
     assert "CPU pressure 62 %" in text
     assert "compare them in one %%timer cell" in text
 
@@ -201,3 +201,17 @@ def test_that_the_ratios_are_valid_is_said_once() -> None:
     found = doubts_of(comparison(noisy, cpu=1.0, load=load))
     assert {"busy", "noisy"} <= {doubt.kind for doubt in found}
     assert " ".join(map(str, found)).count("still valid") == 1
+
+
+def test_the_frame_carries_the_doubts_of_its_result_as_plain_values() -> None:
+    plain = comparison([steady(1e-5), steady(2e-5)], load={"pressure": 0.62})
+    assert plain.frame.attrs == {"doubts": []}
+    made = replace(plain, warnings=doubts_of(plain))  # which asks for the frame of `plain`
+    (said, *_) = made.frame.attrs["doubts"]
+    assert sorted(said) == ["kind", "text"]
+    assert said["kind"] == "busy"
+    assert said["text"].startswith("Busy machine")
+    assert plain.frame.attrs == {"doubts": []}
+    assert made.frame.copy().attrs == made.frame.attrs
+    assert pd.concat([made.frame, made.frame]).attrs == made.frame.attrs
+    assert len(pd.concat([made.frame, plain.frame])) == 4

@@ -136,7 +136,7 @@ def test_a_lone_stalled_time_says_that_it_is_of_waiting_and_a_speed_up_of_it_is_
         Subject(stmt="f(x)", num_threads=2, group=1, contention=BESIDE_THREE),
     )
     lone = Comparison(subjects, samples, Environment("3.11", "2.13", usable_cores=2))
-    assert any(str(doubt).startswith("The time of the code (2 threads) is of waiting") for doubt in doubts_of(lone))
+    assert any(str(doubt).startswith("The time of the code (2 threads) is mostly waiting") for doubt in doubts_of(lone))
     (curve,) = thread_curves(lone)
     assert math.isnan(curve.points[1].speed_up)
     assert curve.knee is None

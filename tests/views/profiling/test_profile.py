@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
+import pandas as pd
 import pytest
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, Source
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.profiling import profile as view
 from torchbench_magic.views.profiling.operations import SORT_KEYS, operations, shapes_text
+from torchbench_magic.views.profiling.place_names import runs_text
 from torchbench_magic.views.table import Row, Table
 
 from ..builders import CELL, LINES, MODULE, OPS, profile_of
@@ -140,6 +142,28 @@ def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> Non
     )
     opened = dataclasses.replace(profile, libraries=(("ab", 4, "trainers.loop"),))
     assert plain(view.document(opened).sentence).endswith("; more with --lines-of trainers.loop")
+
+
+def test_the_sentence_does_not_name_the_option_that_is_given() -> None:
+    lines = frame_of(
+        LINE_COLUMNS,
+        {"cell": [1], "line": [2], "source": ["fit()"], "file": ["<cell>"], "source_id": ["ab"], "thread": [0],
+         "calls": [1], "wall_time": [1.0], "self_cpu_time": [1.0], "python_time": [0.0]},
+    )  # fmt: skip
+    frames = frame_of(
+        FRAME_COLUMNS,
+        {"parent": [-1, 0, 1], "kind": ["thread", "line", "module"], "name": ["MainThread", "In[1]:2", "net"],
+         "source_id": [None, "ab", "ab"], "line": [pd.NA, 2, 2], "thread": [0, 0, 0], "calls": [1, 1, 1],
+         "wall_time": [1.0, 1.0, 0.9], "self_time": [0.0, 0.1, 0.9], "self_cpu_time": [0.0, 0.1, 0.9]},
+    )  # fmt: skip
+    profile = Profile(lines, frame_of(OP_COLUMNS, {}), 1.0, 1, source_id="ab", frames=frames)
+    assert "; more with --group-by module" in plain(view.document(profile).sentence)
+    assert "--group-by" not in plain(view.document(profile, group_by="module").sentence)
+
+
+def test_two_numbers_in_a_row_are_no_range() -> None:
+    assert runs_text((1, 2)) == "1 and 2"
+    assert runs_text((2, 3, 6, 7, 8)) == "2, 3 and 6 … 8"
 
 
 def test_without_lines_the_sentence_and_the_table_are_of_operations() -> None:

@@ -70,7 +70,7 @@ def test_one_sample_and_none_say_so() -> None:
 def test_a_noisy_measurement_is_not_to_be_read() -> None:
     noisy = measured(1e-3, 2e-3, 3e-3, 4e-3)
     assert noisy.has_warnings
-    assert "Do not read this time: IQR 60 %" in words(torch_results.measurement(noisy)["text/html"])
+    assert "This time is unreliable: IQR 60 %" in words(torch_results.measurement(noisy)["text/html"])
 
 
 def test_a_plain_compare_shows_even_what_torch_cannot_print() -> None:

@@ -280,7 +280,7 @@ def _unseen_threads(run: Run) -> Doubt | None:
     return Doubt(
         "threads-unseen",
         f"Other threads took {took}, and their ops and bytes are in no table: with --memory torch records the "
-        "cell's own thread only. Its times and bytes hold.",
+        "cell's own thread only. Its times and bytes are right.",
         "Without --memory the ops of all threads are seen.",
         {"cpu_seconds": float("nan") if seconds is None else seconds},
     )
@@ -329,10 +329,10 @@ def _host_memory(host: HostMemory | None) -> Doubt | None:
     if host.was_running:
         text = "tracemalloc was running already: it goes on, its peak was started anew. Bytes are as it counts them;"
         return Doubt("host-memory", f"{text} times are those of code under it.")
-    text = f"Counting Python's memory made each of its allocations {host.cost * 1e9:.0f} ns slower: bytes hold,"
+    text = f"Counting Python's memory made each of its allocations {host.cost * 1e9:.0f} ns slower: bytes are right,"
     return Doubt(
         "host-memory",
-        f"{text} Python's times do not.",
+        f"{text} Python's times are too long.",
         "Read times from a run without `--host-memory`.",
         {"per_allocation": host.cost},
     )

@@ -276,7 +276,7 @@ class Run:
         calls = len(self.blocks) + self._tried_calls + sum(s.warmup_calls for s in self.subjects)
         calls += self._dropped_calls + sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
         if not self.plan.restore:
-            self.warnings += in_place(self.watched.versions.changed(), calls)
+            self.warnings += in_place(self.watched.versions.changed(), calls, len(self.task.bodies))
         self.warnings += self.watched.sizes.grown(calls)
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))

@@ -24,6 +24,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.joined_comparisons import join
 from torchbench_magic.results.timing.timing_doubts import doubts_of
+from torchbench_magic.results.timing.used_up import KIND
 
 from ..code.script_alternatives import Called
 from .plan import Plan
@@ -148,7 +149,10 @@ class Collected:
     def joined(self) -> Comparison:
         """All points as one, with the doubts that the numbers raise."""
         whole = join(self._parts)
-        return replace(whole, warnings=[*whole.warnings, *doubts_of(whole)])
+        found = doubts_of(whole)
+        used_up = {doubt.facts["name"] for doubt in found if doubt.kind == KIND}
+        told = [doubt for doubt in whole.warnings if doubt.kind != "grows" or doubt.facts["name"] not in used_up]
+        return replace(whole, warnings=[*told, *found])
 
 
 def compare(

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from .._gateway import hand_on, show
-from ..doubts import Doubt
+from ..doubts import Doubt, with_doubts
 from ..machine.environment import Environment
 from ..shown import Shown
 from ..timing.intervals import median_interval
@@ -60,7 +60,8 @@ class Profile(Shown):
                 sources={"ab12": Source("ab12", "<cell>", "%%tprofile\\ny = x @ x\\ny.sum()", cell=3)})
 
     Attributes:
-        lines: one row per (source_id, line, thread), columns of `LINE_COLUMNS`; empty where lines cannot be had
+        lines: one row per (source_id, line, thread), columns of `LINE_COLUMNS`; ``.attrs["doubts"]`` of it and of
+            ``ops`` holds ``warnings`` as plain values; empty where lines cannot be had
             (``.warnings`` says why). The row "not attributed" (thread 0, cell and line NA) is the wall time of
             the run on no line: with it, ``self_cpu_time + python_time`` of thread 0 add up to ``wall_time``.
         ops: one row per (op, inputs, source_id, line, thread, module), columns of `OP_COLUMNS`. ``module`` is the
@@ -146,6 +147,14 @@ class Profile(Shown):
         if not is_tree(self.frames):
             raise ValueError("a frame of .frames comes before its caller")
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+        for name in ("lines", "ops"):  # a frame of its own: another profile may hold the same with other doubts
+            object.__setattr__(self, name, with_doubts(getattr(self, name).copy(deep=False), self.warnings))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "sources": dict(self.sources)}  # a mapping proxy does not pickle
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "sources": MappingProxyType(state["sources"])})
 
     @property
     def not_attributed(self) -> float:

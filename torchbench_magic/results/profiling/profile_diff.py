@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..doubts import Doubt
+from ..doubts import Doubt, with_doubts
 from ..shown import Shown
 from ..timing.identity import environment_differences
 from .profile import NOT_ATTRIBUTED, Profile, Source
@@ -47,11 +47,13 @@ class ProfileDiff(Shown):
     Attributes:
         baseline, other: the profiles.
         names: what they are called, the baseline first.
+        doubts: what is not known of how they came to stand side by side.
     """
 
     baseline: Profile
     other: Profile
     names: tuple[str, str] = ("baseline", "other")
+    doubts: tuple[Doubt, ...] = ()
 
     @property
     def wall_time_delta(self) -> float:
@@ -75,7 +77,7 @@ class ProfileDiff(Shown):
                 seen.add(place)
             rows.append(_line_row(there, record, match if there is not None else "new"))
         rows += [_line_row(record, None, "gone") for key, record in before.items() if key not in seen]
-        return _framed(rows, DIFF_LINE_COLUMNS)
+        return with_doubts(_framed(rows, DIFF_LINE_COLUMNS), self._all_doubts())
 
     @cached_property
     def ops(self) -> pd.DataFrame:
@@ -88,7 +90,7 @@ class ProfileDiff(Shown):
         ]
         frame = _framed(rows, DIFF_OP_COLUMNS)
         order = frame["self_cpu_time_delta"].abs().sort_values(ascending=False, kind="stable").index
-        return frame.loc[order].reset_index(drop=True)
+        return with_doubts(frame.loc[order].reset_index(drop=True), self._all_doubts())
 
     @cached_property
     def differences(self) -> tuple[str, ...]:
@@ -108,7 +110,7 @@ class ProfileDiff(Shown):
     @property
     def warnings(self) -> list[Doubt]:
         """What is doubtful about the comparison; doubts about one of the two are its own."""
-        found = []
+        found = [*self.doubts]
         for name, profile in zip(self.names, (self.baseline, self.other), strict=True):
             if profile.partial:
                 found.append(Doubt("partial", f"{name} did not run to its end: what ran until then is compared."))
@@ -117,6 +119,12 @@ class ProfileDiff(Shown):
         if self.differences:
             found.append(Doubt("other-environment", f"Not alike: {'; '.join(self.differences)}."))
         return found
+
+    def _all_doubts(self) -> Iterator[Doubt]:
+        """Those of the comparison, then those of each profile under its name."""
+        yield from self.warnings
+        for name, profile in zip(self.names, (self.baseline, self.other), strict=True):
+            yield from (replace(doubt, text=f"{name}: {doubt.text}") for doubt in profile.warnings)
 
 
 def _said(value: object) -> str:

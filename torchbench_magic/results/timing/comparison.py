@@ -16,7 +16,7 @@ import pandas as pd
 from .. import _gateway
 from ..counting.counts import CountKey, Counts
 from ..counting.differences import CountsDiff, Pair
-from ..doubts import Doubt
+from ..doubts import Doubt, with_doubts
 from ..machine.environment import Environment
 from ..shown import Shown
 from . import counted_rows
@@ -215,9 +215,17 @@ class Comparison(Shown):
                 found[i] = void
         return found
 
-    @cached_property
+    @property
     def frame(self) -> pd.DataFrame:
-        """One row per measurement: identity, axes, times in seconds, ratio with its 95 % interval, verdict."""
+        """One row per measurement: identity, axes, times in seconds, ratio with its 95 % interval, verdict.
+
+        ``frame.attrs["doubts"]`` holds ``warnings`` as plain values; they are found by means of the frame, so they are
+        entered whenever it is asked for.
+        """
+        return with_doubts(self._frame, self.warnings)
+
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
         records = []
         for i, subject in enumerate(self.subjects):
             record = seen(subject, self._blocks[i], self.call_times(i))

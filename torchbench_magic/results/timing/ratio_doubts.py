@@ -49,7 +49,7 @@ def voided(made: Comparison) -> Iterator[Doubt]:
     frame = made.frame
     alone = [i for i in made.stalled if pd.isna(frame["verdict"][i])]
     if alone:
-        text = f"The time of {names_of(made, alone)} is of waiting: {_waits(made, alone[0])}."
+        text = f"The time of {names_of(made, alone)} is mostly waiting: {_waits(made, alone[0])}."
         yield Doubt("stalled", text, _ACTIONS["stalled"], {"rows": alone})
     by_cause: dict[str, dict[int, Void]] = {}
     for i, void in made.voids.items():
@@ -74,13 +74,14 @@ _ACTIONS = {
 def _why(made: Comparison, void: Void) -> str:
     name, low, high = row_name(made, void.row), void.low, void.high
     if void.cause == "stalled":
-        return f"{_waits(made, void.row)}, so times and ratios are of waiting, not of the code."
+        return f"{_waits(made, void.row)}, so times and ratios measure waiting, not the code."
     if void.cause == "unlike-blocks":
         base = made.base_row(void.row)
         other = row_name(made, base) if base is not None else "its baseline"
+        calls = f"{low:.0f} call{'' if low == 1 else 's'}"
         return (
-            f"other processes disturbed the warm-up, which chose {low:.0f} calls a block for {name} and {high:.0f} for"
-            f" {other}: the cost of starting a block is not shared alike."
+            f"other processes disturbed the warm-up, which chose {calls} a block for {name}"
+            f" and {high:.0f} for {other}: the cost of starting a block is not shared alike."
         )
     if high > 1.005 * low:
         return (

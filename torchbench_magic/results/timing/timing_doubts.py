@@ -41,6 +41,7 @@ FAULT_SECONDS = 0.25e-6
 """A minor fault costs 0.2 us and more (zeroing a page included)."""
 GONE = 0.1e-9
 """Seconds a call below which a C++ statement was compiled to nothing: a loop around anything takes a clock cycle."""
+_COMPARE = "To choose between alternatives, compare them in one %%timer cell."
 EXPLAINED = 0.5
 """Share of the time without processor that waiting for a core must explain for the machine to be called busy: a
 ``time.sleep`` waits for nobody."""
@@ -54,7 +55,7 @@ def doubts_of(made: Comparison) -> list[Doubt]:
     load = [*doubts_of_subjects(made.subjects), *voided(made), *_co_load(made), *_busy(made), *_machine(made)]
     spread = [*_few(made), *_noisy(made), *_bimodal(made), *medians_apart(made)]
     rest = [*_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made)]
-    return _said_once([*load, *spread, *rest], still_valid(made))
+    return _said_once(_said_once([*load, *spread, *rest], still_valid(made)), _COMPARE)
 
 
 def _said_once(doubts: list[Doubt], sentence: str) -> list[Doubt]:
@@ -201,7 +202,7 @@ def _busy(made: Comparison) -> Iterator[Doubt]:
         said = f"{what} Absolute times are unreliable. {still_valid(made)}".rstrip()
         yield Doubt("busy", said, _by_cpu_clock(made), facts)
     else:
-        yield Doubt("busy", what, "To choose between alternatives, compare them in one %%timer cell.", facts)
+        yield Doubt("busy", what, _COMPARE, facts)
 
 
 def _preempted(made: Comparison) -> list[int]:
@@ -283,8 +284,8 @@ def _noisy(made: Comparison) -> Iterator[Doubt]:
     pressure = _mean(_contentions(made), "pressure")
     cause = f", CPU pressure {100 * pressure:.0f} %" if pressure > BUSY_PRESSURE else ""
     if len(made.subjects) == 1 and bad:
-        text = f"Do not read this time: IQR {_share(spread[0])}{cause}."
-        yield Doubt("noisy", text, "To choose between alternatives, compare them in one %%timer cell.", {"rows": bad})
+        text = f"This time is unreliable: IQR {_share(spread[0])}{cause}."
+        yield Doubt("noisy", text, _COMPARE, {"rows": bad})
     elif bad:
         worst = _share(max(spread[i] for i in bad))
         text = f"Absolute times of {names_of(made, bad)} are unreliable: IQR up to {worst}{cause}."

@@ -35,10 +35,14 @@ def shapes_text(shapes: str) -> str:
 
 
 def runs_text(numbers: Sequence[int]) -> str:
-    """``2 … 4 and 7`` for 2, 3, 4, 7; of many runs the first two and the last."""
+    """``2 … 4 and 7`` for 2, 3, 4, 7; two in a row are ``2 and 3``; of many runs the first two and the last."""
     breaks = [i for i, (a, b) in enumerate(itertools.pairwise(numbers), 1) if b != a + 1]
     parts = [numbers[i:j] for i, j in itertools.pairwise([0, *breaks, len(numbers)])]
-    words = [str(part[0]) if len(part) == 1 else f"{part[0]} … {part[-1]}" for part in parts]
+    words = [
+        word
+        for part in parts
+        for word in ([f"{part[0]} … {part[-1]}"] if len(part) > 2 else [str(number) for number in part])
+    ]
     if len(words) > 4:
         words = [*words[:2], "…", words[-1]]
     return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]

@@ -64,7 +64,7 @@ def document(
             pictures.append(picture)
     return Document(
         kind="profile",
-        sentence=tuple(_sentence(profile)),
+        sentence=tuple(_sentence(profile, (group_by or "").startswith("module"))),
         tables=tuple(table for table in tables if table is not None),
         doubts=tuple(_doubts(profile)),
         footer=tuple(_footer(profile, lines)),
@@ -99,10 +99,10 @@ def to_markdown(profile: Profile, **options: Any) -> str:
 # ---- the sentence -------------------------------------------------------------------------------------------
 
 
-def _sentence(profile: Profile) -> Iterator[Run]:
+def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Run]:
     """``In[2]:10 takes 45 % of the time, forward and backward (1.45 of 3.22 s); peak 1.14 GiB; In[3]:4 allocates
     most, 954 MiB``."""
-    yield from _time_clause(profile)
+    yield from _time_clause(profile, is_by_module)
     peak = _peak(profile)
     if not peak:
         return
@@ -123,7 +123,7 @@ def _sentence(profile: Profile) -> Iterator[Run]:
         yield Run(f" allocates most, {units.bytes_text(allocated)}")
 
 
-def _time_clause(profile: Profile) -> Iterator[Run]:
+def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Run]:
     lines = [record for record in _records(profile) if record["thread"] == 0]
     if not lines:
         yield from _op_clause(profile)
@@ -145,7 +145,7 @@ def _time_clause(profile: Profile) -> Iterator[Run]:
     yield Run(waits or _split(cost, number(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
     yield Run(f" ({units.part_text(cost, profile.wall_time)})")
     if not waits and cost >= _MOST * profile.wall_time > 0:
-        yield from _inside(profile, top)
+        yield from _inside(profile, top, is_by_module)
 
 
 def _split(cost: float, python: float, backward: float) -> str:
@@ -172,7 +172,7 @@ def _waits(profile: Profile, top: Mapping[str, Any]) -> str:
     return ""
 
 
-def _inside(profile: Profile, top: Mapping[str, Any]) -> Iterator[Run]:
+def _inside(profile: Profile, top: Mapping[str, Any], is_by_module: bool) -> Iterator[Run]:
     """What holds the time of a line that has most of it, and the option that shows more of that."""
     source_id, line = _where(top)
     found = inside_line(profile, source_id, line)
@@ -182,7 +182,7 @@ def _inside(profile: Profile, top: Mapping[str, Any]) -> Iterator[Run]:
         yield Run("; inside it " if not at else ", ")
         yield code(clipped(name, 40))
         yield Run(f" {units.seconds_text(seconds)}")
-    options = ["--group-by module"] * (not profile.modules.empty and bool(found))
+    options = ["--group-by module"] * (not is_by_module and not profile.modules.empty and bool(found))
     options += [f"--lines-of {module}" for *where, module in profile.libraries if where == [source_id, line]]
     for at, option in enumerate(options):
         yield Run("; more with " if not at else " or ")

@@ -84,7 +84,7 @@ def _doubts(result: Measurement) -> tuple[Line, ...]:
     if not result.has_warnings:
         return ()
     share = units.percent(result.iqr / result.median)
-    return ((Run(f"Do not read this time: IQR {share} %. Measure longer, or compare in one %%timer cell."),),)
+    return ((Run(f"This time is unreliable: IQR {share} %. Measure longer, or compare in one %%timer cell."),),)
 
 
 def compare(table: Compare) -> Bundle:

@@ -172,3 +172,19 @@ def test_restore_leaves_logs_and_results_alone() -> None:
     assert len(log) > 10
     assert out == {"y": [1]}
     assert len(log) > 5 * len(result.samples)  # blocks of several calls, as without
+
+
+def test_a_list_that_grows_is_said_once() -> None:
+    result = run(FakeClock(), "log.append(1)\nclock.work(10 + len(log) / 50)", 0.3, log=[])
+    assert hows(result) == [("grows", "log")]
+    assert [doubt.kind for doubt in result.warnings].count("grows") == 0
+
+
+def test_a_lone_statement_that_changes_its_input_shares_it_with_no_alternatives() -> None:
+    lone = timed(FakeClock(), {"": "x.add_(1); clock.work(5)"}, names={"x": torch.ones(2)}, min_run_time=0.01)
+    (doubt,) = (d for d in lone.warnings if d.kind == "in-place")
+    assert doubt.text.endswith("names are restored after each call, objects are not.")
+    two = {"a": "clock.work(5)", "b": "x.add_(1); clock.work(5)"}
+    result = timed(FakeClock(), two, names={"x": torch.ones(2)}, min_run_time=0.01)
+    (doubt,) = (d for d in result.warnings if d.kind == "in-place")
+    assert doubt.text.endswith("objects are not, and the alternatives share them.")

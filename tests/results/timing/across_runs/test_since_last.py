@@ -72,6 +72,8 @@ def test_what_tells_a_run_from_the_nearest_stored_one_is_said(then: dict[str, ob
     near = lone(1e-3, **{"inputs": X, "seed": 1, **then})  # type: ignore[arg-type]
     assert nearest_words(now, 0, [far, near, now]) == f"the nearest differs in {words}"
     assert nearest_words(now, 0, [now]) == ""
+    both = pair(1e-3, 2e-3)
+    assert nearest_words(both, 0, [both]) == ""  # its other row is no other run
     with pytest.raises(InputError, match=r"has the identity of this result: the nearest differs in threads: 2 -> 1$"):
         since_last(now, {}, {0: "the nearest differs in threads: 2 -> 1"})
 

@@ -15,13 +15,14 @@ __all__ = ["libraries_called"]
 
 _MOST = 0.5  # of the wall time
 _MISSING = object()
+_NOT_OPENED = ("torch", "torchbench_magic")
+"""What is to be seen of torch are operations and modules; this package's own lines are never recorded."""
 
 
 def libraries_called(profile: Profile, namespace: Mapping[str, Any]) -> tuple[tuple[str, int, str], ...]:
     """(source_id, line, module) of the line that has most of the time, where it calls Python code of a library.
 
-    The module is one for ``--lines-of``: its lines were not recorded. torch's own are none: what is to be seen of them
-    are operations and modules.
+    The module is one for ``--lines-of``: its lines were not recorded. torch's own are none, nor are this package's.
     """
     rows = profile.lines[(profile.lines["thread"] == 0) & profile.lines["line"].notna()]
     own = rows["self_cpu_time"] + rows["python_time"]
@@ -41,7 +42,7 @@ def _library_called(source: Source, line: int, namespace: Mapping[str, Any], rec
         file = getattr(module, "__file__", None)
         if function is None or module is None or not isinstance(file, str) or not file.endswith(".py"):
             continue
-        if module.__name__.partition(".")[0] != "torch" and function.__code__.co_filename not in files:
+        if module.__name__.partition(".")[0] not in _NOT_OPENED and function.__code__.co_filename not in files:
             return module.__name__
     return ""
 

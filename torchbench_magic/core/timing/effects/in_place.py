@@ -78,7 +78,7 @@ def _version(tensor: Any) -> int:
         return 0
 
 
-def in_place(changes: Mapping[str, int], calls: int) -> Iterator[Doubt]:
+def in_place(changes: Mapping[str, int], calls: int, alternatives: int = 2) -> Iterator[Doubt]:
     """Say which tensors the timed code changed, and how often."""
     if not changes:
         return
@@ -88,7 +88,7 @@ def in_place(changes: Mapping[str, int], calls: int) -> Iterator[Doubt]:
     yield Doubt(
         "in-place",
         f"{shown} changed in place {_thousands(most)} times in {_thousands(calls)} calls: names are restored after"
-        " each call, objects are not, and the alternatives share them.",
+        f" each call, objects are not{', and the alternatives share them' if alternatives > 1 else ''}.",
         "",
         {"changes": dict(changes), "calls": calls},
     )

@@ -20,8 +20,8 @@ def nearest_words(current: Comparison, row: int, stored: Sequence[Comparison]) -
     What makes the identity another one comes first, then what else is not as it was. The nearest has the most parts of
     the identity in common; of several the newest.
     """
-    own = fingerprint(current, row)
-    found = [(one, at) for one in stored for at in range(len(one.subjects)) if fingerprint(one, at) != own]
+    own = {fingerprint(current, at) for at in range(len(current.subjects))}  # stored, maybe
+    found = [(one, at) for one in stored for at in range(len(one.subjects)) if fingerprint(one, at) not in own]
     if not found:
         return ""
     now = current.subjects[row]

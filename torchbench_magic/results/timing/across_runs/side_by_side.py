@@ -140,7 +140,7 @@ def since_last(
     """
     if not last:
         why = next((words for _, words in sorted(nearest.items()) if words), "")
-        way = f"{why}" if why else "store one with --save, then measure again"
+        way = f"{why}" if why else "measure it once more, with --save each time"
         raise InputError(f"no stored run has the identity of this result: {way}")
     rows = sorted(last)
     then = [take(found, [row]) for found, row in (last[at] for at in rows)]
