@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as plain mappings: what a view reads a result through."""
+"""Rows of a DataFrame as plain mappings, the form in which views read a result."""
 
 from __future__ import annotations
 

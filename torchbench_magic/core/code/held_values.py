@@ -36,7 +36,7 @@ class_order = type.__dict__["__mro__"].__get__
 
 @functools.lru_cache(maxsize=2048)
 def words_of(code: CodeType) -> frozenset[str]:
-    """Names and texts that code says, by which it may ask for an attribute or a key."""
+    """Names and string constants in the code: it may look up attributes or keys by them."""
     return frozenset(names_used(code)) | {text for text in _texts(code) if len(text) <= 100}
 
 
@@ -58,7 +58,7 @@ def globals_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 @functools.lru_cache(maxsize=2048)
 def code_digest(code: CodeType) -> str:
-    """Of what a function does, wherever it stands: line numbers and file names are left out."""
+    """A digest of what a function does; it does not depend on line numbers and file names."""
     constants = [code_digest(c) if isinstance(c, CodeType) else _sorted_repr(c) for c in code.co_consts]
     return digest(repr((code.co_qualname, code.co_code, code.co_names, code.co_varnames, constants)))
 

@@ -1,4 +1,4 @@
-"""What is asked of a count: typed and frozen."""
+"""The plan of a count: what the options ask for, after they were read; typed and frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--twice``: what recording costs, measured by running the body again with and without it.
+"""``--twice``: measures what recording costs by running the body again, with the profiler and without.
 
 A short body runs several times each way, in pairs whose order is drawn anew, since the speed of a machine drifts and
 the first run of a cell also pays for what later ones find ready. A long one runs once without: that has no interval.

@@ -1,7 +1,7 @@
 """Running the steps of a measurement, with or without an event loop.
 
-The measuring code is a generator that yields `Call` requests and is sent the clock readings back. One generator thus
-serves plain cells and cells that await, and the loop is written once.
+The code that measures is a generator: it yields a `Call` for each block and is sent the readings of the
+clocks. So the loop is written once, for plain cells and for cells that await.
 """
 
 from __future__ import annotations

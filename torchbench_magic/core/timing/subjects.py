@@ -1,4 +1,4 @@
-"""What a measurement is of: the record of one alternative at one point and thread count, as it begins."""
+"""Makes the `Subject` of a measurement, one alternative at one point and thread count, when its run begins."""
 
 from __future__ import annotations
 

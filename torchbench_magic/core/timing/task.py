@@ -1,4 +1,4 @@
-"""What is asked of a timing, the same at every point of a sweep."""
+"""Everything that stays the same at every point of a sweep: plan, setup, names, clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocks of one measurement as arrays: of a sweep with thousands of them pandas would ask a millisecond each."""
+"""The blocks of one measurement as arrays: pandas would take a millisecond for each, too slow for long sweeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measurement is of, so that a later one can be recognised as the same thing, and how two of them differ.
+"""How a stored run is recognised as the same measurement, and how two of them differ.
 
 A run's *identity* is (label if given, else the source's id; sub_label, description, env, num_threads, device): what a
 user would call the same measurement. Whether it is also the same *work in the same place* is a stricter question:

@@ -1,4 +1,4 @@
-"""Intervals, stopping and verdicts: pure functions of arrays, no clock.
+"""How a ratio's interval is computed, when a run may stop, and the verdict: pure functions of arrays, no clock.
 
 Everything here is distribution-free: it looks at signs and ranks only, so heavy tails and preempted blocks
 cannot spoil it.

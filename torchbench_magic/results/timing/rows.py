@@ -31,7 +31,7 @@ def columns(axes: Sequence[str]) -> list[str]:
 
 
 def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
-    """Who a row is, and its times in seconds a call.
+    """The names of a row, and its times in seconds per call.
 
     Args:
         rows: its blocks.
@@ -57,7 +57,7 @@ def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
 
 
 def judgement(ratio: float, low: float, high: float, verdict: str | None, method: str | None) -> dict[str, Any]:
-    """How a row compares; without a verdict and without a ratio there is no method either."""
+    """The ratio, verdict and method of a row; the method is missing where ratio and verdict are."""
     return {
         "ratio": ratio,
         "ratio_low": low,
@@ -68,7 +68,7 @@ def judgement(ratio: float, low: float, high: float, verdict: str | None, method
 
 
 def detail(subject: Subject, rows: Blocks, times: Floats, repeats: Range | None) -> dict[str, Any]:
-    """How a row came about, seconds; see ``Comparison.details``."""
+    """How the figures of a row were measured, in seconds; see ``Comparison.details``."""
     precision = median_interval(times)
     known = math.isfinite(precision.width)
     cpu = float(rows.cpu.sum())

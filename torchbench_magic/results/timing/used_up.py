@@ -1,4 +1,4 @@
-"""Times of calls that had nothing left to do, because the first call did the work: what is said, and what it voids."""
+"""Calls that had nothing left to do because the first call did the work: the doubt, and the verdicts it takes away."""
 
 from __future__ import annotations
 

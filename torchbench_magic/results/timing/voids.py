@@ -1,4 +1,4 @@
-"""Whether a ratio can be trusted: what a run knows of itself that voids its verdict.
+"""Whether a ratio can be trusted: reasons, found in the run's own numbers, to withdraw its verdict.
 
 Alternatives in adjacent blocks share what else the machine does, so load alone voids nothing. Two things do:
 
@@ -107,7 +107,7 @@ def are_held_up(subject: Subject, cores: int) -> bool:
 
 
 def row_void(row: int, blocks: Blocks, subject: Subject, cores: int) -> Void | None:
-    """Whether the typical block of a row is one that waited for a core.
+    """Whether the typical block of a row waited for a core; if so, its ratio decides nothing.
 
     Any of three shows it, where own threads are known to have waited:
 
@@ -175,7 +175,7 @@ def range_of_parts(log_ratios: Floats) -> tuple[float, float]:
 
 
 def stalled_rounds(rounds: Sequence[Floats], subject: Subject, cores: int) -> npt.NDArray[np.bool_]:
-    """In which rounds a block of either side stalled; in none where nobody was in the way. Shape (rounds,).
+    """Marks the rounds in which a block of either side stalled; none where no others were in the way. Shape (rounds,).
 
     Args:
         rounds: for each side the seconds of a call in each round that both took part in, shape (rounds,).

@@ -1,4 +1,4 @@
-"""What a reader does to a difference of counts, step by step: each step can be taken back by itself."""
+"""The steps a reader applies to a difference of counts (filter, denoise, ...); each can be undone by itself."""
 
 from __future__ import annotations
 

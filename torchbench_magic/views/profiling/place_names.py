@@ -18,7 +18,7 @@ def op_text(op: str) -> str:
 
 
 def counted(texts: Sequence[str]) -> str:
-    """``In[3]:4 +9``: the one with the most of it, and how many others there are."""
+    """The first text, and how many others there are: ``In[3]:4 +9``."""
     return f"{texts[0]} +{len(texts) - 1}" if len(texts) > 1 else "".join(texts)
 
 

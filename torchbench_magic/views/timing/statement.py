@@ -1,4 +1,4 @@
-"""One statement timed alone: a line with the figure, which unfolds to how it came about."""
+"""A statement timed alone: one line with its time, which unfolds to how it was measured."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def doubt(comparison: Comparison) -> Line:
 
 
 def definition() -> str:
-    """What the table's words mean, for the footer."""
+    """Explains the columns of the table, for the footer."""
     return (
         "Threads to use: the largest count within the usable cores that still gains more than 10 %."
         " Extra CPU: processor time beyond that of the smallest count."

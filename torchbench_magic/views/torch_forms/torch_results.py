@@ -63,9 +63,8 @@ def measurement(result: Measurement) -> Bundle:
     )
     columns = (Column("fact", "fact"), Column("value", "value"), Column("picture", "samples", kind="histogram"))
     rows = [Row((Cell(fact, tone="quiet"), Cell(value), Cell(picture=picture))) for fact, value, picture in facts]
-    sentence: Line = (
-        name, Run("  "), Run(units.seconds_text(median), "figure"), Run(" "), Run(" · ".join(parts), "quiet")
-    )  # fmt: skip
+    figure = Run(units.seconds_text(median), "figure")
+    sentence: Line = (name, Run("  "), figure, Run(" "), Run(" · ".join(parts), "quiet"))
     return _shown(
         Document(
             kind="measurement",
@@ -102,9 +101,8 @@ def callgrind_stats(stats: CallgrindStats) -> Bundle:
     total = stats.counts(denoise=False)
     runs = f"{units.count(stats.number_per_run)} run{'' if stats.number_per_run == 1 else 's'}"
     name = clipped(stats.task_spec.title or stats.task_spec.summarize(), _LONGEST)
-    sentence = (
-        Run(name, "code"), Run("  "), Run(units.count(total), "figure"), Run(f" instructions in {runs}", "quiet")
-    )  # fmt: skip
+    figure = Run(units.count(total), "figure")
+    sentence = (Run(name, "code"), Run("  "), figure, Run(f" instructions in {runs}", "quiet"))
     said = [f"The empty loop's own {units.count(stats.baseline_exclusive_stats.sum())} are among them."]
     if not stats.built_with_debug_symbols:
         said.append("torch was built without debug symbols: places in its sources are not known.")

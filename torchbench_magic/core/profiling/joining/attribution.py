@@ -1,4 +1,4 @@
-"""The join: each op on the line that was active when it started, each moment of a thread on one line.
+"""Where an op is joined to its line: the line that was active when it started. Each moment of a thread is on one line.
 
 Op time is never summed over ops: they nest, and ``record_function`` ranges hold Python. A moment of a thread is
 torch's if the last thing that began and has not ended is an op, and Python's if it is a line (of a hook, or of a

@@ -1,4 +1,4 @@
-"""Keeping what a profile holds within a number of events: detail goes first, ops last, and it is said what went."""
+"""Keeps a profile within ``--max-events``: detail is dropped first, ops last, and the profile says what was dropped."""
 
 from __future__ import annotations
 

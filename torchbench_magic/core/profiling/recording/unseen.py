@@ -1,4 +1,4 @@
-"""What observes a run stays out of sight of ``torch.compile``.
+"""Hides the hooks that record a run from ``torch.compile``.
 
 Between the frames that it compiles, dynamo looks at every Python frame that begins, those of our trace functions and
 callbacks too: it would compile them beside the user's, and under ``set_stance("fail_on_recompile")`` raise. Each code

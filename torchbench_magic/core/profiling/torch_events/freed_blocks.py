@@ -1,4 +1,4 @@
-"""Which allocation a freeing belongs to. Kineto's memory events do not hold addresses; the nodes of its tree do."""
+"""Finds the allocation of each free. Kineto's memory events do not hold addresses; the nodes of its tree do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = "[memory]"  # torch's name of an allocation or a freeing
 
 
 def number_blocks(results: Any, start: Ints, nbytes: Ints) -> tuple[Ints, bool]:
-    """Number of the block of each memory event: an allocation and its freeing have the same; -1 where not known.
+    """A number for the block of each memory event: an allocation and the event that frees it share it; -1: not known.
 
     Also whether all are known to be on the CPU, which the tree tells sooner than the events do.
 
@@ -41,7 +41,8 @@ def number_blocks(results: Any, start: Ints, nbytes: Ints) -> tuple[Ints, bool]:
 
 
 def _pairs(address: Ints, is_allocation: NDArray[np.bool_]) -> Ints:
-    """Of each change, in the order of time, the last one at its address, if that is an allocation: its own number."""
+    """For each change of memory, in order of time, the number of its allocation: its own if it is one, else that of the
+    change before it at the same address; -1 where that is no allocation."""
     order = np.argsort(address, kind="stable")
     given = is_allocation[order]
     goes_on = np.append(False, address[order][1:] == address[order][:-1])

@@ -1,4 +1,4 @@
-"""What is watched and put back around the blocks: inputs, sizes of containers, memory."""
+"""Watches the inputs around each block (tensors, sizes of containers, memory) and restores them where asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds settings by name, how they are read without running any code of the user's, and how one is put back."""
+"""Objects that keep settings by name: reading a setting without running the user's code, and putting it back."""
 
 from __future__ import annotations
 
