@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchbench_magic.magics.reading.grammar import rows
+from torchbench_magic.magics.reading.grammar import option_rows
 from torchbench_magic.magics.reading.options import CompareOptions, ProfilerOptions, TimerOptions
 
 MAGICS = (
@@ -23,7 +23,7 @@ come before the statement, long names are not abbreviated, `--` ends them. Where
 def table(kind: type) -> str:
     """One magic's options as a markdown table."""
     lines = ["| option | what it does | default |", "|---|---|---|"]
-    for head, text, default, trait in rows(kind):
+    for head, text, default, trait in option_rows(kind):
         setting = f" (setting `{trait}`)" if trait else ""
         lines.append(f"| {cell(f'`{head}`')} | {cell(text)} | {cell(default)}{setting} |")
     return "\n".join(lines)

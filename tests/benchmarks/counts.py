@@ -82,10 +82,10 @@ def notebook() -> dict[str, Any]:
 def counted(text: str, names: dict[str, Any], **more: Any) -> Any:
     """The costs of the statement and of the empty loop."""
     from torchbench_magic.core.counting.client import the_server
-    from torchbench_magic.core.counting.count import Job, count
+    from torchbench_magic.core.counting.count import Job, count_instructions
     from torchbench_magic.results.cell import Body
 
-    return count(Job(Body(text, "<benchmark>"), names, NUMBER, **more), the_server())[0]
+    return count_instructions(Job(Body(text, "<benchmark>"), names, NUMBER, **more), the_server())[0]
 
 
 def loop_seconds() -> float:
@@ -342,10 +342,10 @@ def memory() -> Found:
 def waiting(text: str, names: dict[str, Any]) -> Iterator[None]:
     """A job that is under way meanwhile."""
     from torchbench_magic.core.counting.client import the_server
-    from torchbench_magic.core.counting.count import Job, count
+    from torchbench_magic.core.counting.count import Job, count_instructions
     from torchbench_magic.results.cell import Body
 
-    job = Thread(target=lambda: count(Job(Body(text, "<benchmark>"), names, 1), the_server()))
+    job = Thread(target=lambda: count_instructions(Job(Body(text, "<benchmark>"), names, 1), the_server()))
     job.start()
     try:
         yield

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, sync_playwright
 from record import Figure, record
 
 from torchbench_magic.views.carriers import html, mounting, spec
-from torchbench_magic.views.document import Document, Run
+from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 
@@ -85,7 +85,7 @@ def many_rows(count: int) -> Document:
         for at, (own, rest, calls) in enumerate(values.tolist())
     )
     table = Table("operations", columns, (Group(rows),))
-    return Document("many", (Run("many rows"),), (table,), where="_tprofile.ops")
+    return Document("many", (Phrase("many rows"),), (table,), where="_tprofile.ops")
 
 
 def many_frames(count: int) -> flame.FlameGraph:

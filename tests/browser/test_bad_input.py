@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from torchbench_magic.views.carriers import html, spec
-from torchbench_magic.views.document import Document, Run
+from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 from torchbench_magic.views.widgets.explorers import TableWidget
@@ -137,7 +137,7 @@ def rows_of(count: int) -> Document:
     columns = (Column("op", "operation", kind="code"), Column("n", "self", "ms", "number"))
     made = tuple(Row((Cell(f"op[{at}]"), Cell(str(at), float(at)))) for at in range(count))
     return Document(
-        "many", (Run("many rows"),), (Table("rows", columns, (Group(made),) if made else ()),), where="_t.frame"
+        "many", (Phrase("many rows"),), (Table("rows", columns, (Group(made),) if made else ()),), where="_t.frame"
     )
 
 

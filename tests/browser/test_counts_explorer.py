@@ -15,7 +15,7 @@ from .test_widgets import run_cell
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 
 MADE = """\
-from torchbench_magic.results.counting.call_graph import Call, CallGraph
+from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph
 from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
 from torchbench_magic.results.counting.differences import difference
 
@@ -24,7 +24,7 @@ LIB = "[/lib/libtorch_cpu.so]"
 def counted(**costs):
     own = {f"/w/build/aten/{name}.cpp:at::{name}() {LIB}": cost for name, cost in costs.items()}
     nothing = {"exclusive": {}, "inclusive": {}}
-    arcs = tuple(Call("m.c:main", name, 1, cost) for name, cost in own.items())
+    arcs = tuple(CallEdge("m.c:main", name, 1, cost) for name, cost in own.items())
     stats = stats_of({"exclusive": own, "inclusive": own}, nothing, 1, stmt="f", setup="pass")
     return Counted(stats, (), CallGraph(arcs, (), 1))
 

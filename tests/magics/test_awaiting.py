@@ -75,5 +75,5 @@ def test_installing_twice_is_installing_once(shell: InteractiveShell) -> None:
     awaiting.install(shell)
     awaiting.install(shell)
     assert sum(isinstance(t, awaiting.AwaitingCells) for t in shell.input_transformers_cleanup) == 1
-    awaiting.withdraw(shell)
+    awaiting.withdraw_awaiting(shell)
     assert not any(isinstance(t, awaiting.AwaitingCells) for t in shell.input_transformers_cleanup)

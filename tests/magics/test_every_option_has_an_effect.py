@@ -16,7 +16,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from torchbench_magic import load, load_trace
-from torchbench_magic.magics.reading.grammar import options_of
+from torchbench_magic.magics.reading.grammar import declared_options
 from torchbench_magic.magics.reading.options import ProfilerOptions, TimerOptions
 
 Run = Callable[..., str]
@@ -391,7 +391,7 @@ def callgrind_form_is_the_form_that_is_counted(bench: Bench) -> None:
         raise CountError("not in this test")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counted_alternatives, "count", count)
+        patch.setattr(counted_alternatives, "count_instructions", count)
         bench("--callgrind")
         bench("--callgrind --callgrind-form module")
     assert forms == ["function", "module"]
@@ -538,7 +538,7 @@ def measuring(
 
 @pytest.mark.parametrize(("options", "effects"), [(TimerOptions, TIMER), (ProfilerOptions, PROFILE)])
 def test_every_declared_option_has_an_effect_below(options: type, effects: dict[str, Effect]) -> None:
-    assert set(options_of(options)) == set(effects)
+    assert set(declared_options(options)) == set(effects)
 
 
 @pytest.mark.parametrize("option", TIMER)

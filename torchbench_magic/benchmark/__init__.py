@@ -58,7 +58,7 @@ from torchbench_magic.benchmark.utils.valgrind_wrapper.timer_interface import (
 )
 
 from . import op_fuzzers, utils
-from .reexport import names_of
+from .reexport import torch_names
 
 __all__ = [
     "CallgrindStats",
@@ -88,4 +88,4 @@ __all__ = [
     "unit_to_english",
     "utils",
 ]
-__getattr__ = names_of("torch.utils.benchmark")
+__getattr__ = torch_names("torch.utils.benchmark")

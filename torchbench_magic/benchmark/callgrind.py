@@ -19,21 +19,21 @@ from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import Callgri
 
 from torchbench_magic.core.counting.callgrind_file import Costs
 from torchbench_magic.core.counting.client import the_server
-from torchbench_magic.core.counting.count import Job, LibraryJob, count
+from torchbench_magic.core.counting.count import Job, LibraryJob, count_instructions
 from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.counting.counts import stats_of
 
 from .statement import dedented, source_of
 
-__all__ = ["CollectionFailed", "collect", "python_job"]
+__all__ = ["CollectionFailed", "collect_callgrind", "python_job"]
 
 
 class CollectionFailed(CountError, OSError):
     """Instructions could not be counted. An OSError too, which is what torch raises."""
 
 
-def collect(
+def collect_callgrind(
     spec: TaskSpec, job: Job | LibraryJob, *, repeats: int, collect_baseline: bool, retain_out_file: bool
 ) -> tuple[CallgrindStats, ...]:
     """Count a statement ``repeats`` times; the options are torch's.
@@ -42,7 +42,7 @@ def collect(
         CollectionFailed: what the process that counts had to say, in one line.
     """
     try:
-        counted = [count(job, the_server())[0] for _ in range(repeats)]
+        counted = [count_instructions(job, the_server())[0] for _ in range(repeats)]
     except (CountError, MissingTool) as error:
         raise CollectionFailed(f"Failed to collect callgrind profile: {error}") from error
     return tuple(_stats(spec, job.number, *costs, collect_baseline, retain_out_file) for costs in counted)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["names_of"]
+__all__ = ["torch_names"]
 
 
-def names_of(module: str) -> Callable[[str], Any]:
+def torch_names(module: str) -> Callable[[str], Any]:
     """A module's ``__getattr__`` that looks in torch's module of that name.
 
     So everything can be imported that can be imported there, the undocumented included, whatever torch's version.

@@ -21,7 +21,7 @@ from typing import Any
 
 from torchbench_magic.core.code.bound_names import bound_names
 
-__all__ = ["ExactTimer", "dedented", "parsed", "source_of"]
+__all__ = ["ExactTimer", "dedented", "parsed_statement", "source_of"]
 
 _SHELL = """\
 def inner(__tb_it, __tb_timer, __tb_given=__tb_given):
@@ -43,7 +43,7 @@ def dedented(text: str) -> str:
     return textwrap.dedent(text).removeprefix("\n").rstrip()
 
 
-def parsed(text: str) -> ast.Module:
+def parsed_statement(text: str) -> ast.Module:
     """The code of an indented text, with the lines inside its strings as they are.
 
     Raises:
@@ -69,7 +69,7 @@ def _is_indented(text: str) -> bool:
 
 def source_of(text: str) -> str:
     """Text at column 0 that means what ``text`` means: torch's own form of it where that does."""
-    tree, plain = parsed(text), dedented(text)
+    tree, plain = parsed_statement(text), dedented(text)
     if not tree.body:
         return "pass"
     try:
@@ -99,7 +99,7 @@ class ExactTimer(timeit.Timer):
         self.src = None
         self._file = f"<timer-{next(_numbers)}>"
         self._text = "\n".join(written[::-1])
-        body, before = (parsed(text) for text in written)
+        body, before = (parsed_statement(text) for text in written)
         ast.increment_lineno(body, written[1].count("\n") + 1)  # the file is the setup, then the statement
         # compiled as they stand first, as timeit does: that refuses return, yield and break outside their places
         compile(before, self._file, "exec", dont_inherit=True)

@@ -13,9 +13,9 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext torchbench_magic``: takes the names ``timer``, ``tprofile`` and ``tcompare``, whoever had them."""
-    from .loading import load
+    from .loading import load_magics
 
-    load(shell)
+    load_magics(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:

@@ -12,7 +12,7 @@ import inspect
 import re
 from typing import Any
 
-__all__ = ["AwaitingCells", "install", "run_cell_magic", "withdraw"]
+__all__ = ["AwaitingCells", "install", "run_cell_magic", "withdraw_awaiting"]
 
 _CELL = re.compile(r"%%(?P<magic>timer|tprofile)(?:[ \t]+(?P<line>.*))?$")
 
@@ -64,7 +64,7 @@ def install(shell: Any) -> None:
         transformers.append(AwaitingCells(shell))
 
 
-def withdraw(shell: Any) -> None:
+def withdraw_awaiting(shell: Any) -> None:
     """Leave cells alone again."""
     transformers = shell.input_transformers_cleanup
     transformers[:] = [item for item in transformers if not isinstance(item, AwaitingCells)]

@@ -154,7 +154,7 @@ class CompareMagics(Magics):
         from torch.utils.benchmark import Measurement
 
         from torchbench_magic.results.profiling.profile import Profile
-        from torchbench_magic.results.storage.torch_pickles import comparison_of
+        from torchbench_magic.results.storage.torch_pickles import comparison_of_measurements
         from torchbench_magic.results.timing.comparison import Comparison
 
         names = self._session.shell.user_ns
@@ -169,7 +169,7 @@ class CompareMagics(Magics):
             if all(isinstance(item, Comparison | Profile) for item in items):
                 return {f"{word}[{at}]": item for at, item in enumerate(items)}
             if all(isinstance(item, Measurement) for item in items):
-                return {word: comparison_of(items)}
+                return {word: comparison_of_measurements(items)}
         raise OptionError(f"%tcompare: {word} holds a {type(value).__name__}, which is no result")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .loading import load
+from .loading import load_magics
 
 __all__ = ["load_ipython_extension"]
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Load as ``%load_ext torchbench_magic`` does, but leave magics of the user's alone."""
-    load(shell, only_free_names=True)
+    load_magics(shell, only_free_names=True)
     # So that %unload_ext and %reload_ext know the extension by the name that the user knows.
     shell.extension_manager.loaded.add("torchbench_magic")

@@ -6,7 +6,7 @@ from typing import Any
 
 from .session import Session
 
-__all__ = ["LAZY_EXTENSION", "load", "unload"]
+__all__ = ["LAZY_EXTENSION", "load_magics", "unload"]
 
 LAZY_EXTENSION = "torchbench_magic.magics.lazy"
 _KINDS = ("line", "cell")
@@ -55,7 +55,7 @@ class _Loaded:
             self._shell.configurables.remove(magics)  # where every Magics enters itself
 
 
-def load(shell: Any, *, only_free_names: bool = False) -> None:
+def load_magics(shell: Any, *, only_free_names: bool = False) -> None:
     """Load into ``shell``; a second time takes the names that were left alone the first time."""
     if id(shell) in _loaded:
         unload(shell)
@@ -65,7 +65,7 @@ def load(shell: Any, *, only_free_names: bool = False) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Put back what `load` changed; results stay in their variables."""
+    """Put back what `load_magics` changed; results stay in their variables."""
     loaded = _loaded.pop(id(shell), None)
     if loaded is not None:
         loaded.take_back()

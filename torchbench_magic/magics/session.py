@@ -15,7 +15,7 @@ from IPython.core.error import UsageError
 from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.code.notebook_cells import close_book, open_book
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts
-from torchbench_magic.core.profiling.sources.scope import Scope
+from torchbench_magic.core.profiling.sources.scope import RecordedFiles
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
 from torchbench_magic.results.cell import Body
 
@@ -40,7 +40,7 @@ class Session:
         self.shell = shell
         self.book = Book(shell)
         self.root = os.getcwd()  # files under it get lines; a later chdir changes nothing
-        self._files = FileTexts(Scope(self.root, lambda file: None))
+        self._files = FileTexts(RecordedFiles(self.root, lambda file: None))
         self._tracebacks = Tracebacks(shell, lambda file: self.book.text_of(file) is not None)
         self.settings = settings.declare(shell)
 
@@ -60,11 +60,11 @@ class Session:
         for event in ("pre_run_cell", "post_run_cell"):
             self.shell.events.unregister(event, self._look_at_files)
         withdraw_formatters(self.shell)
-        awaiting.withdraw(self.shell)
+        awaiting.withdraw_awaiting(self.shell)
         self._tracebacks.close()
         close_book(self.book.text_of)
         self.book.close()
-        settings.withdraw(self.shell)
+        settings.withdraw_traits(self.shell)
 
     def _look_at_files(self, *_: Any) -> None:
         self._files.look()

@@ -10,7 +10,7 @@ from typing import Any
 from traitlets import Enum, Float, TraitError, Unicode, validate
 from traitlets.config import Configurable
 
-__all__ = ["TorchBench", "declare", "settings_of", "withdraw"]
+__all__ = ["TorchBench", "declare", "settings_of", "withdraw_traits"]
 
 
 class TorchBench(Configurable):
@@ -66,7 +66,7 @@ def declare(shell: Any) -> TorchBench:
     return settings
 
 
-def withdraw(shell: Any) -> None:
+def withdraw_traits(shell: Any) -> None:
     """Take the traits out of ``%config``."""
     present = settings_of(shell)
     if present is not None:

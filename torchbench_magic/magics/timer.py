@@ -16,7 +16,7 @@ from .reading.grammar import describe, documented, read_line
 from .reading.local_scope import check_not_local, local_names
 from .reading.options import TimerOptions
 from .reading.sections import Section, Sections, split_sections
-from .reading.timed_statements import python_of, statement
+from .reading.timed_statements import python_of, timed_statement
 from .saving import Kept, keeping
 from .session import Delivery, Session, one_line_errors
 
@@ -127,7 +127,9 @@ class TimerMagics(Magics):
         setup = [session.as_cell(text, place, max(place.magic_line, 1)) for text in setup_lines]
         if sections.setup is not None:
             setup.append(session.as_cell(sections.setup.text, place, sections.setup.first_line))
-        bodies = {section.name or "statement": statement(shell, section, place) for section in sections.alternatives}
+        bodies = {
+            section.name or "statement": timed_statement(shell, section, place) for section in sections.alternatives
+        }
         parts = [session.compiled(body, place) for body in [*setup, *bodies.values()]]
         awaits = any(part.is_coroutine for part in parts)
         doubts = unseen_names(parts, shell.user_ns)

@@ -18,7 +18,7 @@ from traceback import FrameSummary
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Tracebacks", "without_own_frames"]
+__all__ = ["Tracebacks", "unlink_own_frames"]
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _Format = Callable[..., list[str]]
@@ -49,7 +49,7 @@ class Tracebacks:
         self._wrapped.clear()
 
 
-def without_own_frames(
+def unlink_own_frames(
     error: type[BaseException] | None, tb: TracebackType | None, is_cell: Callable[[str], bool]
 ) -> TracebackType | None:
     """``tb`` with the frames of this package unlinked.
@@ -86,7 +86,7 @@ def _formatted(
     *args: Any,
     **kwargs: Any,
 ) -> list[str]:
-    return original(etype, evalue, without_own_frames(etype, etb, is_cell), *args, **kwargs)
+    return original(etype, evalue, unlink_own_frames(etype, etb, is_cell), *args, **kwargs)
 
 
 def _shown(
@@ -94,7 +94,7 @@ def _shown(
 ) -> None:
     """The frames are unlinked in place, where Python's own printing finds the traceback too."""
     error, _, tb = exc_tuple or sys.exc_info()
-    without_own_frames(error, tb, is_cell)
+    unlink_own_frames(error, tb, is_cell)
     original(exc_tuple, *args, **kwargs)
 
 

@@ -20,7 +20,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("Comparison", "repr"): f"{_VIEWS}.timing.comparison:to_text",
     ("Comparison", "mimebundle"): f"{_VIEWS}.timing.comparison:mimebundle",
     ("Comparison", "to_markdown"): f"{_VIEWS}.timing.comparison:to_markdown",
-    ("Comparison", "compare"): f"{_VIEWS}.torch_forms.torch_compare:compare",
+    ("Comparison", "compare"): f"{_VIEWS}.torch_forms.torch_compare:torch_compare",
     ("Comparison", "plot"): f"{_VIEWS}.timing.plot:plot",
     ("Comparison", "explore"): f"{_VIEWS}.widgets.explorers:explore",
     ("Counts", "flamegraph"): f"{_VIEWS}.counting.call_flame:flamegraph",

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchbench_magic import units
 
-from .frame_rows import number
+from .frame_rows import float_or_none
 from .table import Cell, Column
 
 __all__ = ["Built", "cells_of", "columns_of", "counted", "measured", "share", "texts"]
@@ -36,7 +36,7 @@ def measured(name: str, label: str, scale: units.Scale, field: str = "", *, miss
     """A number in the unit of ``scale``: the record's ``field``, which is ``name`` unless given."""
 
     def cell(record: Any) -> Cell:
-        value = number(record[field or name])
+        value = float_or_none(record[field or name])
         value = missing if value is None else value
         return Cell(units.number(value, scale), value)
 
@@ -47,7 +47,7 @@ def counted(name: str, label: str, *, missing: float | None = None) -> Built:
     """A whole number, all digits."""
 
     def cell(record: Any) -> Cell:
-        value = number(record[name])
+        value = float_or_none(record[name])
         value = missing if value is None else value
         return Cell(units.count(value), value)
 

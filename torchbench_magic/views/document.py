@@ -9,20 +9,20 @@ from typing import Literal
 
 from .table import Table
 
-__all__ = ["Document", "Drawn", "Line", "Run", "Style", "backticked", "clipped", "code", "plain", "printable"]
+__all__ = ["Document", "Drawn", "StyledText", "Phrase", "Style", "backticked", "clipped", "code", "plain", "printable"]
 
 Style = Literal["", "code", "subject", "figure", "strong", "quiet"]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Phrase:
     """A piece of a sentence in one style: ``code`` for names of the cell, ``subject`` for the one it is about."""
 
     text: str
     style: Style = ""
 
 
-Line = tuple[Run, ...]
+StyledText = tuple[Phrase, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Document:
     """
 
     kind: str
-    sentence: Line
+    sentence: StyledText
     tables: tuple[Table, ...] = ()
-    doubts: tuple[Line, ...] = ()
-    footer: tuple[Line, ...] = ()
+    doubts: tuple[StyledText, ...] = ()
+    footer: tuple[StyledText, ...] = ()
     folded: bool = False
     where: str = ""
     rest: str = ""
@@ -77,22 +77,22 @@ class Document:
         """What is shown where nothing can be chosen: the first of alternative tables, and how many more there are."""
         if not self.rest or len(self.tables) < 2:
             return self
-        return replace(self, tables=self.tables[:1], footer=((Run(self.rest),), *self.footer))
+        return replace(self, tables=self.tables[:1], footer=((Phrase(self.rest),), *self.footer))
 
 
-def code(text: str) -> Run:
-    return Run(text, "code")
+def code(text: str) -> Phrase:
+    return Phrase(text, "code")
 
 
-def backticked(text: str) -> Line:
+def backticked(text: str) -> StyledText:
     """A line in which what stands between backticks is code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # an odd backtick is a backtick
-        return (Run(text),)
-    return tuple(Run(part, "code" if at % 2 else "") for at, part in enumerate(parts) if part)
+        return (Phrase(text),)
+    return tuple(Phrase(part, "code" if at % 2 else "") for at, part in enumerate(parts) if part)
 
 
-def plain(line: Iterable[Run]) -> str:
+def plain(line: Iterable[Phrase]) -> str:
     return "".join(run.text for run in line)
 
 

@@ -14,9 +14,11 @@ from typing import Any, Literal
 
 from .. import units
 
-__all__ = ["Axis", "Cell", "Column", "Group", "Kind", "Picture", "Row", "Table", "Tone"]
+__all__ = ["Axis", "Cell", "Column", "Group", "ColumnKind", "Picture", "Row", "Table", "Tone"]
 
-Kind = Literal["text", "code", "number", "range", "line", "bar", "change", "interval", "histogram", "verdict", "source"]
+ColumnKind = Literal[
+    "text", "code", "number", "range", "line", "bar", "change", "interval", "histogram", "verdict", "source"
+]
 Tone = Literal["", "quiet", "strong", "faster", "slower", "torch", "python", "backward", "memory", "other"]
 Picture = tuple[object, ...]
 
@@ -88,7 +90,7 @@ class Column:
     name: str
     label: str
     unit: str = ""
-    kind: Kind = "text"
+    kind: ColumnKind = "text"
     leading: bool = False
     widest: int = 40
     axes: tuple[Axis, ...] = ()

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from torchbench_magic import compare
-from torchbench_magic.core.timing.effects.only_made import only_made
+from torchbench_magic.core.timing.effects.unrun_generators import only_made
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body
 

@@ -20,11 +20,11 @@ import torch
 
 from torchbench_magic.core.counting import callgrind_file, client
 from torchbench_magic.core.counting.client import CodeFailed, NotStarted, Server
-from torchbench_magic.core.counting.count import Job, count
+from torchbench_magic.core.counting.count import Job, count_instructions
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.counting.valgrind import launch
 from torchbench_magic.core.counting.variables import shipping
-from torchbench_magic.core.counting.variables.shipping import pack, unpack
+from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
@@ -35,7 +35,7 @@ NAMES: dict[str, Any] = {"__name__": "__main__", "torch": torch, "x": torch.ones
 
 
 def total(server: Server, text: str, names: dict[str, Any] = NAMES, number: int = 1, **more: Any) -> int:
-    return count(Job(Body(text, "<cell>"), names, number), server, **more)[0][0].total
+    return count_instructions(Job(Body(text, "<cell>"), names, number), server, **more)[0][0].total
 
 
 # ---- variables ------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def total(server: Server, text: str, names: dict[str, Any] = NAMES, number: int 
 def refused(value: Any, **more: Any) -> str:
     """What is said of a variable ``v`` that cannot travel: one line."""
     with pytest.raises(CountError) as caught:
-        pack(["v"], {"v": value}, **more)
+        pack_variables(["v"], {"v": value}, **more)
     said = str(caught.value)
     assert "\n" not in said
     assert said.startswith("`v` (")
@@ -84,7 +84,7 @@ def test_more_than_the_memory_that_is_free_is_refused(monkeypatch: pytest.Monkey
     told = Path("/proc/meminfo").read_text()
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: re.sub(r"(MemAvailable:) +\d+", r"\1 1024", told))
     with pytest.raises(CountError, match=r"takes 2 MiB, and 1 MiB of memory are free: count on smaller tensors"):
-        pack(["v"], {"v": torch.ones(1 << 18)})
+        pack_variables(["v"], {"v": torch.ones(1 << 18)})
 
 
 def test_a_small_tensor_travels_without_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +94,8 @@ def test_a_small_tensor_travels_without_shared_memory(monkeypatch: pytest.Monkey
     for make in (os.memfd_create, none):
         monkeypatch.setattr(os, "memfd_create", make)
         before = set(os.listdir("/proc/self/fd"))
-        with pack(["v"], {"v": torch.arange(5)}) as parcel:
-            there = unpack(parcel.data, parcel.storages, {})
+        with pack_variables(["v"], {"v": torch.arange(5)}) as parcel:
+            there = unpack_variables(parcel.data, parcel.storages, {})
             assert there["v"].tolist() == [0, 1, 2, 3, 4]
         assert set(os.listdir("/proc/self/fd")) == before
 
@@ -106,7 +106,7 @@ def test_a_full_disk_is_told_when_tensors_cannot_be_handed_over(monkeypatch: pyt
 
     monkeypatch.setattr(shipping.os, "posix_fallocate", full)
     with pytest.raises(CountError, match=r"cannot be handed over: No space left on device; free memory"):
-        pack(["v"], {"v": torch.ones(1 << 18)})
+        pack_variables(["v"], {"v": torch.ones(1 << 18)})
 
 
 # ---- statements -----------------------------------------------------------------------------------------------
@@ -255,11 +255,11 @@ def test_two_kernels_at_once_count_the_same_and_python_need_not_be_on_the_path(s
     code = (
         "import torch\n"
         "from torchbench_magic.core.counting.client import the_server\n"
-        "from torchbench_magic.core.counting.count import Job, count\n"
+        "from torchbench_magic.core.counting.count import Job, count_instructions\n"
         "from torchbench_magic.results.cell import Body\n"
         "names = {'__name__': '__main__', 'torch': torch, 'x': torch.ones(4, 8)}\n"
         "for text in ('x + 1', 'torch.relu(x @ x.t())', 'for i in range(50): i + i'):\n"
-        "    print(count(Job(Body(text, '<another>'), names, 20), the_server())[0][0].total)\n"
+        "    print(count_instructions(Job(Body(text, '<another>'), names, 20), the_server())[0][0].total)\n"
     )
     root = str(Path(__file__).parents[3])
     path = os.path.dirname(str(shutil.which("valgrind")))

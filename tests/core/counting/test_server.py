@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from torchbench_magic.core.counting.client import CodeFailed, Server
-from torchbench_magic.core.counting.count import Job, count
+from torchbench_magic.core.counting.count import Job, count_instructions
 from torchbench_magic.core.counting.valgrind import launch
 from torchbench_magic.errors import BodyError, CountError
 from torchbench_magic.results.cell import Body
@@ -56,7 +56,7 @@ def names() -> dict[str, Any]:
 
 
 def total(server: Server, text: str, names: dict[str, Any], number: int = 20, **more: Any) -> int:
-    return count(Job(Body(text, "<cell>"), names, number, **more), server)[0][0].total
+    return count_instructions(Job(Body(text, "<cell>"), names, number, **more), server)[0][0].total
 
 
 def test_two_counts_of_one_code_are_the_same_number(server: Server, names: dict[str, Any]) -> None:
@@ -74,9 +74,9 @@ def test_another_stride_and_another_helper_are_another_count(server: Server, nam
 
 
 def test_the_empty_loop_is_counted_apart(server: Server, names: dict[str, Any]) -> None:
-    statement, empty = count(Job(Body("pass"), names, 50), server)[0]
+    statement, empty = count_instructions(Job(Body("pass"), names, 50), server)[0]
     assert statement.exclusive == empty.exclusive
-    statement, empty = count(Job(Body("x + 1"), names, 50), server)[0]
+    statement, empty = count_instructions(Job(Body("x + 1"), names, 50), server)[0]
     assert statement.total > 10 * empty.total
     assert any("at::native" in name or "TensorIterator" in name for name in statement.exclusive)
 
@@ -144,7 +144,7 @@ def test_names_file_and_directory_do_not_move_a_count(
     longer = "a_name_that_is_much_longer_than_base * a_name_that_is_much_longer_than_base"
     for text in ("base * base", longer):
         for file in ("<timer-1>", "<timer-1234>", "/tmp/ipykernel_4194303/1234567890.py"):
-            assert count(Job(Body(text, file), names, 20), server)[0][0].total == first, (text, file)
+            assert count_instructions(Job(Body(text, file), names, 20), server)[0][0].total == first, (text, file)
 
 
 @pytest.mark.parametrize("text", ["net(x)", "sorted({str(i): [i] for i in range(20)})"])
@@ -167,7 +167,7 @@ def test_a_statement_finds_all_of_torch_that_the_notebook_has(server: Server, na
 
 def test_an_exception_has_the_line_of_the_cell(server: Server, names: dict[str, Any]) -> None:
     with pytest.raises(CodeFailed, match="ZeroDivisionError") as caught:
-        count(Job(Body("a = 1\nb = a / 0", "<cell>", first_line=5), names, 2), server)
+        count_instructions(Job(Body("a = 1\nb = a / 0", "<cell>", first_line=5), names, 2), server)
     assert [line for file, line in caught.value.frames if file == "<cell>"] == [6]
 
 
@@ -202,7 +202,7 @@ def test_a_crash_is_told_with_its_reason_and_the_server_lives(server: Server, na
 
 def test_code_that_takes_too_long_is_stopped(server: Server, names: dict[str, Any]) -> None:
     with pytest.raises(CountError, match=r"no count after 2 s: give a smaller number"):
-        count(Job(Body("while True: pass"), names, 1), server, timeout=2)
+        count_instructions(Job(Body("while True: pass"), names, 1), server, timeout=2)
     assert total(server, "x + 1", names) > 0
 
 
@@ -246,7 +246,7 @@ def test_the_directory_is_private_and_nothing_stays_in_it(server: Server, names:
 
 
 def test_a_shifted_layout_is_the_same_code(server: Server, names: dict[str, Any]) -> None:
-    plain, *shifted = count(Job(Body("base + base"), names, 50), server, layouts=3)
+    plain, *shifted = count_instructions(Job(Body("base + base"), names, 50), server, layouts=3)
     assert len(shifted) == 2
     for statement, _ in shifted:
         assert statement.total == pytest.approx(plain[0].total, rel=0.03)

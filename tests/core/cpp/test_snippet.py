@@ -14,12 +14,12 @@ import pytest
 
 from torchbench_magic import load
 from torchbench_magic.core.counting.client import CodeFailed, Server, close_server, the_server
-from torchbench_magic.core.counting.count import LibraryJob, count
+from torchbench_magic.core.counting.count import LibraryJob, count_instructions
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
+from torchbench_magic.core.cpp.first_call import try_out
 from torchbench_magic.core.cpp.muted_output import Silence
 from torchbench_magic.core.cpp.snippet import Snippet
-from torchbench_magic.core.cpp.trial import try_out
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.errors import OptionError, SnippetError
 from torchbench_magic.results.cell import Body
@@ -130,38 +130,40 @@ class TestCounts:
     def test_counts_are_the_instructions_that_were_written(self, compiled: dict[str, Snippet], server: Server) -> None:
         found = {}
         for name in ("hundred", "two hundred"):
-            statement, empty = count(LibraryJob(str(compiled[name].library), 50), server)[0]
+            statement, empty = count_instructions(LibraryJob(str(compiled[name].library), 50), server)[0]
             found[name] = statement.total
             assert statement.total - empty.total == pytest.approx(50 * (100 if name == "hundred" else 200), abs=50 * 3)
         assert found["two hundred"] - found["hundred"] == 50 * 100
 
     def test_three_jobs_count_the_same_at_once_and_alone(self, compiled: dict[str, Snippet], server: Server) -> None:
         job, found = LibraryJob(str(compiled["throwing"].library), 100), []
-        threads = [threading.Thread(target=lambda: found.append(count(job, server)[0][0].total)) for _ in range(3)]
+        threads = [
+            threading.Thread(target=lambda: found.append(count_instructions(job, server)[0][0].total)) for _ in range(3)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert found == [count(job, server)[0][0].total] * 3
+        assert found == [count_instructions(job, server)[0][0].total] * 3
 
     def test_what_the_notebook_sends_with_a_job_does_not_move_a_count(
         self, compiled: dict[str, Snippet], server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job, path = LibraryJob(str(compiled["allocating"].library), 100), os.environ["PATH"]
-        first = count(job, server)[0][0].total
+        first = count_instructions(job, server)[0][0].total
         for length in (10, 300, 1000, 5000):
             monkeypatch.setenv("PATH", f"{path}:/nowhere/" + "y" * length)
-            assert count(job, server)[0][0].total == first, length
+            assert count_instructions(job, server)[0][0].total == first, length
 
     def test_another_layout_of_the_heap_is_the_same_code(self, compiled: dict[str, Snippet], server: Server) -> None:
-        plain, *shifted = count(LibraryJob(str(compiled["allocating"].library), 100), server, layouts=3)
+        plain, *shifted = count_instructions(LibraryJob(str(compiled["allocating"].library), 100), server, layouts=3)
         assert len({statement.total for statement, _ in (plain, *shifted)}) > 1
         for statement, _ in shifted:
             assert statement.total == pytest.approx(plain[0].total, rel=0.03)
 
     def test_an_exception_is_told_as_it_is_in_cpp(self, compiled: dict[str, Snippet], server: Server) -> None:
         with pytest.raises(CodeFailed, match=r"c10::Error: 1 setups, 5000 calls"):
-            count(LibraryJob(str(compiled["throwing"].library), 6000), server)
+            count_instructions(LibraryJob(str(compiled["throwing"].library), 6000), server)
 
 
 def library_that(does: str, folder: Path) -> Path:

@@ -21,7 +21,7 @@ from torch.nn.modules import module as torch_modules  # noqa: E402
 from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.core.code import notebook_cells  # noqa: E402
 from torchbench_magic.core.profiling.torch_events import older_blocks  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.torch_profiler import is_running  # noqa: E402
+from torchbench_magic.core.profiling.torch_events.torch_profiler import torch_profiler_runs  # noqa: E402
 from torchbench_magic.results.cell import CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.views.profiling.profile import document  # noqa: E402
@@ -292,4 +292,4 @@ def test_a_start_that_fails_leaves_no_profiler_running(monkeypatch: pytest.Monke
     monkeypatch.setattr(older_blocks, "living_blocks", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         profile("x + 1", globals={"x": torch.ones(2)}, memory=True)
-    assert not is_running()
+    assert not torch_profiler_runs()

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import torchbench_magic  # noqa: E402
 from torchbench_magic.core.profiling.op_benchmark import code_of  # noqa: E402
-from torchbench_magic.core.profiling.tables.call_arguments import ArgumentError, parsed  # noqa: E402
+from torchbench_magic.core.profiling.tables.call_arguments import ArgumentError, parsed_call  # noqa: E402
 from torchbench_magic.errors import InputError  # noqa: E402
 
 from .profiling_text import profiled  # noqa: E402
@@ -44,7 +44,7 @@ def test_the_op_is_called_again_with_what_was_recorded(op: str) -> None:
     first = profile_of(CALLS[op]).arguments
     recorded = first[first["op"] == op].iloc[0]
     given = recorded[["op", "overload", "input_shapes", "input_dtypes", "input_strides", "scalars"]].tolist()
-    setup, stmt = code_of(parsed(*given))
+    setup, stmt = code_of(parsed_call(*given))
     names: dict[str, Any] = {}
     exec(setup, names)
     again = profiled(f"{stmt}\n", names, shapes=True).profile.arguments

@@ -14,16 +14,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic.core.code.coroutines import completed  # noqa: E402
-from torchbench_magic.core.profiling.profiler_cost import Recorded, cost_doubt, profiler_cost  # noqa: E402
-from torchbench_magic.core.profiling.twice import LEAST_PAIRS, PAIRS, Repeats, with_repeats  # noqa: E402
+from torchbench_magic.core.profiling.measured_cost import LEAST_PAIRS, PAIRS, Repeats, with_repeats  # noqa: E402
+from torchbench_magic.core.profiling.profiler_cost import EventNumbers, cost_doubt, profiler_cost  # noqa: E402
 from torchbench_magic.errors import OptionError  # noqa: E402
 from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
 
 from .profiling_text import profiled  # noqa: E402
 
 
-def recorded(**numbers: int) -> Recorded:
-    return Recorded(**{"ops": 0, "allocations": 0, "lines": 0, "calls": 0, "modules": 0} | numbers)
+def recorded(**numbers: int) -> EventNumbers:
+    return EventNumbers(**{"ops": 0, "allocations": 0, "lines": 0, "calls": 0, "modules": 0} | numbers)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchbench_magic.core.profiling.recording.recorded_run import Run
+from torchbench_magic.core.profiling.recording.recorded_run import RecordedRun
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.profiling.profile import document
 
@@ -39,7 +39,7 @@ def test_a_line_that_joins_a_thread_waits_for_it_and_its_torch_work_is_named() -
 
 
 def test_a_line_that_computes_beside_a_thread_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Run, "own_cpu", property(lambda run: run.end - run.begin))
+    monkeypatch.setattr(RecordedRun, "own_cpu", property(lambda run: run.end - run.begin))
     said, found = waits(JOINED)
     assert said == []
     assert "waiting" not in plain(document(found).sentence)

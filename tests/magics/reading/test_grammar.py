@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.magics.reading.grammar import describe, options_of, read_line
+from torchbench_magic.magics.reading.grammar import declared_options, describe, read_line
 from torchbench_magic.magics.reading.options import ProfilerOptions, TimerOptions
 
 
@@ -143,7 +143,7 @@ def test_a_trait_gives_the_default_and_the_line_wins() -> None:
 @pytest.mark.parametrize("kind", [TimerOptions, ProfilerOptions])
 def test_the_help_prints_every_option_with_its_default(kind: type) -> None:
     text = " ".join(describe(kind).split())
-    declared = options_of(kind)
+    declared = declared_options(kind)
     assert text.count("(default: ") == len(declared)
     for option in declared.values():
         assert ", ".join(option.flags) in text

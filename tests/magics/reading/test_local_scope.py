@@ -128,7 +128,9 @@ def test_a_profile_cell_in_a_function_sees_locals_after_an_error_too(loaded: Any
 
 @pytest.mark.skipif(sys.platform == "win32", reason="valgrind")
 def test_locals_travel_to_the_process_that_counts(cell: Any) -> None:
-    from torchbench_magic.core.counting.variables.shipping import pack  # what travels, without the start of valgrind
+    from torchbench_magic.core.counting.variables.shipping import (
+        pack_variables,  # what travels, without the start of valgrind
+    )
 
     names = cell(f"""
         def g(b):
@@ -137,7 +139,9 @@ def test_locals_travel_to_the_process_that_counts(cell: Any) -> None:
             return inner
         made = g(torch.ones(3))
     """)
-    with pack(["inner", "b"], {"inner": names["made"], "b": names["made"].__closure__[0].cell_contents}) as parcel:
+    with pack_variables(
+        ["inner", "b"], {"inner": names["made"], "b": names["made"].__closure__[0].cell_contents}
+    ) as parcel:
         assert parcel.data
 
 

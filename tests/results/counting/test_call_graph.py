@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.counting.call_graph import Call, CallGraph, neighbours
+from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph, callers_or_callees
 from torchbench_magic.results.counting.instruction_tree import Frame, tree_of
 
 LIB = "[/lib/libtorch_cpu.so]"
@@ -17,7 +17,7 @@ def f(name: str, file: str = "a.cpp") -> str:
 
 def graph(*calls: tuple[str, str, int, int], empty: tuple[tuple[str, str, int, int], ...] = ()) -> CallGraph:
     """Arcs between functions of one file; totals over 10 calls."""
-    statement, loop = ([Call(f(a), f(b), n, cost) for a, b, n, cost in some] for some in (calls, empty))
+    statement, loop = ([CallEdge(f(a), f(b), n, cost) for a, b, n, cost in some] for some in (calls, empty))
     return CallGraph(tuple(statement), tuple(loop), 10)
 
 
@@ -61,13 +61,13 @@ def test_lines_inlined_from_another_file_share_the_callers_of_their_function() -
 def test_neighbours_of_two_counts_stand_beside_each_other() -> None:
     base = graph(("mul", "add", 10, 300), ("mul", "gone", 10, 100))
     other = graph(("mul", "add", 20, 700), ("mul", "new", 10, 50))
-    table = neighbours(base, other, {f("mul")}, "callees").set_index("function")
+    table = callers_or_callees(base, other, {f("mul")}, "callees").set_index("function")
     columns = ["baseline_calls", "calls", "baseline_count", "count", "delta"]
     assert table.loc["add", columns].tolist() == [1, 2, 30, 70, 40]
     assert table.loc["gone", columns].tolist() == [1, 0, 10, 0, -10]
     assert table.loc["new", columns].tolist() == [0, 1, 0, 5, 5]
     assert table.index.tolist() == ["add", "gone", "new"], "the largest change first"
-    together = neighbours(base, other, {f("mul")}, "callees", shown=lambda name: "all")
+    together = callers_or_callees(base, other, {f("mul")}, "callees", shown=lambda name: "all")
     assert together[["function", "delta"]].to_numpy().tolist() == [["all", 35]]
 
 

@@ -13,7 +13,7 @@ from torchbench_magic.errors import InputError
 from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
 from torchbench_magic.results.counting.differences import difference
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.joined_comparisons import join
+from torchbench_magic.results.timing.joined_comparisons import join_comparisons
 
 from ..samples import pair
 
@@ -180,7 +180,7 @@ def test_diff_says_in_one_line_what_is_not_there() -> None:
 
 def test_joined_results_keep_the_counts_of_both() -> None:
     one, two = compared(mul=BASE), compared(bmm=OTHER)
-    assert set(join([one, two]).counts) == {("mul", None, 1), ("bmm", None, 1)}
+    assert set(join_comparisons([one, two]).counts) == {("mul", None, 1), ("bmm", None, 1)}
 
 
 def test_the_difference_stands_under_the_comparison_in_text_and_html() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic import load
-from torchbench_magic.results.counting.call_graph import Call, CallGraph
+from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph
 from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
 from torchbench_magic.results.timing.comparison import Comparison
@@ -29,7 +29,7 @@ def counted(mul: int, number: int = 10, env: str | None = None, threads: int = 1
         loop = {"exclusive": {EVAL: 100}, "inclusive": {EVAL: 100}}
         return stats_of(own, loop, number, stmt="f(x)", setup="pass", description="mul", env=env, num_threads=threads)
 
-    calls = CallGraph((Call(EVAL, MUL, number, mul),), (Call(EVAL, "clock.c:clock", 2, 3),), number)
+    calls = CallGraph((CallEdge(EVAL, MUL, number, mul),), (CallEdge(EVAL, "clock.c:clock", 2, 3),), number)
     return Counted(stats(mul), (stats(mul + 7), stats(mul - 2)), calls)
 
 

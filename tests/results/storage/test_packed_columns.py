@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from torchbench_magic.errors import StoreError
-from torchbench_magic.results.storage.packed_columns import PackedColumn, pack, unpack
+from torchbench_magic.results.storage.packed_columns import PackedColumn, pack_columns, unpack_columns
 
 
 def test_every_kind_of_column_comes_back_as_it_was() -> None:
@@ -22,24 +22,24 @@ def test_every_kind_of_column_comes_back_as_it_was() -> None:
             "file": pd.Series(["a", None, "\u00e4\n\udc80", "a"], dtype=object),
         }
     )
-    pd.testing.assert_frame_equal(unpack(pack(frame)), frame)
+    pd.testing.assert_frame_equal(unpack_columns(pack_columns(frame)), frame)
 
 
 def test_an_empty_table_keeps_its_columns_and_types() -> None:
     frame = pd.DataFrame(
         {"wall": np.zeros(0), "cell": pd.array([], dtype="Int64"), "file": pd.Series([], dtype=object)}
     )
-    pd.testing.assert_frame_equal(unpack(pack(frame)), frame)
+    pd.testing.assert_frame_equal(unpack_columns(pack_columns(frame)), frame)
 
 
 def test_counters_take_a_fraction_of_their_size() -> None:
-    (column,) = pack(pd.DataFrame({"round": np.arange(10_000)}))
+    (column,) = pack_columns(pd.DataFrame({"round": np.arange(10_000)}))
     assert len(column.data) < 10_000 * 8 / 50
 
 
 def test_a_column_of_objects_is_not_stored() -> None:
     with pytest.raises(TypeError, match="column x holds list"):
-        pack(pd.DataFrame({"x": [[1], [2]]}))
+        pack_columns(pd.DataFrame({"x": [[1], [2]]}))
 
 
 @pytest.mark.parametrize(
@@ -62,18 +62,18 @@ def test_a_column_of_objects_is_not_stored() -> None:
     ids=str,
 )
 def test_a_column_that_is_not_what_it_says_is_refused(change: dict[str, object]) -> None:
-    (column,) = pack(pd.DataFrame({"wall": [1.0, 2.0, 3.0, 4.0]}))
+    (column,) = pack_columns(pd.DataFrame({"wall": [1.0, 2.0, 3.0, 4.0]}))
     with pytest.raises(StoreError, match="the record is damaged"):
-        unpack([dataclasses.replace(column, **change)])  # type: ignore[arg-type]
+        unpack_columns([dataclasses.replace(column, **change)])  # type: ignore[arg-type]
 
 
 def test_a_bomb_is_not_inflated() -> None:
     bomb = PackedColumn("wall", "float64", 4, "shuffle-zlib", zlib.compress(b"\0" * 200_000_000))
     with pytest.raises(StoreError, match="does not hold 4 rows"):
-        unpack([bomb])
+        unpack_columns([bomb])
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
-    columns = pack(pd.DataFrame({"a": [1.0, 2.0]})) + pack(pd.DataFrame({"b": [1.0]}))
+    columns = pack_columns(pd.DataFrame({"a": [1.0, 2.0]})) + pack_columns(pd.DataFrame({"b": [1.0]}))
     with pytest.raises(StoreError, match="different lengths"):
-        unpack(columns)
+        unpack_columns(columns)

@@ -112,11 +112,11 @@ def test_the_same_result_is_stored_once(path: Path) -> None:
 
 
 def test_of_a_result_that_is_there_in_part_the_rest_is_added(path: Path) -> None:
-    from torchbench_magic.results.timing.joined_comparisons import join
+    from torchbench_magic.results.timing.joined_comparisons import join_comparisons
 
     points = [lone(n * 1e-6, seed=n, sub_label=f"n={n}", axes=(("n", n),)) for n in (16, 32)]
     points[0].save(path)
-    join(points).save(path)
+    join_comparisons(points).save(path)
     assert [list(r.frame["n"]) for r in load(path)] == [[16], [32]]
 
 

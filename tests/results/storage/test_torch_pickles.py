@@ -19,7 +19,7 @@ from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import Functio
 
 from torchbench_magic import load_torch_pickle
 from torchbench_magic.errors import StoreError
-from torchbench_magic.results.storage.torch_pickles import comparison_of
+from torchbench_magic.results.storage.torch_pickles import comparison_of_measurements
 
 from ..samples import pair
 
@@ -106,7 +106,7 @@ def test_the_frame_goes_out_as_csv(path: Path) -> None:
 
 def test_imported_measurements_become_a_comparison(path: Path) -> None:
     path.write_bytes(pickle.dumps(pair(1e-3, 2e-3).measurements))
-    made = comparison_of(load_torch_pickle(path))
+    made = comparison_of_measurements(load_torch_pickle(path))
     assert list(made.frame["description"]) == ["mul", "bmm"]
     assert [round(m * 1e3, 6) for m in made.frame["median"]] == [1.0, 2.0]
     assert made.frame["verdict"].isna().all()  # nobody knows whether they were measured side by side

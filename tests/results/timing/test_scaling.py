@@ -10,7 +10,7 @@ import pytest
 from torchbench_magic.results.machine.contention import Contention
 from torchbench_magic.results.machine.environment import Environment
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.scaling import crossovers, curves, main_axis, thread_curves
+from torchbench_magic.results.timing.scaling import crossovers, main_axis, thread_curves, times_along
 from torchbench_magic.results.timing.subject import Subject
 
 Point = tuple[tuple[tuple[str, object], ...], int, Sequence[float]]
@@ -54,7 +54,7 @@ def test_an_axis_that_cannot_be_drawn_along_is_none(values: tuple[object, ...]) 
 
 
 def test_a_curve_ascends_along_the_axis_whatever_the_order_of_measuring() -> None:
-    (a, b) = curves(comparison_of(along("n", [64, 16, 32], [3.0, 1.0, 2.0], [6.0, 2.0, 4.0])), "n")
+    (a, b) = times_along(comparison_of(along("n", [64, 16, 32], [3.0, 1.0, 2.0], [6.0, 2.0, 4.0])), "n")
     assert (a.description, b.description) == ("a", "b")
     assert [p.at for p in a.points] == [16, 32, 64]
     assert [round(p.median, 2) for p in b.points] == [2, 4, 6]
@@ -65,7 +65,7 @@ def test_curves_of_other_axes_and_thread_counts_are_kept_apart_and_say_what_diff
     points: list[Point] = [
         ((("n", n), ("mode", mode)), t, (1.0, 2.0)) for n in (1, 2, 4) for mode in ("sum", "max") for t in (1, 2)
     ]
-    found = curves(comparison_of(points), "n")
+    found = times_along(comparison_of(points), "n")
     assert len(found) == 8
     assert {c.fixed for c in found} == {(("num_threads", t), ("mode", mode)) for t in (1, 2) for mode in ("sum", "max")}
     assert all(len(c.points) == 3 for c in found)
@@ -73,7 +73,7 @@ def test_curves_of_other_axes_and_thread_counts_are_kept_apart_and_say_what_diff
 
 def test_several_inputs_at_one_value_are_lines_of_their_own() -> None:
     points: list[Point] = [((("k", k),), 1, (k * size, 2.0 * k * size)) for k in (1, 2) for size in (1.0, 10.0)]
-    found = curves(comparison_of(points, extra=["1 x 2", "3 x 4"] * 2), "k")
+    found = times_along(comparison_of(points, extra=["1 x 2", "3 x 4"] * 2), "k")
     assert [(c.description, c.fixed) for c in found] == [
         ("a", (("input", 1),)),
         ("b", (("input", 1),)),
@@ -85,7 +85,7 @@ def test_several_inputs_at_one_value_are_lines_of_their_own() -> None:
 
 def test_runs_of_one_point_are_told_from_inputs() -> None:
     points: list[Point] = [((("k", k),), 1, (1.0 * k,)) for _ in range(2) for k in (1, 2)]
-    assert [c.fixed for c in curves(comparison_of(points, (None,)), "k")] == [(("run", 1),), (("run", 2),)]
+    assert [c.fixed for c in times_along(comparison_of(points, (None,)), "k")] == [(("run", 1),), (("run", 2),)]
 
 
 # ---- where alternatives swap --------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_against_another_baseline_the_other_pair_crosses() -> None:
 def test_a_lone_statement_crosses_nothing() -> None:
     made = comparison_of([((("n", n),), 1, (1.0 * n,)) for n in (1, 2)], (None,))
     assert crossovers(made) == []
-    assert len(curves(made, "n")) == 1
+    assert len(times_along(made, "n")) == 1
 
 
 # ---- thread curves ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from torchbench_magic.views.carriers import html, spec
-from torchbench_magic.views.document import Document, Run
+from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 from torchbench_magic.views.timing import comparison
@@ -68,7 +68,7 @@ def many(rows: int, text: str = "op") -> Document:
     columns = (Column("op", "operation", kind="code"), Column("n", "self", "ms", "number"))
     made = tuple(Row((Cell(f"{text}[{at}]"), Cell(str(at * 7 % rows), float(at * 7 % rows)))) for at in range(rows))
     groups = (Group(made),) if made else ()
-    return Document("many", (Run("many rows"),), (Table("rows", columns, groups),))
+    return Document("many", (Phrase("many rows"),), (Table("rows", columns, groups),))
 
 
 def column(result: Locator, at: int) -> list[str]:
@@ -379,7 +379,7 @@ def test_names_give_way_so_that_no_number_falls_off_the_end(show: Show, page: Pa
     remark = Row((Cell("9 more that differ by at most 56, 116 equal in one alternative and in the other", tone="quiet"),
                   *[Cell()] * 6))  # fmt: skip
     table_of = Table("functions", columns, (Group((*rows, remark)),))
-    drawn = show(Document("found", (Run("found"),), (table_of,)))
+    drawn = show(Document("found", (Phrase("found"),), (table_of,)))
     pane, table = drawn.locator(".pane"), drawn.locator("table")
     for width in (1400, 860, 760, 1400):
         page.set_viewport_size({"width": width, "height": 700})

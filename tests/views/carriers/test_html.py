@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from torchbench_magic.views.carriers import bundle, html, spec
-from torchbench_magic.views.document import Document, Run
+from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 from torchbench_magic.views.timing import comparison
@@ -54,7 +54,7 @@ class Elements(HTMLParser):
 def long_document(rows: int, text: str = "aten::op") -> Document:
     columns = (Column("op", "operation", kind="code"), Column("ms", "self", "ms", "number"))
     made = tuple(Row((Cell(f"{text}{at}"), Cell(str(at), float(at)))) for at in range(rows))
-    return Document("k", (Run("s"),), (Table("t", columns, (Group(made),)),), where="_tprofile.ops")
+    return Document("k", (Phrase("s"),), (Table("t", columns, (Group(made),)),), where="_tprofile.ops")
 
 
 def test_the_static_part_carries_every_number_of_a_comparison() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.views.carriers import markdown, text
-from torchbench_magic.views.document import Document, Run, backticked, plain, printable
+from torchbench_magic.views.document import Document, Phrase, backticked, plain, printable
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 from torchbench_magic.views.timing import comparison
@@ -146,7 +146,7 @@ def test_code_between_backticks_is_code() -> None:
     line = backticked("Fix: `torch.set_num_threads(2)` now")
     assert [run.style for run in line] == ["", "code", ""]
     assert plain(line) == "Fix: torch.set_num_threads(2) now"
-    assert backticked("one ` only") == (Run("one ` only"),)
+    assert backticked("one ` only") == (Phrase("one ` only"),)
 
 
 def test_markdown_is_a_github_table_with_the_units_in_the_header() -> None:
@@ -163,7 +163,7 @@ def test_nothing_that_was_named_is_markdown_or_markup() -> None:
         (Column("a", "a|b"), Column("c", "c", kind="code")),
         (Group((Row((Cell("<b>*x* | [y](z)</b>"), Cell("f(`a`) | g"))),)),),
     )
-    shown = markdown.render(Document("k", (Run("# <i>x</i>"),), (table,)))
+    shown = markdown.render(Document("k", (Phrase("# <i>x</i>"),), (table,)))
     assert "<b>" not in shown
     assert "<i>" not in shown
     assert shown.startswith("\\# &lt;i&gt;x")

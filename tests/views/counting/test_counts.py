@@ -12,7 +12,7 @@ import pytest
 
 from tests.results.samples import pair
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.counting.call_graph import Call, CallGraph
+from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph
 from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
 from torchbench_magic.results.counting.differences import CountsDiff, difference
 from torchbench_magic.results.timing.comparison import Comparison
@@ -34,7 +34,7 @@ def counted(moved: int = 0, symbols: bool = False, description: str | None = Non
         return replace(made, built_with_debug_symbols=symbols)
 
     calls = CallGraph(
-        tuple(Call("c.c:main", f"???:at::{name}() {TORCH}", 1, cost) for name, cost in costs.items()), (), 1
+        tuple(CallEdge("c.c:main", f"???:at::{name}() {TORCH}", 1, cost) for name, cost in costs.items()), (), 1
     )
     return Counted(stats(0), (stats(moved),), calls)
 

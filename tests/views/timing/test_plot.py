@@ -226,7 +226,7 @@ def test_nothing_is_said_where_nothing_swaps() -> None:
 
 def test_the_thread_table_marks_the_count_to_use_and_what_is_beyond_the_cores() -> None:
     made = thread_run({1: 8e-3, 2: 4e-3, 4: 4.4e-3})
-    table = threads.table(made)
+    table = threads.threads_table(made)
     assert table is not None
     lines = text.table_text(table).splitlines()[3:]
     assert [line.split()[0] for line in lines] == ["1", "2", "4"]
@@ -254,7 +254,7 @@ def test_a_curve_under_outside_load_gives_a_reason_instead_of_advice() -> None:
 
 
 def test_one_thread_count_has_no_thread_table() -> None:
-    assert threads.table(thread_run({2: 1e-3})) is None
+    assert threads.threads_table(thread_run({2: 1e-3})) is None
 
 
 # ---- matplotlib ---------------------------------------------------------------------------------------------

@@ -77,11 +77,11 @@ def test_a_plain_compare_shows_even_what_torch_cannot_print() -> None:
     table = Compare([measured(1e-3, env="a"), measured(2e-3)])
     with pytest.raises(TypeError):
         str(table)
-    seen = words(torch_results.compare(table)["text/html"])
+    seen = words(torch_results.compare_table(table)["text/html"])
     assert "no env" in seen
     colored = Compare([measured(1.23456e-3, description="one")])
     colored.trim_significant_figures()
-    assert torch_results.compare(colored)["text/plain"] == str(colored)
+    assert torch_results.compare_table(colored)["text/plain"] == str(colored)
 
 
 def test_counts_keep_torchs_totals_and_say_what_is_in_them() -> None:
@@ -123,10 +123,10 @@ def test_single_events_are_averaged_and_shapes_get_a_column() -> None:
 
 
 def test_a_profile_that_has_ended_shows_its_averages_and_where_lines_are_to_be_had() -> None:
-    shown = torch_results.profiler(recorded())
+    shown = torch_results.profiler_averages(recorded())
     assert shown is not None
     assert "Cell lines need %%tprofile" in words(shown["text/html"]).replace("%%tprofile ", "%%tprofile")
-    assert torch_results.profiler(profile()) is None
+    assert torch_results.profiler_averages(profile()) is None
 
 
 def test_an_empty_list_of_events_says_so() -> None:

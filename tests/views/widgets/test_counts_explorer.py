@@ -9,7 +9,7 @@ import pytest
 
 from tests.results.samples import pair
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.counting.call_graph import Call, CallGraph
+from torchbench_magic.results.counting.call_graph import CallEdge, CallGraph
 from torchbench_magic.results.counting.counts import Counted, CountKey, Counts, stats_of
 from torchbench_magic.results.counting.differences import CountsDiff
 from torchbench_magic.results.timing.comparison import Comparison
@@ -26,8 +26,8 @@ def counted(mul: int, strides: int, malloc: int) -> Counted:
     costs = {name: cost for name, cost in ((MUL, mul), (STRIDES, strides), (MALLOC, malloc), (EVAL, 50)) if cost}
     both = {"exclusive": costs, "inclusive": {name: 2 * cost for name, cost in costs.items()}}
     nothing: dict[str, dict[str, int]] = {"exclusive": {}, "inclusive": {}}
-    calls = [Call(EVAL, MUL, 10, mul + strides + malloc), Call(MUL, MALLOC, 30, malloc)]
-    calls += [Call(MUL, STRIDES, 10, strides)] if strides else []
+    calls = [CallEdge(EVAL, MUL, 10, mul + strides + malloc), CallEdge(MUL, MALLOC, 30, malloc)]
+    calls += [CallEdge(MUL, STRIDES, 10, strides)] if strides else []
     return Counted(stats_of(both, nothing, 10, stmt="f", setup="pass"), (), CallGraph(tuple(calls), (), 10))
 
 
@@ -236,7 +236,7 @@ def test_a_difference_of_given_stats_is_explored_too() -> None:
 
 
 def test_calls_that_are_not_known_are_not_shown_as_none() -> None:
-    unknown = replace(B, calls=CallGraph((Call(EVAL, MUL, 0, 2010),), (), 10))
+    unknown = replace(B, calls=CallGraph((CallEdge(EVAL, MUL, 0, 2010),), (), 10))
     widget = compared(A=A, B=unknown).diff().explore()
     widget.table.state = {"tables": {"instructions": {"selected": ["build/aten/m.cpp:at::mul(Tensor)"]}}}
     table = widget.document.tables[0]

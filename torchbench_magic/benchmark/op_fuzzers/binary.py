@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.benchmark.reexport import torch_names
 from torchbench_magic.core.timing.points.fuzzers import op_fuzzer
 
 __all__ = ["BinaryOpFuzzer"]
 
 BinaryOpFuzzer = op_fuzzer("binary")
-__getattr__ = names_of("torch.utils.benchmark.op_fuzzers.binary")
+__getattr__ = torch_names("torch.utils.benchmark.op_fuzzers.binary")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.benchmark.reexport import torch_names
 
-__getattr__ = names_of("torch.utils.benchmark.utils._stubs")
+__getattr__ = torch_names("torch.utils.benchmark.utils._stubs")

@@ -12,7 +12,7 @@ from torch.utils.benchmark.utils.common import (
     unit_to_english,
 )
 
-from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.benchmark.reexport import torch_names
 
 __all__ = [
     "TaskSpec",
@@ -23,4 +23,4 @@ __all__ = [
     "ordered_unique",
     "set_torch_threads",
 ]
-__getattr__ = names_of("torch.utils.benchmark.utils.common")
+__getattr__ = torch_names("torch.utils.benchmark.utils.common")

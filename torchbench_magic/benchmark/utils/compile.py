@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.benchmark.reexport import torch_names
 
 __all__ = ["bench_all", "benchmark_compile"]  # noqa: F822  (found by __getattr__)
-__getattr__ = names_of("torch.utils.benchmark.utils.compile")
+__getattr__ = torch_names("torch.utils.benchmark.utils.compile")

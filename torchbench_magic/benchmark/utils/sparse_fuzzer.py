@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.utils.benchmark.utils.sparse_fuzzer import FuzzedSparseTensor
 
-from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.benchmark.reexport import torch_names
 
 __all__ = ["FuzzedSparseTensor"]
-__getattr__ = names_of("torch.utils.benchmark.utils.sparse_fuzzer")
+__getattr__ = torch_names("torch.utils.benchmark.utils.sparse_fuzzer")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.timer import Language, timer
 
-from torchbench_magic.benchmark import callgrind, clocks, side_by_side
+from torchbench_magic.benchmark import callgrind, compare_timers, timer_clocks
 from torchbench_magic.benchmark.cpp import CPPTimer
-from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.benchmark.reexport import torch_names
 from torchbench_magic.benchmark.statement import ExactTimer
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import Job, LibraryJob
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchbench_magic.results.timing.comparison import Comparison
 
 __all__ = ["Timer", "timer", "Language"]
-__getattr__ = names_of("torch.utils.benchmark.utils.timer")
+__getattr__ = torch_names("torch.utils.benchmark.utils.timer")
 
 
 class Timer(torch_timer.Timer):
@@ -70,7 +70,9 @@ class Timer(torch_timer.Timer):
         if is_python and self._timer_cls is timeit.Timer:  # whoever swaps the class gets what torch would hand it
             self._timer_cls = partial(ExactTimer, written=self._written)  # type: ignore[assignment]
         names = (label, sub_label, description, env)
-        super().__init__(stmt, setup, global_setup, clocks.clock_of(timer), globals, *names, num_threads, language)
+        super().__init__(
+            stmt, setup, global_setup, timer_clocks.clock_of(timer), globals, *names, num_threads, language
+        )
         self.__dict__.pop("_timer_cls", None)
         if self._language is Language.CPP:
             spec = self._task_spec
@@ -125,7 +127,7 @@ class Timer(torch_timer.Timer):
             job = LibraryJob(str(self._timer.compiled().library), number, threads)
         else:
             job = callgrind.python_job(self._written, self._globals, number, threads)
-        found = callgrind.collect(
+        found = callgrind.collect_callgrind(
             self._task_spec,
             job,
             repeats=repeats or 1,
@@ -163,7 +165,7 @@ class Timer(torch_timer.Timer):
         Raises:
             OptionError: timers that cannot be told apart or measured together.
         """
-        return side_by_side.compare(
+        return compare_timers.compare_timers(
             timers,
             Timer,
             min_run_time=min_run_time,

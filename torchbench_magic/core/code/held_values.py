@@ -12,7 +12,7 @@ from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
 from .code_reads import globals_read
-from .input_shapes import ARRAYS, globals_bound
+from .input_shapes import ARRAYS, globals_assigned
 from .timed_loop import names_used
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "is_module",
     "is_tensor",
     "slots_of",
-    "words_of",
+    "names_and_texts",
 ]
 
 class_dict = type.__dict__["__dict__"].__get__  # as the class holds it, whatever a metaclass says
@@ -35,7 +35,7 @@ class_order = type.__dict__["__mro__"].__get__
 
 
 @functools.lru_cache(maxsize=2048)
-def words_of(code: CodeType) -> frozenset[str]:
+def names_and_texts(code: CodeType) -> frozenset[str]:
     """Names and string constants in the code: it may look up attributes or keys by them."""
     return frozenset(names_used(code)) | {text for text in _texts(code) if len(text) <= 100}
 
@@ -53,7 +53,7 @@ def _texts(code: CodeType) -> Iterator[str]:
 @functools.lru_cache(maxsize=2048)
 def globals_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """(globals that code reads, those that it assigns)."""
-    return frozenset(globals_read(code)), frozenset(globals_bound(code))
+    return frozenset(globals_read(code)), frozenset(globals_assigned(code))
 
 
 @functools.lru_cache(maxsize=2048)

@@ -14,7 +14,7 @@ from typing import Any
 
 from .code_reads import closed_over, globals_read
 
-__all__ = ["ARRAYS", "described", "globals_bound", "inputs_of"]
+__all__ = ["ARRAYS", "described", "globals_assigned", "inputs_of"]
 
 _LONGEST = 100
 _MOST_ITEMS = 1000  # of a container that are looked at
@@ -38,7 +38,7 @@ def inputs_of(
     assigned: set[str] = set()
     for function in functions:
         home = function.__globals__
-        assigned |= globals_bound(function.__code__)
+        assigned |= globals_assigned(function.__code__)
         read |= {n: home[n] for n in globals_read(function.__code__) if n in home and n not in read}
         read |= {n: value for n, value in closed_over(function).items() if n not in read}
     told = ((name, described(value)) for name, value in sorted(read.items()) if not name.startswith("__"))
@@ -47,10 +47,10 @@ def inputs_of(
     )
 
 
-def globals_bound(code: CodeType) -> set[str]:
+def globals_assigned(code: CodeType) -> set[str]:
     """Names of globals that code, or code defined in it, assigns."""
     names = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_GLOBAL", "STORE_NAME")}
-    return names.union(*(globals_bound(part) for part in code.co_consts if isinstance(part, CodeType)))
+    return names.union(*(globals_assigned(part) for part in code.co_consts if isinstance(part, CodeType)))
 
 
 def described(value: object) -> str:

@@ -23,7 +23,7 @@ from .timed_loop import names_used
 
 __all__ = [
     "Found",
-    "Reached",
+    "ReachedObject",
     "attributes_held",
     "dict_of",
     "is_users_class",
@@ -43,7 +43,7 @@ _PLAIN_HOLDERS = (SimpleNamespace, Namespace)
 
 
 @dataclass(frozen=True)
-class Reached:
+class ReachedObject:
     """An object that code may use.
 
     Attributes:
@@ -67,12 +67,12 @@ class Found:
         functions: those of users that it may run.
     """
 
-    items: Mapping[int, Reached]
+    items: Mapping[int, ReachedObject]
     mentioned: frozenset[str] = frozenset()
     functions: tuple[FunctionType, ...] = ()
 
 
-def reached(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, Any]) -> dict[int, Reached]:
+def reached(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, Any]) -> dict[int, ReachedObject]:
     """Id -> object, of what `search` finds."""
     return dict(search(names, texts, namespace).items)
 
@@ -85,7 +85,7 @@ def search(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, A
     """
     mentioned = set(texts)
     functions: dict[int, FunctionType] = {}
-    found: dict[int, Reached] = {}
+    found: dict[int, ReachedObject] = {}
     todo = deque((name, namespace[name], 0) for name in sorted(names) if name in namespace)
     waiting: list[tuple[str, Any, int]] = []  # whose attributes are looked at when all code is known
     while todo or waiting:
@@ -96,7 +96,7 @@ def search(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, A
         label, value, depth = todo.popleft()
         if id(value) in found or len(found) >= _MOST_OBJECTS:
             continue
-        found[id(value)] = Reached(label, value, depth == 0)
+        found[id(value)] = ReachedObject(label, value, depth == 0)
         if depth > _DEEPEST:
             continue
         for function in _functions_of(value):

@@ -18,7 +18,7 @@ from typing import Any
 
 from torchbench_magic.results.timing.values_read import CHANGES, CODE, CONTENTS, TEXT, Value, variable_of
 
-from .held_values import code_digest, digest, globals_of, is_module, is_tensor, words_of
+from .held_values import code_digest, digest, globals_of, is_module, is_tensor, names_and_texts
 from .reached_objects import is_users_file
 from .value_texts import DEEPEST, MOST_IN_ALL, MOST_ITEMS, MOST_STEPS, Leaves, Texts
 
@@ -46,7 +46,7 @@ def values_of(
         home: the notebook's own names; of functions of other modules the labels begin with the module.
         known: functions whose source is known otherwise.
     """
-    words, by_source = {word for code in codes for word in words_of(code)}, list(known)
+    words, by_source = {word for code in codes for word in names_and_texts(code)}, list(known)
     read = [(name, namespace[name]) for name in sorted(names) if name in namespace and not name.startswith("__")]
     while True:  # code that is found says more attributes, through which more code may be found
         walk = _Walk(words, home, {id(function) for function in by_source})
@@ -171,7 +171,7 @@ class _Walk:
             return
         self._texts.seen.add(id(function))
         self._texts.left -= 1
-        self.words |= words_of(code)
+        self.words |= names_and_texts(code)
         names, bound = globals_of(code)
         home = function.__globals__
         of = "" if home is self._home else f"{home.get('__name__', '')}."

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchbench_magic.errors import CountError
-from torchbench_magic.results.counting.call_graph import Call
+from torchbench_magic.results.counting.call_graph import CallEdge
 
 __all__ = ["Costs", "parse", "since"]
 
@@ -37,7 +37,7 @@ class Costs:
     exclusive: dict[str, int]
     inclusive: dict[str, int]
     total: int
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallEdge, ...] = ()
     text: str = field(default="", repr=False, compare=False)
 
 
@@ -184,8 +184,10 @@ def _by_name(costs: dict[_Key, int]) -> dict[str, int]:
     return dict(named)
 
 
-def _named(calls: _Arcs) -> tuple[Call, ...]:
-    return tuple(Call(_text(caller), _text(callee), *known) for (caller, callee), known in calls.items() if any(known))
+def _named(calls: _Arcs) -> tuple[CallEdge, ...]:
+    return tuple(
+        CallEdge(_text(caller), _text(callee), *known) for (caller, callee), known in calls.items() if any(known)
+    )
 
 
 def _text(key: _Key) -> str:

@@ -140,7 +140,7 @@ class Server:
                     stdin=control.fileno(),
                     stdout=jobs.fileno(),
                     stderr=output,
-                    env=launch.environment(),
+                    env=launch.counting_environment(),
                     cwd="/",
                     start_new_session=True,  # Ctrl-C is the notebook's
                 )
@@ -157,7 +157,7 @@ class Server:
             if self._control is None or not self.is_alive:
                 told = self._startup_words()
                 self._forget()
-                launch.check()
+                launch.check_valgrind_runs()
                 raise NotStarted(f"the process that counts did not start: {told}")
             passed = time.monotonic() - began
             expected, what = _START_SECONDS, "starting valgrind, once in a kernel"

@@ -20,10 +20,10 @@ from torchbench_magic.results.cell import Body
 from .callgrind_file import Costs
 from .client import Server
 from .count_options import Form
-from .variables.notebook_modules import Loaded, words_of
-from .variables.shipping import pack
+from .variables.notebook_modules import Loaded, looked_up_names
+from .variables.shipping import pack_variables
 
-__all__ = ["Job", "LibraryJob", "count"]
+__all__ = ["Job", "LibraryJob", "count_instructions"]
 
 _UNROLLED = 100  # statements in a row at module level, as torch's collector writes them
 _WARM = 10
@@ -70,7 +70,7 @@ class LibraryJob:
     threads: int = 1
 
 
-def count(
+def count_instructions(
     job: Job | LibraryJob,
     server: Server,
     *,
@@ -103,7 +103,7 @@ def count(
         "directory": os.getcwd(),
     }
     names, loaded = (job.namespace, None) if isinstance(job, Job) else ({}, Loaded())  # a snippet has no Python
-    with pack(used, names, words=words, loaded=loaded) as parcel:
+    with pack_variables(used, names, words=words, loaded=loaded) as parcel:
         return [
             server.count(
                 {**sent, "names": parcel.data, "layout": layout},
@@ -126,14 +126,14 @@ def _compiled(job: Job | LibraryJob) -> tuple[dict[str, Any], set[str], set[str]
     if job.form == "function":
         loop, empty = block.replicas[0].__code__, block.empty.__code__
         sent = {"form": job.form, "code": _sent(loop), "empty": _sent(empty), "kept": sorted(block.kept)}
-        return sent, used, set(words_of(loop))
+        return sent, used, set(looked_up_names(loop))
     stmt, nothing = _module(job, job.number), _module(job, job.number, "pass")
     setup: ast.Module = compile(job.setup, "<setup>", "exec", job.flags | ast.PyCF_ONLY_AST, dont_inherit=True)
     before = compile(setup, "<setup>", "exec", job.flags, dont_inherit=True)
     used |= set(names_used(before))
     warm = _module(job, min(_WARM, job.number), before=setup.body)
     texts = {"code": _sent(stmt), "empty": _sent(nothing), "warm": _sent(warm)}
-    return {"form": job.form, **texts, "kept": []}, used, {*words_of(before), *words_of(stmt)}
+    return {"form": job.form, **texts, "kept": []}, used, {*looked_up_names(before), *looked_up_names(stmt)}
 
 
 def _sent(code: CodeType) -> bytes:

@@ -72,7 +72,7 @@ def main() -> None:
     _demand.absent = ON_DEMAND - set(sys.argv[2:])
     sys.meta_path.insert(0, _demand)
 
-    if not client_requests.is_running():
+    if not client_requests.under_valgrind():
         raise SystemExit("not under valgrind")
     torch.set_num_threads(1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
@@ -168,7 +168,7 @@ def _rehearse() -> None:
     torch.add(a, a * a, out=torch.empty(2, 4))
     layer = torch.nn.Linear(4, 4)
     code = marshal.dumps(_like_the_timed_loop.__code__, 2)
-    with shipping.pack(["a", "layer"], {"a": a, "layer": layer}, loaded=notebook_modules.Loaded()) as parcel:
+    with shipping.pack_variables(["a", "layer"], {"a": a, "layer": layer}, loaded=notebook_modules.Loaded()) as parcel:
         job = {
             "path": [],
             "search": os.environ["PATH"],
@@ -266,7 +266,7 @@ def _prepared(job: dict[str, Any], storages: int | None) -> dict[str, Any]:
     torch.set_default_dtype(getattr(torch, job["dtype"]))
     implied = {"__name__": "__main__", "__builtins__": builtins}
     heap.level()
-    namespace = shipping.unpack(job["names"], storages, implied, is_guarded=True)
+    namespace = shipping.unpack_variables(job["names"], storages, implied, is_guarded=True)
     if job["settings"]:  # put after the variables are there, which would be made by them
         from torchbench_magic.core.process.process_state import put_settings
 

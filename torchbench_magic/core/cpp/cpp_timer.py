@@ -15,9 +15,9 @@ from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.process.run_settings import preserved_state, set_threads
 from torchbench_magic.core.timing.device import choose_device
-from torchbench_magic.core.timing.point_run import Run
+from torchbench_magic.core.timing.point_run import PointRun
 from torchbench_magic.core.timing.task import Task
-from torchbench_magic.core.timing.timer import Collected, check_names
+from torchbench_magic.core.timing.timer import Collected, check_alternatives
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
@@ -56,7 +56,7 @@ def compare_snippets(task: SnippetTask) -> Comparison:
     import torch
 
     plan = task.plan
-    check_names(task.bodies, plan)
+    check_alternatives(task.bodies, plan)
     refuse_what_is_for_python(plan)
     choose_device(plan.device, set())  # one that is not there is said before anything is compiled
     threads = (plan.threads or (torch.get_num_threads(),))[0]
@@ -86,6 +86,6 @@ def _opened(snippets: Sequence[Snippet], then: Callable[[Sequence[OpenLoop]], No
     rest([])
 
 
-def _measure(run: Run, code: SnippetBodies, loops: Sequence[OpenLoop]) -> None:
+def _measure(run: PointRun, code: SnippetBodies, loops: Sequence[OpenLoop]) -> None:
     code.hold(loops)
     completed(run.measured(may_await=False)).get()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .source import END, Snip, place_of
+from .source import END, Snip, place_of_line
 
 __all__ = ["Fault", "faults_of", "told", "unknown_names"]
 
@@ -90,7 +90,7 @@ def told(name: str, snip: Snip, said: str) -> str:
 def _shown(fault: Fault, snip: Snip) -> Iterator[str]:
     assert fault.part is not None
     body = snip.parts[fault.part]
-    yield f"  {place_of(body, fault.line)}: {fault.text}"
+    yield f"  {place_of_line(body, fault.line)}: {fault.text}"
     written = body.source.splitlines()
     if 0 < fault.line <= len(written):
         text = written[fault.line - 1]

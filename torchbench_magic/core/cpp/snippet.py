@@ -20,8 +20,8 @@ from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import SnippetError
 
 from .build import Meanwhile, build
+from .first_call import try_out
 from .source import Snip
-from .trial import try_out
 
 __all__ = ["OpenLoop", "Snippet", "compile_snippet", "compile_snippets"]
 

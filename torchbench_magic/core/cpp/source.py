@@ -16,7 +16,7 @@ from functools import cached_property
 
 from torchbench_magic.results.cell import Body
 
-__all__ = ["END", "OURS", "Snip", "place_of"]
+__all__ = ["END", "OURS", "Snip", "place_of_line"]
 
 OURS = "torchbench"
 """What lines of the shell around the snippet are called."""
@@ -100,7 +100,7 @@ class Snip:
         return _joined(self.global_setup)
 
 
-def place_of(body: Body, line: int) -> str:
+def place_of_line(body: Body, line: int) -> str:
     """``In[3], line 5``: where the user sees line ``line`` (from 1) of a piece."""
     where = f"In[{body.cell}]" if body.cell is not None else body.file
     return f"{where}, line {body.first_line + line - 1}"

@@ -16,8 +16,8 @@ from .recording.module_calls import ModuleRecord
 from .tables.flops import Flops
 from .tables.frame_table import frame_table
 from .tables.line_rows import line_rows
-from .tables.lines_and_ops import line_table, op_table
-from .tables.memory_table import attribute_bytes, timeline
+from .tables.lines_and_ops import table_of_lines, table_of_ops
+from .tables.memory_table import attribute_bytes, memory_timeline
 from .torch_events.events import Events
 from .traces.tracks import trace_of
 
@@ -49,10 +49,10 @@ def lay_out(
     held = attribute_bytes(joined, changes) if changes is not None else None
     tree = call_tree(joined, modules or ModuleRecord(), on_device, changes)
     return Profile(
-        lines=line_table(joined, rows, held, on_device, host),
-        ops=op_table(joined, rows, held, on_device, flops, tree),
+        lines=table_of_lines(joined, rows, held, on_device, host),
+        ops=table_of_ops(joined, rows, held, on_device, flops, tree),
         frames=frame_table(tree, joined, sources, names),
-        memory=timeline(joined, rows, changes, held) if changes is not None and held is not None else None,
+        memory=memory_timeline(joined, rows, changes, held) if changes is not None and held is not None else None,
         trace=trace_of(joined, every, launches, sources, names),
         wall_time=(joined.end - joined.begin) / 1e9,
         num_threads=0,

@@ -16,11 +16,11 @@ from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
 from torchbench_magic.results.storage.chrome_trace import OWN_KEY, embedded_profile
 
-from .joining.attribution import Joined, join, without_repeats
+from .joining.attribution import Joined, join_ops_and_lines, without_repeats
 from .joining.device_time import LAUNCHES
 from .layout import lay_out
 from .recording.streams import LineRecord
-from .traces.chrome_events import StoredTrace, collect, is_own_frame, record_of_frames
+from .traces.chrome_events import StoredTrace, is_own_frame, read_chrome_events, record_of_frames
 from .traces.trace_file import TraceFile
 
 __all__ = ["load_trace"]
@@ -40,7 +40,7 @@ def load_trace(path: str | os.PathLike[str]) -> Profile:
     """
     started = time.perf_counter()
     file = TraceFile(Path(path).expanduser())
-    stored = collect(file.events(stop=lambda head: OWN_KEY in head), 0)
+    stored = read_chrome_events(file.events(stop=lambda head: OWN_KEY in head), 0)
     if OWN_KEY in file.head:
         return _own(file)
     base = file.head.get("baseTimeNanoseconds", 0)
@@ -67,7 +67,7 @@ def _profile(file: TraceFile, stored: StoredTrace, base: int, started: float) ->
     frames = [(thread, s + base, e + base, name) for thread, s, e, name in stored.frames]
     record = record_of_frames(frames, is_own_frame) if frames else LineRecord("none")
     natives = _natives(stored, ops.native)
-    joined = join(ops, record, {}, natives, begin=begin, end=end, python_threads=frozenset(natives))
+    joined = join_ops_and_lines(ops, record, {}, natives, begin=begin, end=end, python_threads=frozenset(natives))
     sources = {code.co_filename: Source(f"{code.co_filename}", code.co_filename, "") for code in record.codes}
     names = [stored.thread_names.get(native, f"thread {native}") for native in natives]
     changes = events.where(events.is_memory)

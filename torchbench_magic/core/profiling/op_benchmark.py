@@ -20,7 +20,15 @@ from torchbench_magic.results.profiling.callers import full_name
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.timing.comparison import Comparison
 
-from .tables.call_arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed, schema_arguments
+from .tables.call_arguments import (
+    ArgumentError,
+    RecordedCall,
+    Tensor,
+    arguments_of,
+    operator_of,
+    parsed_call,
+    schema_arguments,
+)
 
 __all__ = ["benchmark_op", "code_of"]
 
@@ -55,7 +63,7 @@ def benchmark_op(
         ArgumentError: an argument cannot be rebuilt; the message names it.
     """
     row, others = _chosen(profile, op, input_shapes)
-    recorded = parsed(*(str(row[name]) for name in _RECORDED))
+    recorded = parsed_call(*(str(row[name]) for name in _RECORDED))
     setup, stmt = code_of(recorded, _device(profile, recorded.op))
     _try(recorded.op, setup, stmt)
     import torch
@@ -146,7 +154,7 @@ def _device(profile: Profile, op: str) -> str:
     return str(found)
 
 
-def code_of(recorded: Recorded, device: str = "cpu") -> tuple[str, str]:
+def code_of(recorded: RecordedCall, device: str = "cpu") -> tuple[str, str]:
     """Setup and statement that call the op again.
 
     Raises:

@@ -13,11 +13,11 @@ from torchbench_magic.results.profiling.profile import ProfileOptions, Source
 from torchbench_magic.results.profiling.schedule import Schedule
 
 from .joining.attribution import Joined
-from .joining.budget import Dropped
 from .joining.compiling import COMPILED_REGION
-from .profiler_cost import Recorded, cost_doubt, profiler_cost
+from .joining.event_budget import Dropped
+from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
 from .recording.host_memory import HostMemory
-from .recording.recorded_run import Run
+from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
 from .recording.user_threads import unseen_cpu_seconds
 from .sources.statement_lines import read_statements
@@ -42,7 +42,7 @@ def clock_offset(events: Events, brackets: Sequence[tuple[int, int]], marker: st
 
 
 def find_doubts(
-    run: Run,
+    run: RecordedRun,
     joined: Joined,
     options: ProfileOptions,
     sources: Mapping[str, Source],
@@ -51,7 +51,7 @@ def find_doubts(
     events_lost: bool = False,
     dropped: Dropped = Dropped(0),  # noqa: B008  # frozen
     error: BaseException | None = None,
-    recorded: Recorded | None = None,
+    recorded: EventNumbers | None = None,
 ) -> list[Doubt]:
     """All doubts about one run, the gravest first.
 
@@ -120,7 +120,7 @@ def doubts_of_steps(
     return [doubt for doubt in found if doubt is not None]
 
 
-def _partial(run: Run, error: BaseException | None) -> Doubt | None:
+def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
     if error is None:
         return None
     wall = (run.end - run.begin) / 1e9
@@ -129,7 +129,7 @@ def _partial(run: Run, error: BaseException | None) -> Doubt | None:
     return Doubt("partial", text, facts={"wall_time": wall})
 
 
-def _leaked(run: Run | SteppedRun) -> Doubt | None:
+def _leaked(run: RecordedRun | SteppedRun) -> Doubt | None:
     if not run.stopped_leaked:
         return None
     return Doubt(
@@ -161,7 +161,7 @@ def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
     )
 
 
-def _lines_cut(run: Run, options: ProfileOptions) -> Doubt | None:
+def _lines_cut(run: RecordedRun, options: ProfileOptions) -> Doubt | None:
     full = run.record.full
     if not full:
         return None
@@ -186,7 +186,7 @@ def _events_lost(lost: bool) -> Doubt | None:
     )
 
 
-def _lines(run: Run) -> Doubt | None:
+def _lines(run: RecordedRun) -> Doubt | None:
     record = run.record
     if record.source == "none":
         text = f"No lines and no modules: {record.reason}. Times per op hold."
@@ -200,7 +200,7 @@ def _lines(run: Run) -> Doubt | None:
     return None
 
 
-def _clocks(run: Run, offset: int) -> Doubt | None:
+def _clocks(run: RecordedRun, offset: int) -> Doubt | None:
     wall, other = (run.end - run.begin) / 1e9, run.wall_by_other_clock
     if abs(wall - other) > 0.001 + 0.01 * other:
         text = f"The system clock was set during the run: {_seconds(other)} passed, it says {_seconds(wall)}."
@@ -213,7 +213,7 @@ def _clocks(run: Run, offset: int) -> Doubt | None:
     return None
 
 
-def _threads_without_lines(run: Run, joined: Joined) -> Doubt | None:
+def _threads_without_lines(run: RecordedRun, joined: Joined) -> Doubt | None:
     if run.record.source == "none":
         return None
     blind = [
@@ -234,7 +234,7 @@ def _threads_without_lines(run: Run, joined: Joined) -> Doubt | None:
     )
 
 
-def _forked(run: Run, joined: Joined) -> Doubt | None:
+def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
     """Ops on no line, of torch's own threads that do no backward work: forks that several calls can have launched."""
     if run.record.source == "none":
         return None
@@ -260,7 +260,7 @@ def _forked(run: Run, joined: Joined) -> Doubt | None:
     )
 
 
-def _compiled_modules(run: Run, joined: Joined) -> Doubt | None:
+def _compiled_modules(run: RecordedRun, joined: Joined) -> Doubt | None:
     """Compiled code ran, and there are modules that may have been in it."""
     if not run.modules.names or not joined.ops.is_named(lambda name: name.startswith(COMPILED_REGION)).any():
         return None
@@ -268,7 +268,7 @@ def _compiled_modules(run: Run, joined: Joined) -> Doubt | None:
     return Doubt("compiled-modules", text)
 
 
-def _unseen_threads(run: Run) -> Doubt | None:
+def _unseen_threads(run: RecordedRun) -> Doubt | None:
     """torch 2.13 records memory or other threads, not both."""
     user = frozenset(run.python_threads) - run.ignored - {run.native_id}
     seconds = unseen_cpu_seconds(run.cpu[0], run.cpu[1], user)
@@ -315,7 +315,7 @@ def _outside_torch(joined: Joined, sources: Mapping[str, Source]) -> list[Doubt]
     return found
 
 
-def _older_unseen(run: Run) -> Doubt | None:
+def _older_unseen(run: RecordedRun) -> Doubt | None:
     """Only where torch's library does not show what `older_blocks` needs."""
     if not math.isnan(run.bytes_before):
         return None

@@ -26,19 +26,19 @@ from torchbench_magic.results.profiling.cycles import sum_of_cycles
 from torchbench_magic.results.profiling.profile import MAX_EVENTS, Profile, ProfileOptions
 from torchbench_magic.results.profiling.schedule import Schedule
 
+from .measured_cost import Repeats, with_repeats
 from .profile_doubts import doubts_of_steps
 from .recording.host_memory import HostMemory
 from .recording.line_sources import choose_line_source
 from .recording.module_calls import ModuleCalls
-from .recording.recorded_run import Run
+from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
 from .recording.streams import Callers
 from .report import Cells, report
 from .sources.file_texts import FileTexts
 from .sources.library_calls import libraries_called
-from .sources.scope import Scope, resolve_lines_of
+from .sources.scope import RecordedFiles, resolve_lines_of
 from .sources.variable_names import names_around, names_in
-from .twice import Repeats, with_repeats
 
 __all__ = ["Asked", "Outcome", "profile", "profile_body", "profile_body_async"]
 
@@ -164,7 +164,7 @@ class _Profiling:
             outcome = await self._repeated(outcome)
         return outcome
 
-    def run(self, progress: Progress) -> Run | SteppedRun:
+    def run(self, progress: Progress) -> RecordedRun | SteppedRun:
         options, asked = self.options, self.asked
         if options.threads is not None and options.threads < 1:
             raise OptionError(f"--threads {options.threads}: at least 1")
@@ -173,28 +173,28 @@ class _Profiling:
             raise OptionError(f"{what} the whole body, and a schedule records a part of it: give one of them")
         extra = resolve_lines_of(options.lines_of)
         always = {code.co_filename for code in self.own}
-        scope = Scope(asked.root if asked.root is not None else Path.cwd(), asked.cells, extra, always)
+        scope = RecordedFiles(asked.root if asked.root is not None else Path.cwd(), asked.cells, extra, always)
         FileTexts(scope).look()  # before the run: a file may be saved in the middle of it
         used = frozenset(name for code in self.own for name in names_in(code))  # by the functions within it too
         if options.schedule is None:
             host = HostMemory() if options.host_memory else None
             source = choose_line_source(scope, options.max_events, host.clock if host is not None else time.time_ns)
-            return Run(source, options, progress, host=host, modules=ModuleCalls(asked.namespace, used))
+            return RecordedRun(source, options, progress, host=host, modules=ModuleCalls(asked.namespace, used))
 
-        def make_run(above: Callers) -> Run:
+        def make_run(above: Callers) -> RecordedRun:
             source, modules = choose_line_source(scope, options.max_events), ModuleCalls(asked.namespace, used)
-            return Run(source, replace(options, threads=None), NO_PROGRESS, above, modules=modules)
+            return RecordedRun(source, replace(options, threads=None), NO_PROGRESS, above, modules=modules)
 
         return SteppedRun(options, make_run, self.report, asked.on_trace, progress)
 
-    def report(self, run: Run, error: BaseException | None) -> Profile:
+    def report(self, run: RecordedRun, error: BaseException | None) -> Profile:
         made = report(
             run, self.options, self.asked.cells, self.own, suspends=self.suspends, error=error, numbering=self.numbering
         )
         return replace(made, libraries=libraries_called(made, self.asked.namespace))
 
     def _made(
-        self, run: Run | SteppedRun, value: Any, error: BaseException | None, idle: str | None
+        self, run: RecordedRun | SteppedRun, value: Any, error: BaseException | None, idle: str | None
     ) -> Outcome:
         """The profile of what ran.
 
@@ -203,7 +203,7 @@ class _Profiling:
         """
         __tracebackhide__ = True
         error, idle = _stripped(error), idle or not_run(value)
-        last = self.report(run, error) if isinstance(run, Run) else run.finish(error)
+        last = self.report(run, error) if isinstance(run, RecordedRun) else run.finish(error)
         if self.asked.on_trace is not None and last is not None:
             try:
                 self.asked.on_trace(last)
@@ -222,9 +222,9 @@ class _Profiling:
         await repeats.measure(outcome.profile.wall_time)
         return Outcome(with_repeats(outcome.profile, repeats), outcome.value, _stripped(repeats.error))
 
-    def _unscheduled(self) -> Run:
+    def _unscheduled(self) -> RecordedRun:
         run = self.run(NO_PROGRESS)
-        assert isinstance(run, Run)
+        assert isinstance(run, RecordedRun)
         return run
 
     def _sum(self, run: SteppedRun, error: BaseException | None) -> Profile:

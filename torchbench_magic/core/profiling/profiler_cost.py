@@ -14,7 +14,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import ProfilerCost
 from torchbench_magic.units import count
 
-__all__ = ["Recorded", "cost_doubt", "profiler_cost"]
+__all__ = ["EventNumbers", "cost_doubt", "profiler_cost"]
 
 NOTICEABLE, MOST = 0.08, 0.5
 """Shares of the wall time from which on the cost is noticeable, and most of it."""
@@ -30,7 +30,7 @@ _MICROSECONDS_311 = _MICROSECONDS | {"call": 1.2}
 
 
 @dataclass(frozen=True)
-class Recorded:
+class EventNumbers:
     """What a run had for its observers, as numbers of events.
 
     Attributes:
@@ -64,13 +64,13 @@ class Recorded:
         return sum(kinds) / 1e6
 
 
-def profiler_cost(wall_time: float, recorded: Recorded) -> ProfilerCost:
+def profiler_cost(wall_time: float, recorded: EventNumbers) -> ProfilerCost:
     """What recording was of the wall time (seconds): ``little``, ``noticeable`` or ``most``."""
     share = recorded.seconds / wall_time if wall_time > 0 else 0.0
     return "most" if share > MOST else "noticeable" if share > NOTICEABLE else "little"
 
 
-def cost_doubt(cost: ProfilerCost, recorded: Recorded) -> Doubt | None:
+def cost_doubt(cost: ProfilerCost, recorded: EventNumbers) -> Doubt | None:
     """What is to be said of it; nothing where it is little."""
     if cost == "little":
         return None

@@ -14,15 +14,15 @@ from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
-from .joining.attribution import Joined, join, without_repeats
-from .joining.budget import within_budget
+from .joining.attribution import Joined, join_ops_and_lines, without_repeats
 from .joining.compiling import gather_compiling
+from .joining.event_budget import within_budget
 from .joining.forks import FORKED, Forking
 from .joining.host_bytes import attribute_host_bytes
 from .layout import lay_out
 from .profile_doubts import clock_offset, find_doubts
-from .profiler_cost import Recorded, profiler_cost
-from .recording.recorded_run import Run
+from .profiler_cost import EventNumbers, profiler_cost
+from .recording.recorded_run import RecordedRun
 from .recording.scripted_functions import read_scripted
 from .recording.streams import LEAVE, SUSPEND, LineRecord, entered_code
 from .recording.workers import worker_table
@@ -38,7 +38,7 @@ __all__ = ["Cells", "report"]
 
 @collector_paused()
 def report(
-    run: Run,
+    run: RecordedRun,
     options: ProfileOptions,
     cells: Cells,
     own: Sequence[CodeType],
@@ -70,7 +70,7 @@ def report(
     ops = without_repeats(events.where(events.is_op & ~np.isin(events.native, list(run.ignored))))
     by_text = sources_of(record.codes, own, cells)
     sources = by_text.of
-    joined = join(
+    joined = join_ops_and_lines(
         ops,
         replace(record, codes=by_text.codes),
         by_text.statements,
@@ -136,9 +136,9 @@ def report(
     )
 
 
-def _recorded(run: Run, options: ProfileOptions, events: Events) -> Recorded:
+def _recorded(run: RecordedRun, options: ProfileOptions, events: Events) -> EventNumbers:
     """What the observers of this run had to record."""
-    return Recorded(
+    return EventNumbers(
         ops=int(events.is_kind("cpu_op", "user_annotation").sum()),
         allocations=int(events.is_memory.sum()),
         lines=run.record.n_events,
@@ -148,7 +148,7 @@ def _recorded(run: Run, options: ProfileOptions, events: Events) -> Recorded:
     )
 
 
-def _body_span(run: Run, record: LineRecord, own: Sequence[CodeType]) -> tuple[int, int]:
+def _body_span(run: RecordedRun, record: LineRecord, own: Sequence[CodeType]) -> tuple[int, int]:
     """Unix ns of entering and leaving the body.
 
     Where the body's own frame was recorded it says so exactly; the clock readings round the call hold some 0.1 ms
@@ -162,7 +162,7 @@ def _body_span(run: Run, record: LineRecord, own: Sequence[CodeType]) -> tuple[i
     return (main[0], main[-2]) if starts_with_body and main[-1] == LEAVE else (run.begin, run.end)
 
 
-def _natives(run: Run, record: LineRecord, ops: Events, numbering: list[int] | None) -> tuple[int, ...]:
+def _natives(run: RecordedRun, record: LineRecord, ops: Events, numbering: list[int] | None) -> tuple[int, ...]:
     """Native ids by thread number: the cell's own, those that ran recorded lines, those that ran ops."""
     with_lines = [stream.native_id for stream in record.streams if len(stream.record)]
     with_ops = np.unique(ops.native).tolist()
@@ -173,7 +173,7 @@ def _natives(run: Run, record: LineRecord, ops: Events, numbering: list[int] | N
     return natives
 
 
-def _thread_names(run: Run, record: LineRecord, joined: Joined) -> list[str]:
+def _thread_names(run: RecordedRun, record: LineRecord, joined: Joined) -> list[str]:
     names = {stream.native_id: stream.name for stream in record.streams} | run.python_threads
     natives = [thread.segments.native_id for thread in joined.threads]
     return [names.get(native, f"thread {native}, not Python's") for native in natives]

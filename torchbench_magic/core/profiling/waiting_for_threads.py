@@ -14,7 +14,7 @@ from torchbench_magic.units import seconds_text
 from .joining.attribution import Joined
 from .joining.segments import NO_LINE
 from .joining.thread_join import ThreadJoin
-from .recording.recorded_run import Run
+from .recording.recorded_run import RecordedRun
 
 __all__ = ["waits_for_threads"]
 
@@ -24,7 +24,7 @@ _BESIDE = 0.25  # of the line's time in which the thread is in torch
 _ASLEEP = 0.5  # of the line's time that the thread of the cell cannot have computed
 
 
-def waits_for_threads(run: Run, joined: Joined, sources: Mapping[str, Source]) -> Doubt | None:
+def waits_for_threads(run: RecordedRun, joined: Joined, sources: Mapping[str, Source]) -> Doubt | None:
     """About the line of the cell's own thread with the most time outside torch; None where it waits for no thread.
 
     That it waits is known by the processor time of the cell's own thread: the line can have computed no more than that.

@@ -17,15 +17,15 @@ from torchbench_magic.results.timing.subject import Subject
 
 from ..counting.callgrind_file import Costs
 from ..counting.client import CodeFailed, NotStarted, the_server
-from ..counting.count import count
+from ..counting.count import count_instructions
 from ..counting.count_options import Counting
 
 if TYPE_CHECKING:
     from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats
 
-    from torchbench_magic.core.timing.point_run import Run
+    from torchbench_magic.core.timing.point_run import PointRun
 
-__all__ = ["counted"]
+__all__ = ["with_counts"]
 
 _SHIFTED = 2
 """Shifted heap layouts that a difference is tried in: each is one more count, about 0.3 s."""
@@ -33,7 +33,7 @@ _SLOWDOWN = 400  # valgrind's, generously: after so long there is something wron
 _PATIENCE = 120.0
 
 
-def counted(timed: Comparison, run: Run, counting: Counting) -> Comparison:
+def with_counts(timed: Comparison, run: PointRun, counting: Counting) -> Comparison:
     """The comparison with the counts of its alternatives; what could not be counted is among its warnings."""
     task, began = run.task, time.monotonic()
     found: dict[CountKey, Counted] = {}
@@ -46,7 +46,7 @@ def counted(timed: Comparison, run: Run, counting: Counting) -> Comparison:
             job = run.code.job(name, threads, counting)
             timeout = _PATIENCE + _SLOWDOWN * counting.number * float(medians.iloc[row])
             try:
-                costs = count(job, the_server(), layouts=layouts, timeout=timeout, progress=task.progress)
+                costs = count_instructions(job, the_server(), layouts=layouts, timeout=timeout, progress=task.progress)
             except (MissingTool, NotStarted) as error:
                 missing = Doubt("not-counted", f"Instructions were not counted: {error}.")
                 return replace(timed, warnings=[*timed.warnings, missing])

@@ -20,24 +20,24 @@ from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import CountingSink, Unclosable, collector, output_to
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.identity import options_of
+from torchbench_magic.results.timing.identity import identifying_options
 from torchbench_magic.results.timing.subject import Subject
 
 from ..code.timed_loop import Timeable
 from .device import DeviceWait
-from .effects.guards import MemoryGuard, prints
 from .effects.in_place import in_place
 from .effects.isolation import Isolation
+from .effects.watched_inputs import MemoryGuard, prints
 from .effects.watched_objects import WatchedObjects
 from .plan import Plan
 from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Around, Entry, Rounds
 from .run_progress import RunProgress
 from .samples import Samples
-from .stepping import Call, Ended, Steps, driven
+from .stepping import BlockRequest, Ended, Steps, driven
 from .timed_code import LeftBySetup, TimedCode
 from .warmup import overheads, warm_up
 
-__all__ = ["Run"]
+__all__ = ["PointRun"]
 
 TURN_NS = 20_000_000
 """How long one thread count is kept at least: changing it makes OpenMP rebuild its team (12 -> 21 us at 2 threads,
@@ -49,7 +49,7 @@ LOOK_NS = 50_000_000
 """How often all settings of the process are read, which takes 0.2 ms: see `isolation`."""
 
 
-class Run:
+class PointRun:
     """State of the run of one point, from the names of its setup to the last sample.
 
     Args:
@@ -157,7 +157,7 @@ class Run:
             isolation.put_back()
             self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
             self.watched.once.before_first(name)
-            wall, _ = yield Call(block, 0, 1)
+            wall, _ = yield BlockRequest(block, 0, 1)
             self.watched.once.after_first(name, float(wall))
             isolation.note_first_call(name)
             first.append(float(wall))
@@ -302,7 +302,7 @@ class Run:
             elapsed=(self.ended_ns - self.started_ns) / 1e9,
             seed=self.seed,
             partial=is_partial,
-            options=options_of(self.plan),
+            options=identifying_options(self.plan),
             family=self._family,
             sources=self.code.sources,
         )

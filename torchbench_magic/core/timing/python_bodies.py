@@ -14,11 +14,11 @@ from torchbench_magic.results.timing.subject import Subject
 
 from ..code.code_reads import notebook_functions
 from ..code.timed_loop import compile_block
-from .effects.equal_results import check
+from .effects.equal_results import check_equal_results
 from .effects.in_place import shadowed_globals
 from .effects.inputs_read import InputsRead
 from .effects.only_first_call import watched
-from .effects.only_made import only_made
+from .effects.unrun_generators import only_made
 from .effects.unused_inputs import given_names, unused_inputs
 from .effects.watched_objects import WatchedObjects
 from .points.sweep import Point
@@ -99,7 +99,7 @@ class PythonBodies:
         return Blocks(blocks, objects, doubts)
 
     def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
-        check(self.task, self.names, watched.versions, put_back)
+        check_equal_results(self.task, self.names, watched.versions, put_back)
 
     def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
         of_python = {"setup": self.task.setup_text, "functions": self.task.functions[name]}

@@ -31,7 +31,7 @@ from torchbench_magic.results.timing.intervals import (
 from ..code.timed_loop import Timeable
 from .plan import Plan
 from .samples import Samples
-from .stepping import Call, Steps
+from .stepping import BlockRequest, Steps
 from .warmup import minor_faults
 
 __all__ = ["Around", "Entry", "Rounds"]
@@ -256,7 +256,7 @@ class Rounds:
             began = self.wall()
             self.enter(entry.measurement)
             entry.untimed_calls += 1
-            yield Call(entry.block, 0, 1)
+            yield BlockRequest(entry.block, 0, 1)
             entry.spent_ns += self.wall() - began
 
     def _live(self) -> list[Entry]:
@@ -291,7 +291,7 @@ class Rounds:
                 faults = minor_faults()
                 primed = self._primed.get(id(entry), int(has_new_team and self.before is None))
                 primed = min(primed, 1) if figures else primed
-                wall, cpu = yield Call(entry.block, replica, entry.calls, primed)
+                wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
                 entry.wall_ns += wall
                 entry.waited_ns += self.waited_ns() if self.waited_ns is not None else 0.0

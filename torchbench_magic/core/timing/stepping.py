@@ -1,6 +1,6 @@
 """Running the steps of a measurement, with or without an event loop.
 
-The code that measures is a generator: it yields a `Call` for each block and is sent the readings of the
+The code that measures is a generator: it yields a `BlockRequest` for each block and is sent the readings of the
 clocks. So the loop is written once, for plain cells and for cells that await.
 """
 
@@ -15,12 +15,12 @@ from torchbench_magic.errors import BodyError
 from ..code.timed_loop import Timeable
 from ..machine.clocks import Clocks
 
-__all__ = ["FAILED", "Call", "Ended", "Steps", "driven"]
+__all__ = ["FAILED", "BlockRequest", "Ended", "Steps", "driven"]
 
 T = TypeVar("T")
 
 
-class Call(NamedTuple):
+class BlockRequest(NamedTuple):
     """A request to run one block; ``primed``: after so many untimed calls, so that it starts with warm caches.
 
     A call that ``is_tried`` may fail: an exception of it is answered by a reading of `FAILED`.
@@ -36,7 +36,7 @@ class Call(NamedTuple):
 FAILED = (-1, -1)
 """What is sent back for a tried call that raised."""
 
-Steps = Generator[Call, tuple[int, int], T]
+Steps = Generator[BlockRequest, tuple[int, int], T]
 """Yields calls, is sent (wall, cpu) nanoseconds, returns T."""
 
 
@@ -87,7 +87,7 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
         steps.close()
 
 
-def _advance(steps: Steps[T], reading: tuple[int, int] | None) -> tuple[Call | None, T | None]:
+def _advance(steps: Steps[T], reading: tuple[int, int] | None) -> tuple[BlockRequest | None, T | None]:
     """The next call, or what the steps returned. The measured code is not run in here: a StopIteration of its own
     must not be taken for the end of the steps."""
     try:

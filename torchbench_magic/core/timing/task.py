@@ -17,7 +17,7 @@ from torchbench_magic.results.cell import Body, source_id_of
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..code.code_reads import globals_read, notebook_functions
-from ..code.input_shapes import globals_bound, inputs_of
+from ..code.input_shapes import globals_assigned, inputs_of
 from ..code.values_read import Values, values_of
 from ..machine.clocks import Clocks
 from .plan import Plan
@@ -144,7 +144,7 @@ class Task:
     @cached_property
     def _made(self) -> set[str]:
         """Names that the setup binds."""
-        return {name for code in self._codes(self.setup) for name in globals_bound(code)}
+        return {name for code in self._codes(self.setup) for name in globals_assigned(code)}
 
     def _values(self, used: set[str], parts: Sequence[Body], names: Mapping[str, Any]) -> Values:
         functions = notebook_functions(used, names, self.namespace)

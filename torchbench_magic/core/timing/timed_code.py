@@ -1,8 +1,8 @@
 """What a run is handed to time: the code of one point's alternatives, in whatever language.
 
 There are two: `python_bodies.PythonBodies`, statements over a copy of the notebook's names, and
-`core.cpp.snippet_bodies.SnippetBodies`, the open loops of compiled snippets. The run (`point_run.Run`) knows neither:
-it has blocks made, calls them in its order, and asks back what only the code's language can tell.
+`core.cpp.snippet_bodies.SnippetBodies`, the open loops of compiled snippets. The run (`point_run.PointRun`) knows
+neither: it has blocks made, calls them in its order, and asks back what only the code's language can tell.
 """
 
 from __future__ import annotations

@@ -22,20 +22,20 @@ from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.joined_comparisons import join
+from torchbench_magic.results.timing.joined_comparisons import join_comparisons
 from torchbench_magic.results.timing.timing_doubts import doubts_of
 from torchbench_magic.results.timing.used_up import KIND
 
 from ..code.script_alternatives import Called
 from .plan import Plan
-from .point_run import Run
+from .point_run import PointRun
 from .points.sweep import Point
 from .python_bodies import PythonBodies
 from .stepping import Ended
 from .task import Task
 from .timed_code import TimedCode
 
-__all__ = ["Collected", "Task", "check_names", "compare", "compare_bodies", "compare_bodies_async"]
+__all__ = ["Collected", "Task", "check_alternatives", "compare", "compare_bodies", "compare_bodies_async"]
 
 _NOT_THE_FIRST = (
     "The first call worked; a later call in the timing loop failed. The loop repeats the code on the objects as the"
@@ -73,7 +73,7 @@ class Collected:
     """
 
     def __init__(self, task: Task, code_of: Callable[[Task, Point | None], TimedCode] = PythonBodies) -> None:
-        check_names(task.bodies, task.plan)
+        check_alternatives(task.bodies, task.plan)
         self._task, self._code_of = task, code_of
         self._parts: list[Comparison] = []
 
@@ -88,21 +88,21 @@ class Collected:
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
             return Ended(error=error)
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[PointRun]:
         """A run for each point that is not there yet."""
         points: Sequence[Point | None] = self._task.points or (None,)
         for index, point in enumerate(points):
             found = self._task.skip(self._task, point) if self._task.skip is not None else None
             if found is None:
                 notebook = ProcessState()  # before a point makes its tensors, which may run the user's code
-                run = Run(self._code_of(self._task, point), (index, len(points)), notebook)
+                run = PointRun(self._code_of(self._task, point), (index, len(points)), notebook)
                 yield run
                 run.leave()
             else:
                 self._parts.append(found)
 
     @contextmanager
-    def taking(self, run: Run) -> Iterator[None]:
+    def taking(self, run: PointRun) -> Iterator[None]:
         """Take the run's result when it ends; on Ctrl-C hand over what there is."""
         try:
             yield
@@ -124,16 +124,16 @@ class Collected:
             if self._task.keep is not None:
                 self._task.keep(self._parts[-1])
 
-    def _count(self, run: Run, counting: Counting) -> None:
+    def _count(self, run: PointRun, counting: Counting) -> None:
         """Add the counts of a point that is timed; on Ctrl-C hand over its timings."""
-        from torchbench_magic.core.timing.counted_alternatives import counted
+        from torchbench_magic.core.timing.counted_alternatives import with_counts
 
         try:
-            self._parts[-1] = counted(self._parts[-1], run, counting)
+            self._parts[-1] = with_counts(self._parts[-1], run, counting)
         except KeyboardInterrupt:
             raise Interrupted(replace(self.joined(), partial=True)) from None
 
-    def _until_now(self, run: Run, why: str) -> Comparison | None:
+    def _until_now(self, run: PointRun, why: str) -> Comparison | None:
         """The finished points and what there is of this one, marked partial; None when nothing was sampled."""
         unfinished = run.interrupted()
         if unfinished is not None:
@@ -148,7 +148,7 @@ class Collected:
 
     def joined(self) -> Comparison:
         """All points as one, with the doubts that the numbers raise."""
-        whole = join(self._parts)
+        whole = join_comparisons(self._parts)
         found = doubts_of(whole)
         used_up = {doubt.facts["name"] for doubt in found if doubt.kind == KIND}
         told = [doubt for doubt in whole.warnings if doubt.kind != "grows" or doubt.facts["name"] not in used_up]
@@ -234,7 +234,7 @@ def compare(
     return replace(made, environment=replace(made.environment, commit=read_commit()))  # a script may well store it
 
 
-def check_names(bodies: Mapping[str, Body], plan: Plan) -> None:
+def check_alternatives(bodies: Mapping[str, Body], plan: Plan) -> None:
     """Refuse a plan that names alternatives which are not there (OptionError), or no alternatives (BodyError)."""
     if not bodies:
         raise BodyError("nothing to time: give at least one statement")

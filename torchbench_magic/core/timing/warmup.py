@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..code.timed_loop import Timeable
 from ..machine.clocks import Clocks
-from .stepping import Call, Steps
+from .stepping import BlockRequest, Steps
 
 __all__ = ["Warm", "minor_faults", "overheads", "warm_up"]
 
@@ -75,7 +75,7 @@ def warm_up(
         if before is not None:
             before()
         faults = minor_faults()
-        chunk, _ = yield Call(block, calls % len(block.replicas), size)
+        chunk, _ = yield BlockRequest(block, calls % len(block.replicas), size)
         calls += size
         last, per_call_faults = max(0.0, chunk - fixed_ns) / size, (minor_faults() - faults) / size
         settled = last > STILL_FALLING * best and per_call_faults >= STILL_FALLING * min(best_faults, 1e9)

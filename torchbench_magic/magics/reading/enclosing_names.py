@@ -26,14 +26,14 @@ def unseen_names(parts: Iterable[CompiledBody], user_ns: Mapping[str, Any]) -> l
         user_ns: the notebook's names.
     """
     from torchbench_magic.core.code.code_reads import globals_read
-    from torchbench_magic.core.code.input_shapes import globals_bound
+    from torchbench_magic.core.code.input_shapes import globals_assigned
 
     frame = calling_frame(user_ns)
     if frame is None:
         return []
     codes = [code for part in parts for code in (part.code, part.last) if code is not None]
     read = {name for code in codes for name in globals_read(code)}
-    read -= {name for code in codes for name in globals_bound(code)} | set(frame.f_locals)
+    read -= {name for code in codes for name in globals_assigned(code)} | set(frame.f_locals)
     found: dict[str, str] = {}
     for outer in _enclosing(frame):  # the innermost first
         for name in sorted(read & {*outer.co_varnames, *outer.co_cellvars} & user_ns.keys()):

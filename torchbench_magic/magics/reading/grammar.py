@@ -17,7 +17,17 @@ from typing import Any, TypeVar
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["Option", "describe", "documented", "inherited", "option", "options_of", "read_line", "read_words", "rows"]
+__all__ = [
+    "Option",
+    "describe",
+    "documented",
+    "inherited",
+    "option",
+    "declared_options",
+    "read_line",
+    "read_words",
+    "option_rows",
+]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,7 +75,7 @@ def inherited(*flags: str, **declared: Any) -> Any:
     return Option(flags, **declared)
 
 
-def options_of(kind: type) -> dict[str, Option]:
+def declared_options(kind: type) -> dict[str, Option]:
     """Field name -> option, in the order of declaration."""
     found = {}
     of_fields = {item.name: item.metadata["option"] for item in fields(kind) if "option" in item.metadata}
@@ -115,13 +125,13 @@ def read_words(kind: type[T], magic: str, line: str, defaults: Mapping[str, Any]
 
 def _defaults(kind: type, defaults: Mapping[str, Any] | None) -> dict[str, Any]:
     """Field name -> value of its trait, for the options that have one."""
-    declared = options_of(kind).items()
+    declared = declared_options(kind).items()
     return {name: defaults[item.trait] for name, item in declared if defaults and item.trait in defaults}
 
 
 def _read_options(kind: type, magic: str, line: str, position: int, values: dict[str, Any]) -> tuple[int, bool]:
     """Read options from ``position`` on into ``values``; where they end, and whether ``--`` ended them."""
-    by_flag = {flag: (name, item) for name, item in options_of(kind).items() for flag in item.flags}
+    by_flag = {flag: (name, item) for name, item in declared_options(kind).items() for flag in item.flags}
     position = _skip_blanks(line, position)
     while line.startswith("-", position):
         token, position = _token(line, position, magic)
@@ -202,10 +212,10 @@ def _unknown(magic: str, flag: str, by_flag: Mapping[str, tuple[str, Option]]) -
     return f"{magic} has no option {flag}; it has {known}; write -- before a statement that begins with -"
 
 
-def rows(kind: type) -> Iterator[tuple[str, str, str, str]]:
+def option_rows(kind: type) -> Iterator[tuple[str, str, str, str]]:
     """Every option as (how it is written, what it does, its default, its setting or nothing)."""
     defaults = {item.name: item.default for item in fields(kind)}
-    for name, item in options_of(kind).items():
+    for name, item in declared_options(kind).items():
         head = ", ".join(item.flags) + (f" {item.metavar}" if item.metavar else "")
         default = item.shown_default or ("off" if not item.metavar else _shown(defaults[name]))
         yield head, item.help + (" Repeatable." if item.repeatable else ""), default, item.trait
@@ -214,7 +224,7 @@ def rows(kind: type) -> Iterator[tuple[str, str, str, str]]:
 def describe(kind: type) -> str:
     """Every option with its value and default, for ``%%timer?``."""
     lines = []
-    for head, said, default, trait in rows(kind):
+    for head, said, default, trait in option_rows(kind):
         source = f"; %config TorchBench.{trait}" if trait else ""
         text = f"{said} (default: {default}{source})"
         lines.append(f"  {head}")

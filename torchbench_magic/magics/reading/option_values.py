@@ -11,7 +11,7 @@ from torchbench_magic.errors import OptionError
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count_options import Form
     from torchbench_magic.results.profiling.schedule import Schedule
-    from torchbench_magic.results.timing.across_runs.side_by_side import By
+    from torchbench_magic.results.timing.across_runs.side_by_side import SideBy
     from torchbench_magic.results.timing.subject import Clock
 
 __all__ = [
@@ -96,7 +96,7 @@ def read_seed(text: str) -> int:
     return int(text)
 
 
-def read_by(text: str) -> By:
+def read_by(text: str) -> SideBy:
     for name in ("description", "env"):
         if text == name:
             return name

@@ -30,7 +30,7 @@ from .option_values import (
 
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count_options import Counting, Form
-    from torchbench_magic.results.timing.across_runs.side_by_side import By
+    from torchbench_magic.results.timing.across_runs.side_by_side import SideBy
 
 __all__ = ["CompareOptions", "ProfilerOptions", "SharedOptions", "TimerOptions"]
 
@@ -211,7 +211,7 @@ class CompareOptions(SharedOptions):
         help="What the others are compared to: an alternative, a result, or with --by env an environment.",
         shown_default="the first",
     )  # fmt: skip
-    by: By = option(  # noqa: RUF009  (`option` makes the field)
+    by: SideBy = option(  # noqa: RUF009  (`option` makes the field)
         "--by", metavar="description|env", parse=read_by, default="description",
         help="Compare alternatives within each environment, or each alternative between environments.",
     )  # fmt: skip

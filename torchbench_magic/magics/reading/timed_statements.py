@@ -13,7 +13,7 @@ from .alignment import aligned_text
 from .cells import Place
 from .sections import Section, has_code
 
-__all__ = ["python_of", "statement"]
+__all__ = ["python_of", "timed_statement"]
 
 
 def python_of(text: str) -> str:
@@ -21,7 +21,7 @@ def python_of(text: str) -> str:
     return aligned_text(text, TransformerManager().transform_cell(text))
 
 
-def statement(shell: Any, section: Section, place: Place) -> Body:
+def timed_statement(shell: Any, section: Section, place: Place) -> Body:
     """The body of one alternative.
 
     Raises:

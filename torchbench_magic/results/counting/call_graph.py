@@ -18,7 +18,7 @@ from torchbench_magic.errors import InputError
 
 from .functions import parts_of
 
-__all__ = ["Call", "CallGraph", "Side", "neighbours"]
+__all__ = ["CallEdge", "CallGraph", "Side", "callers_or_callees"]
 
 Side = Literal["callers", "callees"]
 
@@ -26,7 +26,7 @@ _FRAME = ("caller", "callee", "calls", "inclusive", "file", "library")
 _NEIGHBOURS = ("function", "file", "library", "baseline_calls", "calls", "baseline_count", "count", "delta")
 
 
-class Call(NamedTuple):
+class CallEdge(NamedTuple):
     """All calls of one function by another; both are ``file:function [library]``, costs are totals over a count.
 
     ``calls`` is 0 where it is not known.
@@ -47,8 +47,8 @@ class CallGraph:
         number: calls of the statement that were counted.
     """
 
-    statement: tuple[Call, ...]
-    empty: tuple[Call, ...]
+    statement: tuple[CallEdge, ...]
+    empty: tuple[CallEdge, ...]
     number: int
 
     @cached_property
@@ -124,11 +124,11 @@ class CallGraph:
         wanted = self.arc_names([function]) or {name for name in known if parts_of(name)[1] == function}
         if not wanted:
             raise InputError(f"no function is called {function!r}: see .frame of the graph for the names")
-        table = neighbours(None, self, wanted, side)
+        table = callers_or_callees(None, self, wanted, side)
         return table.drop(columns=["baseline_calls", "baseline_count", "delta"]).rename(columns={"count": "inclusive"})
 
 
-def neighbours(
+def callers_or_callees(
     base: CallGraph | None,
     other: CallGraph,
     of: Collection[str],

@@ -14,17 +14,17 @@ from torchbench_magic.errors import InputError
 
 from .. import _gateway
 from ..shown import Shown
-from .call_graph import Side, neighbours
+from .call_graph import Side, callers_or_callees
 from .counts import Counted, CountKey, Counts, taken_out
 from .functions import group_of, parts_of, standardized
 
 if TYPE_CHECKING:
     from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats, FunctionCounts
 
-__all__ = ["BY", "By", "CountsDiff", "Pair", "Total", "difference"]
+__all__ = ["BY", "GroupBy", "CountsDiff", "Pair", "Total", "difference"]
 
-By = Literal["place", "function", "file", "library"]
-BY: tuple[By, ...] = ("place", "function", "file", "library")
+GroupBy = Literal["place", "function", "file", "library"]
+BY: tuple[GroupBy, ...] = ("place", "function", "file", "library")
 
 Pair = tuple[CountKey, CountKey]
 """(baseline, the other)."""
@@ -173,7 +173,7 @@ class CountsDiff(Shown):
         """Without the library and the paths of a build, as ``CallgrindStats.as_standardized`` of torch."""
         return self._renamed(lambda row: standardized(row.function), "standardize")
 
-    def group_by(self, by: By) -> CountsDiff:
+    def group_by(self, by: GroupBy) -> CountsDiff:
         """Add up what shares a function's name (whatever its file), a file, or a library; "place" changes nothing.
 
         Raises:
@@ -227,7 +227,7 @@ class CountsDiff(Shown):
         base, other = (one.calls for one in self.sides)
         assert other is not None
         of = {part for row in found for part in row.parts}
-        return neighbours(base, other, of, side, lambda name: self._shown.get(name, name))
+        return callers_or_callees(base, other, of, side, lambda name: self._shown.get(name, name))
 
     @cached_property
     def _shown(self) -> dict[str, str]:
@@ -253,7 +253,7 @@ def _words(fn: Callable[..., object]) -> str:
     return "" if name == "<lambda>" else str(name)
 
 
-def _share(row: _Row, by: By) -> str:
+def _share(row: _Row, by: GroupBy) -> str:
     file, name, _ = parts_of(row.function)
     if by == "function":
         return name

@@ -22,7 +22,7 @@ _ALIKE = 0.6  # of the characters: an edited line is taken for the same one, as 
 _LINE_VALUES = ("calls", "time", "wall_time", "backward_cpu_time", "device_time", "allocated", "net", "peak")
 _OP_VALUES = ("calls", "self_cpu_time", "cpu_time", "self_device_time", "allocated")
 
-Place = tuple[str, int]  # (source_id, line)
+SourceLine = tuple[str, int]  # (source_id, line)
 
 
 def _columns(keys: Sequence[str], values: Sequence[str]) -> tuple[str, ...]:
@@ -136,9 +136,9 @@ def _said(value: object) -> str:
 # ---- which line is which ----------------------------------------------------------------------------------------
 
 
-def _joined_lines(before: Profile, now: Profile) -> dict[Place, tuple[Place, str]]:
+def _joined_lines(before: Profile, now: Profile) -> dict[SourceLine, tuple[SourceLine, str]]:
     """Place in ``now`` -> (place in ``before``, how they were joined)."""
-    joined: dict[Place, tuple[Place, str]] = {}
+    joined: dict[SourceLine, tuple[SourceLine, str]] = {}
     for old, new in _source_pairs(before, now):
         same = old.source_id == new.source_id
         if same and old.text == new.text and old.first_line == new.first_line:

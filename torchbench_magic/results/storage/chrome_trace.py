@@ -27,7 +27,7 @@ from torchbench_magic.errors import TraceError
 
 from ..profiling.profile import Profile
 from ..profiling.trace import KINDS, Trace, Track, line_ranges
-from .packed_columns import PackedColumn, pack, unpack
+from .packed_columns import PackedColumn, pack_columns, unpack_columns
 from .profile_record import profile_of, profile_record
 from .records import VERSIONS, Record
 
@@ -267,7 +267,7 @@ def _memory(profile: Profile, trace: Trace) -> Iterator[str]:
 
 def _embedded(profile: Profile) -> dict[str, object]:
     record = profile_record(profile)
-    tables = {name: [_as_text(column) for column in pack(table)] for name, table in record.tables.items()}
+    tables = {name: [_as_text(column) for column in pack_columns(table)] for name, table in record.tables.items()}
     return {"layout": LAYOUT, "version": record.version, "header": record.header, "tables": tables}
 
 
@@ -292,7 +292,7 @@ def embedded_profile(content: object) -> Profile:
     if content["layout"] > LAYOUT or content["version"] > VERSIONS["Profile"]:
         raise TraceError("a newer torchbench_magic wrote this trace; upgrade this one")
     tables = {
-        name: unpack([_of_text(*column) for column in columns])
+        name: unpack_columns([_of_text(*column) for column in columns])
         for name, columns in content["tables"].items()
     }
     return profile_of(Record("Profile", content["version"], content["header"], tables))

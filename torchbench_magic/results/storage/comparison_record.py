@@ -11,7 +11,7 @@ from ..timing.identity import identity_of, machine_of, source_id
 from . import counts_record
 from .records import VERSIONS, Record, encoded, state_of
 
-__all__ = ["comparison_of", "comparison_record"]
+__all__ = ["comparison_from_record", "comparison_record"]
 
 _LEFT_OUT = {"samples", "saved", "unpaired", "history", "counts"}  # tables; facts of the store, of other results
 
@@ -33,7 +33,7 @@ def comparison_record(result: Comparison) -> Record:
     return Record("Comparison", VERSIONS["Comparison"], header, tables)
 
 
-def comparison_of(record: Record) -> Comparison:
+def comparison_from_record(record: Record) -> Comparison:
     """The comparison of a record.
 
     Raises:

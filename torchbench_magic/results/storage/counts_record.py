@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..counting.call_graph import Call, CallGraph
+from ..counting.call_graph import CallEdge, CallGraph
 from ..counting.counts import Counted, CountKey, Counts
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _stats(
     )
 
 
-def _calls(rows: pd.DataFrame | None) -> Iterator[Call]:
+def _calls(rows: pd.DataFrame | None) -> Iterator[CallEdge]:
     if rows is not None:
         columns = (rows[name].tolist() for name in ("caller", "callee", "calls", "inclusive"))
-        yield from (Call(*row) for row in zip(*columns, strict=True))
+        yield from (CallEdge(*row) for row in zip(*columns, strict=True))

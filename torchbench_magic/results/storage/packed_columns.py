@@ -27,7 +27,7 @@ import pandas as pd
 
 from torchbench_magic.errors import StoreError
 
-__all__ = ["PackedColumn", "pack", "unpack"]
+__all__ = ["PackedColumn", "pack_columns", "unpack_columns"]
 
 _PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 _NULLABLE = ("Int64",)
@@ -47,7 +47,7 @@ class PackedColumn:
     data: bytes
 
 
-def pack(frame: pd.DataFrame) -> list[PackedColumn]:
+def pack_columns(frame: pd.DataFrame) -> list[PackedColumn]:
     """The columns of ``frame``, in their order; its index is dropped, texts come back as objects.
 
     Raises:
@@ -56,8 +56,8 @@ def pack(frame: pd.DataFrame) -> list[PackedColumn]:
     return [_packed(str(name), frame[name]) for name in frame.columns]
 
 
-def unpack(columns: list[PackedColumn]) -> pd.DataFrame:
-    """The table that `pack` was given.
+def unpack_columns(columns: list[PackedColumn]) -> pd.DataFrame:
+    """The table that `pack_columns` was given.
 
     Raises:
         StoreError: a column does not hold what it says it holds.

@@ -14,7 +14,7 @@ from ..doubts import Doubt
 from ..machine.environment import Environment
 from ..timing.comparison import Comparison
 from ..timing.counted_rows import key_of_row
-from ..timing.identity import given_label, machine_of, options_of, source_id, task_of
+from ..timing.identity import given_label, identifying_options, machine_of, source_id, task_of
 from ..timing.subject import Subject
 from ..timing.values_read import Value, same_values, uncompared, words_for
 from .records import encoded
@@ -101,7 +101,7 @@ class Recording:
         first = wanted[0]
         names = (first.sub_label, first.description, first.env)
         key = task_of(first.setup, first.stmt, *names, first.num_threads)
-        options = encoded(options_of(task.plan))
+        options = encoded(identifying_options(task.plan))
         for run, found in reversed(self._store.of_task(key)):
             here = self._environment
             alike = found.environment.torch == here.torch and machine_of(found.environment) == machine_of(here)
@@ -117,7 +117,7 @@ class Recording:
 
     def _options(self, found: Comparison, task: _Task) -> object:
         """What the stored run was asked for; of options that it did not know yet, the defaults."""
-        return encoded({**options_of(type(task.plan)()), **found.options}) if found.options else {}
+        return encoded({**identifying_options(type(task.plan)()), **found.options}) if found.options else {}
 
     def _is_counted(self, found: Comparison) -> bool:
         if self._counting is None:

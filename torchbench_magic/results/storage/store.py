@@ -22,11 +22,11 @@ from torchbench_magic.errors import StoreError
 from ..profiling.profile import Profile
 from ..timing.comparison import Comparison
 from ..timing.identity import fingerprint, identity_of, key_of, likeness, task_of
-from ..timing.joined_comparisons import distinct, join, take
+from ..timing.joined_comparisons import distinct, join_comparisons, take
 from ..timing.ranges import Range, range_of
 from ..timing.timing_doubts import doubts_of
-from .comparison_record import comparison_of, comparison_record
-from .packed_columns import PackedColumn, pack, unpack
+from .comparison_record import comparison_from_record, comparison_record
+from .packed_columns import PackedColumn, pack_columns, unpack_columns
 from .profile_record import profile_fingerprint, profile_of, profile_record
 from .records import VERSIONS, Record
 from .sqlite_file import reading, writing
@@ -168,7 +168,7 @@ class Store:
             raise StoreError(f"{self.path}: {newer}: a newer torchbench_magic wrote it; upgrade this one")
         try:
             record = Record(kind, version, _json(header), _tables(connection, number), str(saved))
-            return profile_of(record) if kind == "Profile" else comparison_of(record)
+            return profile_of(record) if kind == "Profile" else comparison_from_record(record)
         except StoreError as error:
             warnings.warn(f"{self.path}: record {number} is left out: {error}", stacklevel=4)
             return None
@@ -194,7 +194,7 @@ def save(result: Comparison | Profile, path: str | os.PathLike[str]) -> None:
 
 def _whole(parts: Sequence[Comparison]) -> Comparison:
     """The points of one run as one result, with the doubts that its numbers raise."""
-    made = join(parts)
+    made = join_comparisons(parts)
     return replace(made, warnings=distinct([*made.warnings, *doubts_of(made)]), saved=parts[-1].saved)
 
 
@@ -265,7 +265,7 @@ def _write_record(connection: sqlite3.Connection, record: Record, run: str) -> i
         [
             (number, name, position, column.name, column.dtype, column.rows, column.codec, column.data)
             for name, table in record.tables.items()
-            for position, column in enumerate(pack(table))
+            for position, column in enumerate(pack_columns(table))
         ],
     )
     return number
@@ -277,7 +277,7 @@ def _tables(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
     for name, *column in connection.execute(query, (number,)):
         columns.setdefault(name, []).append(PackedColumn(*column))
     try:
-        return {name: unpack(found) for name, found in columns.items()}
+        return {name: unpack_columns(found) for name, found in columns.items()}
     except (TypeError, ValueError, AttributeError) as error:
         raise StoreError(f"its columns are damaged ({error})") from error
 

@@ -27,7 +27,7 @@ from ..machine.environment import Environment
 from ..timing.comparison import Comparison
 from ..timing.subject import Subject
 
-__all__ = ["comparison_of", "load_torch_pickle"]
+__all__ = ["comparison_of_measurements", "load_torch_pickle"]
 
 _COMMON = "torch.utils.benchmark.utils.common"
 _TIMER = "torch.utils.benchmark.utils.valgrind_wrapper.timer_interface"
@@ -245,7 +245,7 @@ def _plain(value: Any) -> Any:
 # ---- into a comparison --------------------------------------------------------------------------------------
 
 
-def comparison_of(measurements: Any) -> Comparison:
+def comparison_of_measurements(measurements: Any) -> Comparison:
     """torch's Measurements as a Comparison, each a group by itself: they were not sampled side by side.
 
     They carry no CPU clock, no order and no environment.

@@ -23,9 +23,9 @@ from . import counted_rows
 from .blocks import Blocks, blocks_of
 from .intervals import Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
 from .ranges import Range, Unpaired, range_of_windows
-from .rows import columns, detail, judgement, seen
+from .rows import detail, frame_columns, judgement, seen
 from .subject import Clock, Subject
-from .voids import Void, judged, row_void, unlike_blocks
+from .voided_verdicts import Void, judged_rounds, row_void, unlike_blocks
 
 if TYPE_CHECKING:
     from torch.utils.benchmark import Measurement
@@ -62,7 +62,7 @@ class Comparison(Shown):
         elapsed: seconds of the whole run, setup not included.
         seed: of the order of blocks.
         partial: the run was interrupted.
-        options: what was asked of the run, as far as it is known (see `identity.options_of`).
+        options: what was asked of the run, as far as it is known (see `identity.identifying_options`).
         saved: when it was written to the store that it comes from, UTC, as "2025-01-31T12:00:00.000Z"; else empty.
         unpaired: row -> how it compares with one of another time, where results stand side by side: `side_by_side`.
         counts: (description, sub_label, num_threads) -> ``CallgrindStats`` of what was counted, num_threads the count
@@ -173,7 +173,7 @@ class Comparison(Shown):
             for i in rows:
                 if i != base:
                     cores = self.environment.usable_cores
-                    pairs[i] = partial(judged, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
+                    pairs[i] = partial(judged_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
         excluded = lambda level: sum(one(level)[0].low > 0 or one(level)[0].high < 0 for one in pairs.values())
         level = holm_level(excluded, max(self.family, len(pairs)))
         return {i: one(level) for i, one in pairs.items()}
@@ -231,7 +231,7 @@ class Comparison(Shown):
             record = seen(subject, self._blocks[i], self.call_times(i))
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._judgement(i, subject, record["median"]) | counted)
-        return pd.DataFrame(records, columns=columns(self.axes))
+        return pd.DataFrame(records, columns=frame_columns(self.axes))
 
     def base_row(self, i: int) -> int | None:
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""

@@ -15,7 +15,7 @@ from ..counting.differences import CountsDiff, Pair, difference
 if TYPE_CHECKING:
     from .subject import Subject
 
-__all__ = ["diff_of", "instructions", "key_of_row", "names_of", "pairs"]
+__all__ = ["diff_of", "instructions", "key_of_row", "names_of_pair", "pairs"]
 
 _RESULT = "result"  # the axis that names a row's result where results stand side by side (see `side_by_side`)
 
@@ -87,7 +87,7 @@ def diff_of(
     except KeyError as error:
         what = error.args[0]
         raise InputError(what if isinstance(what, str) else f"{what!r} was not counted") from None
-    made = difference(one, two, names_of((base, key)), inclusive=inclusive, form=counts.form)
+    made = difference(one, two, names_of_pair((base, key)), inclusive=inclusive, form=counts.form)
     return replace(made, keys=(base, key), source=counts, pairs=tuple(pairs))
 
 
@@ -119,7 +119,7 @@ def _chosen(counts: Counts, pairs: Sequence[Pair], name: str | CountKey | None, 
     return next(same_place, None) or counts.key_of(against), key
 
 
-def names_of(pair: Pair) -> tuple[str, str]:
+def names_of_pair(pair: Pair) -> tuple[str, str]:
     """What two counts are called: their descriptions; where these are the same, with what tells them apart."""
     base, other = pair
     one, two = base[0] or "statement", other[0] or "statement"

@@ -2,7 +2,7 @@
 
 A run's *identity* is (label if given, else the source's id; sub_label, description, env, num_threads, device): what a
 user would call the same measurement. Whether it is also the same *work in the same place* is a stricter question:
-`likeness` answers it, `differences` says what is not alike.
+`likeness` answers it, `identity_differences` says what is not alike.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 __all__ = [
-    "differences",
+    "identity_differences",
     "environment_differences",
     "fingerprint",
     "given_label",
@@ -33,7 +33,7 @@ __all__ = [
     "key_of",
     "likeness",
     "machine_of",
-    "options_of",
+    "identifying_options",
     "source_id",
     "task_of",
     "work_of",
@@ -90,7 +90,7 @@ def machine_of(environment: Environment) -> tuple[object, ...]:
     return environment.system, environment.cpu, environment.usable_cores, environment.accelerator
 
 
-def options_of(plan: object) -> dict[str, object]:
+def identifying_options(plan: object) -> dict[str, object]:
     """What was asked of the run, without the names that are part of its identity. ``plan`` is a dataclass."""
     return {item.name: getattr(plan, item.name) for item in fields(plan) if item.name not in _NAMES}  # type: ignore[arg-type]
 
@@ -113,7 +113,7 @@ def work_of(result: Comparison, row: int) -> tuple[object, ...]:
     return (*work, *(() if subject.inputs is None else (subject.inputs,)), *collects, *values)
 
 
-def differences(old: Comparison, old_row: int, new: Comparison, new_row: int) -> list[str]:
+def identity_differences(old: Comparison, old_row: int, new: Comparison, new_row: int) -> list[str]:
     """In words, ``what: before -> now``: source, inputs, options, versions, machine, variables; not the load.
 
     Inputs are compared where both runs recorded them.

@@ -16,10 +16,10 @@ from .counted_rows import key_of_row
 from .subject import Subject
 from .timing_doubts import doubts_of
 
-__all__ = ["distinct", "join", "take"]
+__all__ = ["distinct", "join_comparisons", "take"]
 
 
-def join(parts: Sequence[Comparison]) -> Comparison:
+def join_comparisons(parts: Sequence[Comparison]) -> Comparison:
     """Put comparisons of one request one after the other; ratios stay within the groups that were sampled together.
 
     Raises:

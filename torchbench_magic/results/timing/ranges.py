@@ -46,7 +46,7 @@ __all__ = [
     "Range",
     "Single",
     "Unpaired",
-    "judged",
+    "judged_ranges",
     "range_of",
     "range_of_windows",
 ]
@@ -155,7 +155,7 @@ class Single:
     held_up: bool = False
 
 
-def judged(this: Single, base: Single, baseline: int, margin: float) -> Unpaired:
+def judged_ranges(this: Single, base: Single, baseline: int, margin: float) -> Unpaired:
     """Compare a time with one of another time, row ``baseline``; ``margin`` is a fraction."""
     if not (this.median > 0 and base.median > 0):
         return Unpaired(baseline, math.nan, 0.0, math.inf, "undecided", "one side has no sample")

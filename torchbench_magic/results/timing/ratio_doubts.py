@@ -9,9 +9,9 @@ import pandas as pd
 
 from ..doubts import Doubt
 from .comparison import Comparison
-from .voids import Void
+from .voided_verdicts import Void
 
-__all__ = ["medians_apart", "names_of", "row_name", "still_valid", "voided"]
+__all__ = ["medians_apart", "row_names", "row_name", "still_valid", "voided"]
 
 APART = 0.02
 """By how much the quotient of two medians must differ from the ratio to be explained, where the margin is not more."""
@@ -25,7 +25,7 @@ def row_name(made: Comparison, i: int) -> str:
     return f"{name} ({subject.num_threads} thread{'s' if subject.num_threads > 1 else ''})" if several else name
 
 
-def names_of(made: Comparison, rows: Sequence[int]) -> str:
+def row_names(made: Comparison, rows: Sequence[int]) -> str:
     """The rows, each name once."""
     return ", ".join(dict.fromkeys(row_name(made, i) for i in rows))
 
@@ -49,7 +49,7 @@ def voided(made: Comparison) -> Iterator[Doubt]:
     frame = made.frame
     alone = [i for i in made.stalled if pd.isna(frame["verdict"][i])]
     if alone:
-        text = f"The time of {names_of(made, alone)} is mostly waiting: {_waits(made, alone[0])}."
+        text = f"The time of {row_names(made, alone)} is mostly waiting: {_waits(made, alone[0])}."
         yield Doubt("stalled", text, _ACTIONS["stalled"], {"rows": alone})
     by_cause: dict[str, dict[int, Void]] = {}
     for i, void in made.voids.items():
@@ -60,7 +60,7 @@ def voided(made: Comparison) -> Iterator[Doubt]:
         concerned = sorted({*rows, *(made.stalled if cause == "stalled" else ())})
         low, high = min(void.low for void in found.values()), max(void.high for void in found.values())
         facts = {"rows": concerned, "low": low, "high": high}
-        about = f"No verdict on {names_of(made, rows)}: "
+        about = f"No verdict on {row_names(made, rows)}: "
         yield Doubt(cause, about + _why(made, next(iter(found.values()))), _ACTIONS[cause], facts)
 
 

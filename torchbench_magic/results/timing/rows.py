@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from .blocks import Blocks
     from .subject import Subject
 
-__all__ = ["columns", "detail", "judgement", "seen"]
+__all__ = ["frame_columns", "detail", "judgement", "seen"]
 
 Floats = npt.NDArray[np.float64]
 
 
-def columns(axes: Sequence[str]) -> list[str]:
+def frame_columns(axes: Sequence[str]) -> list[str]:
     """Names of the columns of ``Comparison.frame``, in order."""
     identity = ["label", "sub_label", "description", "env", "num_threads", "device", *axes]
     times = ["median", "iqr", "mean", "cpu_clock_median", "samples", "number_per_run"]

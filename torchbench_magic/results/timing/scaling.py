@@ -25,7 +25,7 @@ __all__ = [
     "ThreadCurve",
     "ThreadPoint",
     "crossovers",
-    "curves",
+    "times_along",
     "main_axis",
     "thread_curves",
 ]
@@ -106,7 +106,7 @@ def main_axis(comparison: Comparison) -> str | None:
     return best if best is not None and found[best] > 1 else None
 
 
-def curves(comparison: Comparison, axis: str) -> list[Curve]:
+def times_along(comparison: Comparison, axis: str) -> list[Curve]:
     """Times of each alternative along ``axis``: a sweep axis, or ``num_threads``."""
     places, medians = (comparison.frame[name].tolist() for name in (axis, "median"))
     lows, highs = (comparison.details[f"precision_{end}"].tolist() for end in ("low", "high"))
@@ -258,7 +258,7 @@ def thread_curves(comparison: Comparison) -> list[ThreadCurve]:
         return []
     cores = comparison.environment.usable_cores
     made = []
-    for curve in curves(comparison, THREADS):
+    for curve in times_along(comparison, THREADS):
         if len({point.at for point in curve.points}) < 2:
             continue
         first = curve.points[0]

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from ..doubts import Doubt
 from ..machine.contention import Contention
 from .comparison import Comparison
-from .ratio_doubts import medians_apart, names_of, row_name, still_valid, voided
+from .ratio_doubts import medians_apart, row_name, row_names, still_valid, voided
 from .subject import Subject
 from .used_up import doubts_of_subjects
-from .voids import CO_LOAD, SEVERAL, WAITED
+from .voided_verdicts import CO_LOAD, SEVERAL, WAITED
 
 __all__ = [
     "BUSY_PRESSURE",
@@ -270,7 +270,7 @@ def _machine(made: Comparison) -> Iterator[Doubt]:
 def _few(made: Comparison) -> Iterator[Doubt]:
     single = [i for i, n in enumerate(made.frame["samples"]) if n == 1]
     if single:
-        names = names_of(made, single)
+        names = row_names(made, single)
         lone = len(made.subjects) == 1
         text = "One sample: no spread known." if lone else f"One sample of {names}: no spread known."
         action = "Give more time (--max-run-time S), or fix the rounds (-r N)."
@@ -288,7 +288,7 @@ def _noisy(made: Comparison) -> Iterator[Doubt]:
         yield Doubt("noisy", text, _COMPARE, {"rows": bad})
     elif bad:
         worst = _share(max(spread[i] for i in bad))
-        text = f"Absolute times of {names_of(made, bad)} are unreliable: IQR up to {worst}{cause}."
+        text = f"Absolute times of {row_names(made, bad)} are unreliable: IQR up to {worst}{cause}."
         yield Doubt("noisy", text, still_valid(made), {"rows": bad})
     elif len(made.subjects) == 1 and noisy and not cause:
         yield Doubt("noisy", f"Noisy: IQR {100 * spread[0]:.0f} % of the median.", "", {"rows": noisy})
@@ -328,7 +328,7 @@ def _threads(made: Comparison) -> Iterator[Doubt]:
 def _launch_bound(made: Comparison) -> Iterator[Doubt]:
     bound = [i for i, s in enumerate(made.subjects) if s.device != "cpu" and s.waited < LAUNCH_BOUND]
     if bound:
-        names = names_of(made, bound)
+        names = row_names(made, bound)
         text = (
             f"Launch-bound: {names} left nothing to wait for on {made.subjects[bound[0]].device}, so the time is that"
             " of Python and of launching, not of the kernels."
@@ -353,14 +353,14 @@ def _faults(made: Comparison) -> Iterator[Doubt]:
 def _near_loop(made: Comparison) -> Iterator[Doubt]:
     gone = {i for i, median in enumerate(made.frame["median"]) if median < GONE and made.subjects[i].language == "c++"}
     if gone:
-        names = names_of(made, sorted(gone))
+        names = row_names(made, sorted(gone))
         text = f"{names}: no time at all, the compiler removed the statement; it has no effect that can be seen."
         action = "Let something depend on its result, such as a `volatile` variable of the setup."
         yield Doubt("compiled-away", text, action, {"rows": sorted(gone)})
     medians = enumerate(made.frame["median"])
     near = [i for i, median in medians if median < made.subjects[i].near_loop and i not in gone]
     if near:
-        names = names_of(made, near)
+        names = row_names(made, near)
         under = max(made.subjects[i].near_loop for i in near)
         text = f"{names}: under {under * 1e9:.0f} ns a call, near the loop's own cost; no verdict is given."
         yield Doubt("near-loop", text[0].upper() + text[1:], "Put more work into one call.", {"rows": near})

@@ -11,7 +11,7 @@ from html import escape
 
 from torchbench_magic import units
 
-from ..document import Document, Line, clipped, printable
+from ..document import Document, StyledText, clipped, printable
 from ..table import Cell, Column, Row, Table
 from . import spec
 from .mounting import attribute, mounted, script, stored
@@ -168,7 +168,7 @@ def _change(cell: Cell) -> str:
     return f'<span style="{box}:{before}px"></span><span style="{box}:{width}px;background-color:{hue}"></span>'
 
 
-def _line(line: Line) -> str:
+def _line(line: StyledText) -> str:
     tags = {"code": "code", "subject": "code", "figure": "strong", "strong": "strong"}
     out = []
     for run in line:

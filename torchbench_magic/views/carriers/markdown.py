@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tabulate
 
-from ..document import Document, Line, printable
+from ..document import Document, StyledText, printable
 from ..table import Cell, Column, Table
 
 __all__ = ["render"]
@@ -32,7 +32,7 @@ def _parts(document: Document) -> Iterator[str]:
         yield _line(line)
 
 
-def _line(line: Line) -> str:
+def _line(line: StyledText) -> str:
     return "".join(_code(run.text) if run.style in ("code", "subject") else _escaped(run.text) for run in line)
 
 

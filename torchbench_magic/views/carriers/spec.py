@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..document import Document, Line, clipped, printable
+from ..document import Document, StyledText, clipped, printable
 from ..table import Axis, Cell, Column, Group, Row, Table
 from .mounting import fitted, script_data
 
@@ -44,7 +44,7 @@ def as_dict(document: Document, limit: int | None = None) -> dict[str, Any]:
     }
 
 
-def _line(line: Line) -> list[Any]:
+def _line(line: StyledText) -> list[Any]:
     return [[_text(run.text), run.style] if run.style else _text(run.text) for run in line]
 
 

@@ -15,11 +15,11 @@ from torchbench_magic.results.counting.functions import GROUPS
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..carriers import bundle, markdown, text
-from ..document import Document, Line, Run, clipped
-from ..frame_rows import records
+from ..document import Document, Phrase, StyledText, clipped
+from ..frame_rows import frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
 
-__all__ = ["LONGEST_NAME", "definition", "document", "footer", "mimebundle", "to_markdown", "to_text"]
+__all__ = ["LONGEST_NAME", "counts_definition", "document", "footer", "mimebundle", "to_markdown", "to_text"]
 
 _ROWS = 12  # of a group
 _LEAST_SHARE = 0.001  # of the larger total: what changes by less is counted, not listed
@@ -72,21 +72,26 @@ def document(
     )
 
 
-def _sentence(diff: CountsDiff, place: str | None) -> Line:
+def _sentence(diff: CountsDiff, place: str | None) -> StyledText:
     base, other = (clipped(name, LONGEST_NAME) for name in diff.names)
     at = f" at {place}" if place is not None else ""
     if diff.inclusive or diff.whole is None:
-        return Run(other, "subject"), Run(f" against {base}{at}: instructions of each function and those it calls")
+        return Phrase(other, "subject"), Phrase(
+            f" against {base}{at}: instructions of each function and those it calls"
+        )
     total = diff.whole
     if total.noise >= abs(total.delta) or abs(total.delta) < 0.5:
         moved = "" if math.isnan(total.noise) else f"; shifted memory layouts alone move it by {_exact(total.noise)}"
         same = "as many instructions" if abs(total.delta) < 0.5 else "within noise of as many instructions"
         difference = "" if abs(total.delta) < 0.5 else f" ({_signed(total.delta)} per call{moved})"
-        return Run(other, "subject"), Run(f" runs {same} as {base}{at}{difference}")
+        return Phrase(other, "subject"), Phrase(f" runs {same} as {base}{at}{difference}")
     word = "more" if total.delta > 0 else "fewer"
     share = f" ({_change(total.baseline, total.count)} %)" if total.baseline > 0 else ""
-    said = (Run(f"{_exact(abs(total.delta))} {word} instructions", "strong"), Run(f" per call than {base}{at}{share}"))
-    return Run(other, "subject"), Run(" runs "), *said
+    said = (
+        Phrase(f"{_exact(abs(total.delta))} {word} instructions", "strong"),
+        Phrase(f" per call than {base}{at}{share}"),
+    )
+    return Phrase(other, "subject"), Phrase(" runs "), *said
 
 
 # ---- the table ----------------------------------------------------------------------------------------------
@@ -115,7 +120,7 @@ def _table(
         if of.empty:
             continue
         listed = of[of["delta"].abs() >= smallest].head(most)
-        rows = [_row(record, largest, detail) for record in records(listed)]
+        rows = [_row(record, largest, detail) for record in frame_rows(listed)]
         rows += _left(of, len(listed), diff.names)
         sums = _sums(of, largest) if not diff.inclusive else tuple(Cell() for _ in columns)
         groups.append(Group(tuple(rows), name, _note(of, diff), sums))
@@ -228,7 +233,7 @@ def _change(base: float, count: float) -> str:
 # ---- the footer ---------------------------------------------------------------------------------------------
 
 
-def definition(comparison: Comparison) -> str:
+def counts_definition(comparison: Comparison) -> str:
     """What the instructions beside the times are of."""
     counts = comparison.counts
     number = next(iter(counts.counted.values())).stats.number_per_run
@@ -244,21 +249,23 @@ def definition(comparison: Comparison) -> str:
     )
 
 
-def footer(diff: CountsDiff, alone: bool = True) -> Iterator[Line]:
+def footer(diff: CountsDiff, alone: bool = True) -> Iterator[StyledText]:
     """How it was counted."""
     if diff.whole is not None and diff.layouts:
         moved = diff.whole.noise
         by = "not at all" if moved == 0 else f"by at most {_exact(moved)}"
-        yield (Run(f"Noise: {units.count(diff.layouts)} shifted memory layouts moved the total difference {by}."),)
+        yield (Phrase(f"Noise: {units.count(diff.layouts)} shifted memory layouts moved the total difference {by}."),)
     if diff.applied:
-        yield (Run(f"Applied: {'; '.join(diff.applied)}."),)
+        yield (Phrase(f"Applied: {'; '.join(diff.applied)}."),)
     if alone and not diff.debug_symbols:
         yield (
-            Run("This torch has no debug symbols: its functions have no file, inlined ones are part of their callers."),
+            Phrase(
+                "This torch has no debug symbols: its functions have no file, inlined ones are part of their callers."
+            ),
         )
     kind = "counts include what a function calls" if diff.inclusive else "self counts"
     threads = "1 thread" if diff.num_threads == 1 else f"{diff.num_threads} threads, their sum, ±0.01 %"
     form = "the form that is timed" if diff.form == "function" else "module form, as torch counts"
     calls = f"{units.count(diff.number)} call{'' if diff.number == 1 else 's'} each"
     parts = (calls, "the empty loop taken out", kind, threads, form, "valgrind runs no AVX-512 kernels")
-    yield (Run(" · ".join(parts)),)
+    yield (Phrase(" · ".join(parts)),)

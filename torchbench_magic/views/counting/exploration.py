@@ -13,7 +13,7 @@ from .patterns import matching, replaced
 
 __all__ = ["Step", "after"]
 
-Kind = Literal["standardize", "denoise", "transform", "filter"]
+StepKind = Literal["standardize", "denoise", "transform", "filter"]
 
 _LONGEST = 40
 
@@ -22,7 +22,7 @@ _LONGEST = 40
 class Step:
     """One change. ``pattern`` and ``to`` are a regular expression and its replacement, where the kind has them."""
 
-    kind: Kind
+    kind: StepKind
     pattern: str = ""
     to: str = ""
 

@@ -25,7 +25,7 @@ from torchbench_magic import units
 from ..carriers import html, text
 from ..carriers.mounting import fitted, mounted, script, script_data
 from ..carriers.page import to_html
-from ..document import Document, Run, clipped, printable
+from ..document import Document, Phrase, clipped, printable
 from ..table import Cell, Column, Group, Row, Table
 from .axes import literal, new_axes
 
@@ -207,7 +207,7 @@ def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
     hidden = f"{units.count(len(rows)) if rows else 'none'} of {units.count(len(graph))} frames" if left else ""
     hidden += f". All frames: {graph.where}" if hidden and graph.where else ""
     table = Table("frames", tuple(columns), (Group(tuple(rows)),) if rows else (), hidden=hidden)
-    return Document("flame graph", (Run(graph.title),), (table,), where=graph.where)
+    return Document("flame graph", (Phrase(graph.title),), (table,), where=graph.where)
 
 
 def markup(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Scale", "round_ticks", "scale_of"]
+__all__ = ["AxisScale", "round_ticks", "scale_of"]
 
 _MOST_TICKS = 6
 _PAD = 0.06  # of the axis, beyond its outermost values
@@ -14,7 +14,7 @@ _MANTISSAS = ((1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """``place`` takes ``low`` to 0 and ``high`` to 1; ``ticks`` lie between."""
 
     low: float
@@ -27,7 +27,7 @@ class Scale:
         return (value - low) / (high - low)
 
 
-def scale_of(values: Sequence[float], *, at_values: bool = False) -> Scale:
+def scale_of(values: Sequence[float], *, at_values: bool = False) -> AxisScale:
     """The axis that holds ``values``: logarithmic where all are above 0, with a little room at both ends.
 
     ``at_values``: the values themselves are its ticks.
@@ -45,7 +45,7 @@ def scale_of(values: Sequence[float], *, at_values: bool = False) -> Scale:
         ticks = tuple(sorted(set(values)))
     else:
         ticks = _log_ticks(low, high) if log else round_ticks(low, high)
-    return Scale(low, high, ticks, log)
+    return AxisScale(low, high, ticks, log)
 
 
 def _log_ticks(low: float, high: float) -> tuple[float, ...]:

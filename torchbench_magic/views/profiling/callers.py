@@ -10,7 +10,7 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..built_columns import cells_of, columns_of, counted, measured, share, texts
-from ..frame_rows import number, records
+from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Group, Row, Table
 from .place_names import place, shapes_text
@@ -41,7 +41,7 @@ def callers(profile: Profile, names: Sequence[str], *, by_shape: bool, shapes: b
 
 def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shapes: bool) -> Table:
     time = units.spread_scale([*calls["cpu_time"], *calls["self_cpu_time"]])
-    scale = units.bytes_scale([number(value) for value in calls["allocated"]])
+    scale = units.bytes_scale([float_or_none(value) for value in calls["allocated"]])
     whole = float(calls["cpu_time"].sum())
     built = [
         texts("line", f"{name} is called from", 36, lambda call: place(call["cell"], call["file"], call["line"])),
@@ -55,7 +55,7 @@ def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shape
     if shapes:
         shape = lambda call: shapes_text(str(call["input_shapes"]))
         built.append(texts("input_shapes", "input shapes", 60, shape, quiet=True))
-    rows = tuple(Row(cells_of(built, record)) for record in records(calls.head(_MOST_ROWS)))
+    rows = tuple(Row(cells_of(built, record)) for record in frame_rows(calls.head(_MOST_ROWS)))
     rest = calls.iloc[_MOST_ROWS:]
     left = units.seconds_text(float(rest["cpu_time"].sum()), digits=2)
     hidden = f"{units.count(len(rest))} more take {left}. All: {of_result(f'.where({name!r})')}" if len(rest) else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..frame_rows import number, records
+from ..frame_rows import float_or_none, frame_rows
 
 __all__ = ["inside_line"]
 
@@ -43,14 +43,14 @@ def inside_line(profile: Profile, source_id: str, line: int) -> list[tuple[str, 
 
 def _paths(profile: Profile, source_id: str, line: int) -> Iterator[tuple[tuple[str, ...], float]]:
     """Of each frame on the line: the names that it runs in, the outermost first, and its self time."""
-    frames = records(profile.frames[["parent", "kind", "name", "source_id", "line", "thread", "self_time"]])
+    frames = frame_rows(profile.frames[["parent", "kind", "name", "source_id", "line", "thread", "self_time"]])
     names: list[tuple[str, ...]] = []
     for frame in frames:  # a caller comes before what it calls
-        here = frame["thread"] == 0 and frame["source_id"] == source_id and number(frame["line"]) == line
+        here = frame["thread"] == 0 and frame["source_id"] == source_id and float_or_none(frame["line"]) == line
         around = names[int(frame["parent"])] if here and int(frame["parent"]) >= 0 else ()
         names.append((*around, *_name_of(frame, around)) if here else ())
         if here:
-            yield names[-1], number(frame["self_time"]) or 0.0
+            yield names[-1], float_or_none(frame["self_time"]) or 0.0
 
 
 def _name_of(frame: dict[str, Any], around: tuple[str, ...]) -> tuple[str, ...]:

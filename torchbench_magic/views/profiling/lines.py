@@ -14,7 +14,7 @@ from torchbench_magic.results.profiling.profile import Profile, Source
 
 from ..annotated_source import Region, Span, coloured, regions, shown_lines
 from ..built_columns import Built, cells_of, columns_of, counted, measured, texts
-from ..frame_rows import number, records
+from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table
 from .operations import grouped, is_backward, op_text, place, shapes_text
 
@@ -42,7 +42,7 @@ class Annotated:
 
     @cached_property
     def rows(self) -> Mapping[Place, Mapping[str, Any]]:
-        return {(str(r["source_id"]), int(r["thread"]), int(r["line"])): r for r in records(self._on_lines)}
+        return {(str(r["source_id"]), int(r["thread"]), int(r["line"])): r for r in frame_rows(self._on_lines)}
 
     @cached_property
     def ops(self) -> Mapping[Place, list[Mapping[str, Any]]]:
@@ -80,7 +80,7 @@ class Annotated:
 
     def bytes_scale(self, *names: str) -> units.Scale:
         """That of these columns together."""
-        return units.bytes_scale([number(value) for name in names for value in self.profile.lines[name]])
+        return units.bytes_scale([float_or_none(value) for name in names for value in self.profile.lines[name]])
 
     @cached_property
     def numbers(self) -> tuple[tuple[Built, units.Scale], ...]:
@@ -90,7 +90,7 @@ class Annotated:
         if self.has_backward:
             found.append((measured("backward_cpu_time", "backward", time), time))
         if (frame["self_device_time"] > 0).any():
-            device = units.spread_scale([number(value) for value in frame["self_device_time"]])
+            device = units.spread_scale([float_or_none(value) for value in frame["self_device_time"]])
             found.append((measured("self_device_time", "device", device), device))
         for net, peak, word in (("allocated", "peak", ""), ("host_net", "host_peak", "Python ")):
             if frame[net].notna().any():
@@ -115,7 +115,7 @@ def _ops_by_line(profile: Profile) -> dict[tuple[str, int, int], list[Mapping[st
     by = ["source_id", "thread", "line", "op", *(["input_shapes"] if profile.options.shapes else [])]
     every = grouped(on_lines, by).sort_values("self_cpu_time", ascending=False, kind="stable")
     found: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
-    for record in records(every):
+    for record in frame_rows(every):
         place_of = str(record["source_id"]), int(record["thread"]), int(record["line"])
         found.setdefault(place_of, []).append(record)
     return found
@@ -217,15 +217,15 @@ def _margin(texts: list[str]) -> int:
 
 def _numbers(seen: Annotated, record: Mapping[str, Any], backward: bool) -> Iterator[Cell]:
     if seen.is_split:
-        own, python = number(record["self_cpu_time"]) or 0.0, number(record["python_time"]) or 0.0
-        caused = number(record["backward_cpu_time"]) or 0.0
+        own, python = float_or_none(record["self_cpu_time"]) or 0.0, float_or_none(record["python_time"]) or 0.0
+        caused = float_or_none(record["backward_cpu_time"]) or 0.0
         yield Cell(value=own + python, picture=_bar(seen, own, python, caused, backward))
     else:
-        wall = number(record["wall_time"]) or 0.0
+        wall = float_or_none(record["wall_time"]) or 0.0
         share = wall / seen.top if seen.top else 0.0
         yield Cell(value=wall, picture=((("other", share),), ()) if share >= 0.002 else ())
     yield from cells_of([built for built, _ in seen.numbers], record)
-    calls = number(record["calls"])
+    calls = float_or_none(record["calls"])
     yield Cell(units.count(calls), calls)
 
 
@@ -242,8 +242,8 @@ def _note(seen: Annotated, record: Mapping[str, Any]) -> str:
     """The inclusive time of a line that spends it elsewhere."""
     if not seen.is_split:
         return ""
-    wall = number(record["wall_time"]) or 0.0
-    own = (number(record["self_cpu_time"]) or 0.0) + (number(record["python_time"]) or 0.0)
+    wall = float_or_none(record["wall_time"]) or 0.0
+    own = (float_or_none(record["self_cpu_time"]) or 0.0) + (float_or_none(record["python_time"]) or 0.0)
     if wall < _SEEN_TWICE * own or wall < 0.01 * seen.profile.wall_time:
         return ""
     return f"{units.number(wall, seen.time)} {seen.time.unit} with calls"
@@ -298,7 +298,7 @@ def _total(own: pd.Series, scale: units.Scale) -> Cell:
     """Sums of times with every digit that the column has, the peak of peaks."""
     name = str(own.name)
     if name.endswith("peak"):
-        return Cell(units.number(number(own.max()), scale))
+        return Cell(units.number(float_or_none(own.max()), scale))
     digits = None if name.endswith("_time") else 3
     strong = name in ("self_cpu_time", "python_time")
     return Cell(units.number(float(own.sum()), scale, digits=digits), tone="strong" if strong else "")

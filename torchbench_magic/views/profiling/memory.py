@@ -17,8 +17,8 @@ from torchbench_magic.results.profiling.allocations import by_line, devices_of, 
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..built_columns import Built, cells_of, columns_of, counted, measured, share, texts
-from ..document import Document, Line, Run, code
-from ..frame_rows import records
+from ..document import Document, Phrase, StyledText, code
+from ..frame_rows import frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 from .operations import place
@@ -67,35 +67,35 @@ def _document(
 
 def _sentence(
     profile: Profile, memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.DataFrame
-) -> Iterator[Run]:
+) -> Iterator[Phrase]:
     """``cpu: peak 1.14 GiB in In[3]:9; In[3]:4 holds 82 % of it, to the end``."""
     peak = peak_of(memory, device)
     if not peak.bytes:
         end = int(memory.loc[memory["device"] == device, "bytes"].iloc[-1])
-        yield Run(f"Memory of {_said(device)} never rose above what was there at the start")
-        yield Run(f"; it ends {units.bytes_text(-end)} below" if end < 0 else "")
+        yield Phrase(f"Memory of {_said(device)} never rose above what was there at the start")
+        yield Phrase(f"; it ends {units.bytes_text(-end)} below" if end < 0 else "")
         return
-    yield Run(f"Memory of {_said(device)}: peak ")
-    yield Run(units.bytes_text(peak.bytes), "subject")
+    yield Phrase(f"Memory of {_said(device)}: peak ")
+    yield Phrase(units.bytes_text(peak.bytes), "subject")
     where = _place(memory.iloc[peak.row])
     if where:
-        yield Run(" in ")
+        yield Phrase(" in ")
         yield code(where)
     if held.empty:
         return
-    top = records(held.head(1))[0]
+    top = frame_rows(held.head(1))[0]
     share = float(top["bytes"]) / peak.bytes
     name = _place(top)
     if share < _LARGE or not name:
         return
-    yield Run("; ")
+    yield Phrase("; ")
     yield code(name)
-    yield Run(f" holds {units.number(min(share, 1.0) * 100, units.Scale('%', 1.0, 0), digits=2)} % of it")
+    yield Phrase(f" holds {units.number(min(share, 1.0) * 100, units.Scale('%', 1.0, 0), digits=2)} % of it")
     same = (
         (lines["source_id"] == top["source_id"]) & (lines["line"] == top["line"]) & (lines["thread"] == top["thread"])
     )
     if (lines.loc[same, "retained"] >= int(top["bytes"])).any():
-        yield Run(", to the end")
+        yield Phrase(", to the end")
 
 
 def _said(device: str) -> str:
@@ -142,7 +142,7 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
         Built(Column("since", "since", "s", "number"), since),
         measured("retained", "after the cell", scale, missing=0.0),
     )
-    rows = [Row(cells_of(built, record), key=_place(record)) for record in records(every)]
+    rows = [Row(cells_of(built, record), key=_place(record)) for record in frame_rows(every)]
     shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
     left = sum(float(row.cells[2].value or 0.0) for row in rest)
     hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(left)} at the peak."
@@ -198,7 +198,7 @@ def _start(profile: Profile) -> str:
     return f"the start of step{'s' if len(shown) > 1 else ''} {runs_text(shown)}{of_several}"
 
 
-def _footer(profile: Profile, memory: pd.DataFrame, device: str) -> Iterator[Line]:
+def _footer(profile: Profile, memory: pd.DataFrame, device: str) -> Iterator[StyledText]:
     mine = memory[memory["device"] == device]
     given, freed = int((mine["change"] > 0).sum()), int((mine["change"] < 0).sum())
     before = ""
@@ -212,7 +212,7 @@ def _footer(profile: Profile, memory: pd.DataFrame, device: str) -> Iterator[Lin
             if before
             else f"; of what was there before, {freed_by_it} were freed"
         )
-    yield (Run(f"Counted from {_start(profile)}{before}. Only what torch allocates; each block by its line."),)
+    yield (Phrase(f"Counted from {_start(profile)}{before}. Only what torch allocates; each block by its line."),)
     counted = f"{units.count(given)} allocation{'' if given == 1 else 's'}"
     counted += f", {units.count(freed)} free{'' if freed == 1 else 's'}" if freed else ", none freed"
-    yield Run(f"{counted}. A column of the picture shows its highest moment. Changes: "), code(of_result(".memory"))
+    yield Phrase(f"{counted}. A column of the picture shows its highest moment. Changes: "), code(of_result(".memory"))

@@ -11,7 +11,7 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..built_columns import Built, cells_of, columns_of, counted, measured, share
-from ..frame_rows import number, records
+from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 
@@ -59,8 +59,8 @@ def modules_table(profile: Profile) -> Table | None:
         ("allocated", "allocated", units.bytes_scale),
     ):
         if modules[field].notna().any():
-            built.append(measured(label, label, scale([number(value) for value in modules[field]]), field))
-    rows = tuple(Row(cells_of(built, record), key=str(record["name"])) for record in records(chosen))
+            built.append(measured(label, label, scale([float_or_none(value) for value in modules[field]]), field))
+    rows = tuple(Row(cells_of(built, record), key=str(record["name"])) for record in frame_rows(chosen))
     left = len(modules) - len(rows)
     said = f"{units.count(len(rows))} of {units.count(len(modules))} modules"
     hidden = f"{said}. All rows: {of_result('.modules')}" if left else ""

@@ -14,12 +14,12 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..built_columns import Built, cells_of, columns_of, counted, measured, share, texts
-from ..frame_rows import number, records
+from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 from .callers import callers
 from .grouping import Grouping, grouping_of
-from .place_names import counted as distinct_text
+from .place_names import first_and_more as distinct_text
 from .place_names import op_text, place, shapes_text
 
 __all__ = ["SORT_KEYS", "grouped", "is_backward", "op_text", "operations", "place", "shapes_text", "sort_column"]
@@ -218,10 +218,12 @@ def _rows(
     if (every["self_device_time"] > 0).any():
         built.append(measured("self_device_time", "device", units.spread_scale(every["self_device_time"])))
     if every["allocated"].notna().any():
-        memory = units.bytes_scale([number(value) for value in every["allocated"]])
+        memory = units.bytes_scale([float_or_none(value) for value in every["allocated"]])
         built.append(measured("allocated", "allocated", memory))
     if every["flops"].notna().any():
-        built += _work(units.smallest_scale([number(value) for value in every["flops"] if number(value)], _FLOP))
+        built += _work(
+            units.smallest_scale([float_or_none(value) for value in every["flops"] if float_or_none(value)], _FLOP)
+        )
     if grouping.shown:
         name = grouping.shown
         built.append(texts(name, name, 60, lambda record: str(record[name]).replace("\n", " ← ")))
@@ -231,7 +233,7 @@ def _rows(
     if shapes:
         built.append(texts("input_shapes", "input shapes", 40, _shapes, quiet=True))
     rows = []
-    for record in records(shown):
+    for record in frame_rows(shown):
         key = (str(record["op"]), str(record["input_shapes"]) if by_shape else "")
         rows.append(Row(cells_of(built, record), key=str(record["op"]), detail=details.get(key)))
     return columns_of(built), rows
@@ -245,7 +247,7 @@ def _work(scale: units.Scale) -> list[Built]:
     """FLOP of an operation, and FLOP/s."""
 
     def work(record: Mapping[str, Any]) -> Cell:
-        value = number(record["flops"])
+        value = float_or_none(record["flops"])
         return Cell("" if value is None else units.number(value, scale), value)
 
     return [
@@ -256,8 +258,8 @@ def _work(scale: units.Scale) -> list[Built]:
 
 def _speed(record: Mapping[str, Any]) -> Cell:
     """Work over the time of the operation with all that it calls, on the device where it ran there."""
-    work = number(record["flops"])
-    seconds = number(record["device_time"]) or number(record["cpu_time"])
+    work = float_or_none(record["flops"])
+    seconds = float_or_none(record["device_time"]) or float_or_none(record["cpu_time"])
     if work is None or not seconds:
         return Cell()
     return Cell(units.number(work / seconds / 1e9), work / seconds)

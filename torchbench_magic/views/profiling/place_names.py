@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["counted", "op_text", "place", "runs_text", "shapes_text"]
+__all__ = ["first_and_more", "op_text", "place", "runs_text", "shapes_text"]
 
 
 def op_text(op: str) -> str:
@@ -17,7 +17,7 @@ def op_text(op: str) -> str:
     return op.replace("autograd::engine::evaluate_function: ", "engine: ")
 
 
-def counted(texts: Sequence[str]) -> str:
+def first_and_more(texts: Sequence[str]) -> str:
     """The first text, and how many others there are: ``In[3]:4 +9``."""
     return f"{texts[0]} +{len(texts) - 1}" if len(texts) > 1 else "".join(texts)
 

@@ -10,8 +10,8 @@ from torchbench_magic.results.profiling.device_times import idle_share
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..carriers import bundle, markdown, text
-from ..document import Document, Drawn, Line, Run, backticked, clipped, code
-from ..frame_rows import number, records
+from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped, code
+from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
 from . import memory
@@ -99,51 +99,53 @@ def to_markdown(profile: Profile, **options: Any) -> str:
 # ---- the sentence -------------------------------------------------------------------------------------------
 
 
-def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Run]:
+def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     """``In[2]:10 takes 45 % of the time, forward and backward (1.45 of 3.22 s); peak 1.14 GiB; In[3]:4 allocates
     most, 954 MiB``."""
     yield from _time_clause(profile, is_by_module)
     peak = _peak(profile)
     if not peak:
         return
-    yield Run(f"; peak {units.bytes_text(peak)}")
+    yield Phrase(f"; peak {units.bytes_text(peak)}")
     by_line: dict[tuple[str, int], float] = {}  # of all its threads
     names = {}
     for record in _records(profile):
-        by_line[_where(record)] = by_line.get(_where(record), 0.0) + (number(record["allocated"]) or 0.0)
+        by_line[_where(record)] = by_line.get(_where(record), 0.0) + (float_or_none(record["allocated"]) or 0.0)
         names[_where(record)] = label_of(record)
     top = max(by_line, key=by_line.__getitem__, default=None)
     on_none = float(profile.lines.loc[profile.lines["line"].isna(), "allocated"].fillna(0).sum())
     allocated = by_line[top] if top is not None else 0.0
     if on_none > allocated and on_none >= _LARGE * peak:
-        yield Run(f"; {units.bytes_text(on_none)}, more than any line allocates, are on no line")
+        yield Phrase(f"; {units.bytes_text(on_none)}, more than any line allocates, are on no line")
     elif top is not None and allocated >= _LARGE * peak:
-        yield Run("; ")
+        yield Phrase("; ")
         yield code(names[top])
-        yield Run(f" allocates most, {units.bytes_text(allocated)}")
+        yield Phrase(f" allocates most, {units.bytes_text(allocated)}")
 
 
-def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Run]:
+def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     lines = [record for record in _records(profile) if record["thread"] == 0]
     if not lines:
         yield from _op_clause(profile)
         return
     if not profile.has_op_times:
-        top = max(lines, key=lambda record: number(record["wall_time"]) or 0.0)
-        wall = number(top["wall_time"]) or 0.0
+        top = max(lines, key=lambda record: float_or_none(record["wall_time"]) or 0.0)
+        wall = float_or_none(top["wall_time"]) or 0.0
         yield code(label_of(top))
-        yield Run(f" takes {units.seconds_text(wall)} of {units.seconds_text(profile.wall_time)}; what of it is torch")
-        yield Run(" is not known")
+        yield Phrase(
+            f" takes {units.seconds_text(wall)} of {units.seconds_text(profile.wall_time)}; what of it is torch"
+        )
+        yield Phrase(" is not known")
         return
     elsewhere = _backward_elsewhere(profile)
     costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
     cost = max(costs)
     top = lines[costs.index(cost)]
     yield code(label_of(top))
-    yield Run(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
+    yield Phrase(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
     waits = _waits(profile, top)
-    yield Run(waits or _split(cost, number(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
-    yield Run(f" ({units.part_text(cost, profile.wall_time)})")
+    yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
+    yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
     if not waits and cost >= _MOST * profile.wall_time > 0:
         yield from _inside(profile, top, is_by_module)
 
@@ -172,31 +174,31 @@ def _waits(profile: Profile, top: Mapping[str, Any]) -> str:
     return ""
 
 
-def _inside(profile: Profile, top: Mapping[str, Any], is_by_module: bool) -> Iterator[Run]:
+def _inside(profile: Profile, top: Mapping[str, Any], is_by_module: bool) -> Iterator[Phrase]:
     """What holds the time of a line that has most of it, and the option that shows more of that."""
     source_id, line = _where(top)
     found = inside_line(profile, source_id, line)
     if len(found) == 1 and found[0][0] in str(top["source"]):
         found = []  # `net(x)` runs `net`
     for at, (name, seconds) in enumerate(found[:3]):
-        yield Run("; inside it " if not at else ", ")
+        yield Phrase("; inside it " if not at else ", ")
         yield code(clipped(name, 40))
-        yield Run(f" {units.seconds_text(seconds)}")
+        yield Phrase(f" {units.seconds_text(seconds)}")
     options = ["--group-by module"] * (not is_by_module and not profile.modules.empty and bool(found))
     options += [f"--lines-of {module}" for *where, module in profile.libraries if where == [source_id, line]]
     for at, option in enumerate(options):
-        yield Run("; more with " if not at else " or ")
+        yield Phrase("; more with " if not at else " or ")
         yield code(option)
 
 
 def _records(profile: Profile) -> list[dict[str, Any]]:
     """The rows of ``.lines`` that stand on a line."""
-    return records(profile.lines[profile.lines["line"].notna()])
+    return frame_rows(profile.lines[profile.lines["line"].notna()])
 
 
 def _own(record: Mapping[str, Any]) -> float:
     """Seconds that a line takes itself, in torch and in Python."""
-    return sum(number(record[name]) or 0.0 for name in ("self_cpu_time", "python_time"))
+    return sum(float_or_none(record[name]) or 0.0 for name in ("self_cpu_time", "python_time"))
 
 
 def _where(record: Mapping[str, Any]) -> tuple[str, int]:
@@ -210,33 +212,33 @@ def _backward_elsewhere(profile: Profile) -> dict[tuple[str, int], float]:
     """
     ran: dict[tuple[str, int], float] = {}
     on_lines = profile.ops[profile.ops["line"].notna()]
-    for op in records(on_lines[on_lines["op"].str.startswith(_BACKWARD_FRAME).astype(bool)]):
+    for op in frame_rows(on_lines[on_lines["op"].str.startswith(_BACKWARD_FRAME).astype(bool)]):
         ran[_where(op)] = ran.get(_where(op), 0.0) + float(op["cpu_time"])
     caused: dict[tuple[str, int], float] = {}
     for record in _records(profile):
         if record["thread"] == 0:
-            caused[_where(record)] = number(record["backward_cpu_time"]) or 0.0
+            caused[_where(record)] = float_or_none(record["backward_cpu_time"]) or 0.0
     return {where: max(0.0, seconds - ran.get(where, 0.0)) for where, seconds in caused.items()}
 
 
-def _op_clause(profile: Profile) -> Iterator[Run]:
-    top = max(records(grouped(profile.ops, ["op"])), key=lambda op: float(op["self_cpu_time"]), default=None)
+def _op_clause(profile: Profile) -> Iterator[Phrase]:
+    top = max(frame_rows(grouped(profile.ops, ["op"])), key=lambda op: float(op["self_cpu_time"]), default=None)
     if top is None and not profile.has_op_times:
-        yield Run(f"what ran in {units.seconds_text(profile.wall_time)} is not known")
+        yield Phrase(f"what ran in {units.seconds_text(profile.wall_time)} is not known")
         return
     if top is None and profile.options.schedule is not None and not profile.cycles:
-        yield Run("no step was recorded")
+        yield Phrase("no step was recorded")
         return
     if top is None:
-        yield Run(f"no operation of torch ran in {units.seconds_text(profile.wall_time)}")
+        yield Phrase(f"no operation of torch ran in {units.seconds_text(profile.wall_time)}")
         return
     yield code(clipped(str(top["op"]), 60))
     share = float(top["self_cpu_time"]) / profile.wall_time if profile.wall_time else 0.0
     if share > 1:
         took = units.seconds_text(float(top["self_cpu_time"]))
-        yield Run(f" takes {took} on several threads, in {units.seconds_text(profile.wall_time)}")
+        yield Phrase(f" takes {took} on several threads, in {units.seconds_text(profile.wall_time)}")
         return
-    yield Run(f" takes {_percent(share)} % of {units.seconds_text(profile.wall_time)}")
+    yield Phrase(f" takes {_percent(share)} % of {units.seconds_text(profile.wall_time)}")
 
 
 def _percent(share: float) -> str:
@@ -254,15 +256,15 @@ def _peak(profile: Profile) -> float:
 # ---- doubts and footer --------------------------------------------------------------------------------------
 
 
-def _doubts(profile: Profile) -> Iterator[Line]:
+def _doubts(profile: Profile) -> Iterator[StyledText]:
     if profile.partial and not any(doubt.kind == "partial" for doubt in profile.warnings):
         shown = units.seconds_text(profile.wall_time)
-        yield (Run(f"Partial: the cell did not run to its end; what ran in {shown} is shown."),)
+        yield (Phrase(f"Partial: the cell did not run to its end; what ran in {shown} is shown."),)
     for doubt in profile.warnings:
         yield backticked(str(doubt))
 
 
-def _footer(profile: Profile, lines: Table | None) -> Iterator[Line]:
+def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
     definitions = []
     if lines is not None and not profile.has_op_times:
         definitions.append("“with calls” is the wall time of a line with everything that it calls.")
@@ -285,9 +287,9 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[Line]:
     if profile.has_op_times:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
         definitions += _side_by_side(profile)
-    yield (Run(" ".join(definitions)),)
+    yield (Phrase(" ".join(definitions)),)
     yield from _idle(profile)
-    yield (Run(" · ".join(_measured(profile))),)
+    yield (Phrase(" · ".join(_measured(profile))),)
 
 
 def _side_by_side(profile: Profile) -> list[str]:
@@ -300,19 +302,19 @@ def _side_by_side(profile: Profile) -> list[str]:
     return [said] * (threads > 1) + [several] * mixed
 
 
-def _idle(profile: Profile) -> Iterator[Line]:
+def _idle(profile: Profile) -> Iterator[StyledText]:
     """How long each device stood idle, and what the host was at in the longest gap."""
     for device, share in idle_share(profile.trace).items():
         gaps = profile.idle[profile.idle["device"] == device]
         said = f"{device} runs for {_percent(1 - share)} % of its span"
         if gaps.empty:
-            yield (Run(f"{said}."),)
+            yield (Phrase(f"{said}."),)
             continue
-        longest = records(gaps.head(1))[0]
+        longest = frame_rows(gaps.head(1))[0]
         source = profile.sources.get(longest["source_id"])
         at = f"{source.label}:{longest['line']}" if source is not None else "no line"
         took = units.seconds_text(longest["duration"])
-        yield Run(f"{said}; its longest gap is {took}, the host at "), code(at), Run(".")
+        yield Phrase(f"{said}; its longest gap is {took}, the host at "), code(at), Phrase(".")
 
 
 def _flops_covered(profile: Profile) -> str:

@@ -11,12 +11,12 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
 from ..carriers import bundle, markdown, text
-from ..document import Document, Line, Run, backticked, clipped, code
-from ..frame_rows import number, records
+from ..document import Document, Phrase, StyledText, backticked, clipped, code
+from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
 from .operations import op_text
 
-__all__ = ["document", "mimebundle", "place_of", "to_markdown", "to_text"]
+__all__ = ["document", "mimebundle", "place_in_other", "to_markdown", "to_text"]
 
 _ROWS = 40
 _LONGEST_NAME = 24
@@ -52,25 +52,25 @@ def document(diff: ProfileDiff) -> Document:
     )
 
 
-def _sentence(diff: ProfileDiff) -> Iterator[Run]:
+def _sentence(diff: ProfileDiff) -> Iterator[Phrase]:
     base, other = (clipped(name, _LONGEST_NAME) for name in diff.names)
     delta = diff.wall_time_delta
     before, now = (units.seconds_text(profile.wall_time) for profile in (diff.baseline, diff.other))
-    yield Run(other, "subject")
-    yield Run(f" takes {now}, ")
-    yield Run(base, "subject")
-    yield Run(f" {before}: {units.seconds_text(abs(delta))} {'more' if delta > 0 else 'less'}")
+    yield Phrase(other, "subject")
+    yield Phrase(f" takes {now}, ")
+    yield Phrase(base, "subject")
+    yield Phrase(f" {before}: {units.seconds_text(abs(delta))} {'more' if delta > 0 else 'less'}")
     moved = diff.lines[diff.lines["thread"] == 0]
     moved = moved.assign(moved=moved["time"].fillna(0) - moved["baseline_time"].fillna(0))
     moved = moved[moved["line"].notna() | moved["baseline_line"].notna()]
     if len(moved) and delta:
-        top = max(records(moved), key=lambda row: row["moved"] * (1 if delta > 0 else -1))
+        top = max(frame_rows(moved), key=lambda row: row["moved"] * (1 if delta > 0 else -1))
         if top["moved"] * delta > 0:
-            yield Run(f", {units.seconds_text(abs(top['moved']))} of it on ")
-            yield code(place_of(diff, top))
+            yield Phrase(f", {units.seconds_text(abs(top['moved']))} of it on ")
+            yield code(place_in_other(diff, top))
 
 
-def place_of(diff: ProfileDiff, row: dict[str, Any]) -> str:
+def place_in_other(diff: ProfileDiff, row: dict[str, Any]) -> str:
     """``In[3]:4`` in the other; in the baseline, with its name, where the line is gone; empty for no line."""
     if pd.isna(row["line"]) and pd.isna(row["baseline_line"]):
         return ""
@@ -93,16 +93,16 @@ def _lines(diff: ProfileDiff) -> Table | None:
     shown = frame[(largest >= _LEAST_SHARE * whole) | has_bytes].head(_ROWS)
     values = _Values(frame, ("time",), ("allocated",))
     rows = []
-    for row in records(shown):
+    for row in frame_rows(shown):
         is_rest = pd.isna(row["line"]) and pd.isna(row["baseline_line"])
         words = row["source"] if row["source"] is not None else row["baseline_source"]
         cells = (
-            Cell("" if is_rest else place_of(diff, row)),
+            Cell("" if is_rest else place_in_other(diff, row)),
             Cell(str(words).strip(), tone="quiet" if is_rest or row["match"] == "gone" else ""),
             *values.cells(row),
             Cell(_MATCHES[row["match"]], tone="quiet"),
         )
-        rows.append(Row(cells, key=place_of(diff, row) if not is_rest else ""))
+        rows.append(Row(cells, key=place_in_other(diff, row) if not is_rest else ""))
     columns = (
         Column("place", "line", kind="code", widest=24),
         Column("source", "code", kind="code", widest=48),
@@ -120,7 +120,7 @@ def _ops(diff: ProfileDiff) -> Table:
     values = _Values(frame, ("self_cpu_time", "self_device_time"), ("allocated",))
     rows = [
         Row((Cell(op_text(str(row["op"]))), *_calls(row), *values.cells(row)), key=str(row["op"]))
-        for row in records(shown)
+        for row in frame_rows(shown)
     ]
     base, other = (clipped(name, 16) for name in diff.names)
     columns = (
@@ -145,7 +145,7 @@ class _Values:
         self._scales: dict[str, units.Scale] = {}
         for names, scale in ((times, units.spread_scale), (sizes, units.bytes_scale)):
             for name in names:
-                both = [number(value) for value in [*frame[name], *frame[f"baseline_{name}"]]]
+                both = [float_or_none(value) for value in [*frame[name], *frame[f"baseline_{name}"]]]
                 if any(both):
                     self._scales[name] = scale(both)
 
@@ -165,7 +165,7 @@ class _Values:
 
     def cells(self, row: dict[str, Any]) -> Iterator[Cell]:
         for name, scale in self._scales.items():
-            before, now, delta = (number(row[key]) for key in (f"baseline_{name}", name, f"{name}_delta"))
+            before, now, delta = (float_or_none(row[key]) for key in (f"baseline_{name}", name, f"{name}_delta"))
             yield Cell(units.number(before, scale), before)
             yield Cell(units.number(now, scale), now)
             yield Cell(units.number(delta, scale, signed=True), delta, _tone(before, now, scale))
@@ -184,15 +184,15 @@ def _hidden(shown: int, total: int, what: str, where: str) -> str:
     return "" if shown == total else f"{units.count(shown)} of {units.count(total)} {what}. All rows: {where}"
 
 
-def _footer(diff: ProfileDiff, *, has_lines: bool) -> Iterator[Line]:
+def _footer(diff: ProfileDiff, *, has_lines: bool) -> Iterator[StyledText]:
     said = []
     if has_lines:
         said.append("Time of a line is its own, in torch and in Python, and adds up to the wall time with all rows.")
         said.append("Lines are joined by their source, in edited code by their text.")
     said.append("Operations: self time. Each side is one run: a change of a few per cent may be chance.")
-    yield (Run(" ".join(said)),)
+    yield (Phrase(" ".join(said)),)
     for name, profile in zip(diff.names, (diff.baseline, diff.other), strict=True):
         count = profile.num_threads  # 0: a trace that was read does not tell
         threads = f"{count} thread{'' if count == 1 else 's'}" if count else ""
         where = profile.environment.footer() if profile.environment is not None else ""
-        yield (Run(" · ".join(part for part in (name, threads, where) if part)),)
+        yield (Phrase(" · ".join(part for part in (name, threads, where) if part)),)

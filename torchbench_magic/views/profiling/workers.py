@@ -8,7 +8,7 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..built_columns import cells_of, columns_of, counted, measured, share, texts
-from ..frame_rows import records
+from ..frame_rows import frame_rows
 from ..name_in_notebook import of_result
 from ..table import Group, Row, Table
 
@@ -36,7 +36,7 @@ def workers_table(profile: Profile) -> Table | None:
     )
     rows = tuple(
         Row(cells_of(built, record), key=f"{_place(record)} {record['function']}")
-        for record in records(by_line.head(_MOST_ROWS))
+        for record in frame_rows(by_line.head(_MOST_ROWS))
     )
     left = len(by_line) - len(rows)
     shown = f"{units.count(len(rows))} of {units.count(len(by_line))} lines"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..annotated_source import coloured
-from ..document import Document, Run, code
+from ..document import Document, Phrase, code
 from ..table import Cell, Column, Group, Row, Table
 
 __all__ = ["inline"]
@@ -21,7 +21,7 @@ def inline(comparison: Comparison) -> list[Document]:
     return [
         Document(
             kind="code to paste",
-            sentence=(Run("What ran, as a cell to paste ("), code(".code"), Run(" holds the text):")),
+            sentence=(Phrase("What ran, as a cell to paste ("), code(".code"), Phrase(" holds the text):")),
             tables=(Table("code", (column,), (Group(rows),), headless=True),),
         )
     ]

@@ -17,13 +17,21 @@ from torchbench_magic.results.timing.comparison import Comparison
 from ..built_columns import Built, cells_of, columns_of
 from ..carriers import bundle, markdown, text
 from ..counting import counts, counts_inline
-from ..document import Document, Line, Run, clipped
+from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of, span_text
-from ..frame_rows import records
+from ..frame_rows import frame_rows
 from ..name_in_notebook import of_result
 from ..table import Axis, Cell, Column, Group, Row, Table
-from . import changes, code_to_paste, curves, statement, swaps, threads, verdicts
-from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done, placed_name
+from . import code_to_paste, curves, edited_source, lone_statement, swaps, threads, verdicts
+from .comparison_facts import (
+    LONGEST_NAME,
+    alternative_name,
+    contaminated,
+    doubt_lines,
+    measured,
+    nothing_done,
+    placed_name,
+)
 
 __all__ = ["METRICS", "document", "mimebundle", "to_markdown", "to_text"]
 
@@ -44,15 +52,15 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
         raise OptionError(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}")
     frame = comparison.frame
     if len(frame) == 1:
-        return statement.document(comparison)
-    curve = threads.table(comparison)
+        return lone_statement.document(comparison)
+    curve = threads.threads_table(comparison)
     by_threads = [curve] if curve is not None and len(curve.groups) <= _MOST_CURVES else []
     return Document(
         kind="timing comparison" if frame["verdict"].notna().any() else "timings",
         sentence=nothing_done(comparison) + _sentence(comparison),
         tables=(_table(comparison, metric), *by_threads),
-        doubts=doubts(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
-        footer=tuple(_footer(comparison, threads.definition() if by_threads else "")),
+        doubts=doubt_lines(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
+        footer=tuple(_footer(comparison, threads.threads_definition() if by_threads else "")),
         where=of_result(".frame"),
         picture=curves.svg(comparison) or "",
     )
@@ -74,7 +82,7 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def _under(comparison: Comparison) -> list[Document]:
-    return [*changes.inline(comparison), *counts_inline.inline(comparison), *code_to_paste.inline(comparison)]
+    return [*edited_source.inline(comparison), *counts_inline.inline(comparison), *code_to_paste.inline(comparison)]
 
 
 _WHY = {
@@ -88,10 +96,10 @@ _WHY = {
 # ---- the sentence -------------------------------------------------------------------------------------------
 
 
-def _sentence(comparison: Comparison) -> Line:
+def _sentence(comparison: Comparison) -> StyledText:
     frame = comparison.frame
     if not len(frame):
-        return (Run("nothing was measured"),)
+        return (Phrase("nothing was measured"),)
     judged = [
         verdicts.Judged(
             placed_name(comparison, at),
@@ -106,17 +114,17 @@ def _sentence(comparison: Comparison) -> Line:
     ]
     if judged:
         swap = swaps.clause(comparison)
-        return verdicts.sentence(judged, _baseline(comparison)) + ((Run("; "), *swap) if swap else ())
+        return verdicts.sentence(judged, _baseline(comparison)) + ((Phrase("; "), *swap) if swap else ())
     medians = frame["median"].dropna()
-    name = Run(clipped(name_of(comparison, 0), LONGEST_NAME), "subject")
+    name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")
     if not len(medians):
-        return name, Run(": no sample was taken")
+        return name, Phrase(": no sample was taken")
     low, high = (units.seconds_text(float(end)) for end in (medians.min(), medians.max()))
     places = frame["num_threads"].nunique() == len(frame)
     where = "thread counts" if places else "points"
     advice = threads.advice(comparison) if places else ()
-    said = (Run(f": {low} to {high} at {units.count(len(frame))} {where} (medians)"),)
-    return name, *said, *((Run(". "), *advice) if advice else ())
+    said = (Phrase(f": {low} to {high} at {units.count(len(frame))} {where} (medians)"),)
+    return name, *said, *((Phrase(". "), *advice) if advice else ())
 
 
 def _baseline(comparison: Comparison) -> str:
@@ -168,7 +176,7 @@ def _identity(comparison: Comparison) -> list[Built]:
     found.append(Built(threads, lambda at, r: Cell(units.count(r.num_threads), float(r.num_threads))))
     word = "statement" if alone else "alternative"
     found.append(
-        Built(Column("description", word, kind="code", widest=32), lambda at, r: Cell(name_of(comparison, at)))
+        Built(Column("description", word, kind="code", widest=32), lambda at, r: Cell(alternative_name(comparison, at)))
     )
     if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
         column = Column("state", "ran with", widest=32)
@@ -188,7 +196,7 @@ def _reader(name: str, *, numeric: bool = False) -> Callable[[int, Any], Cell]:
 
 def _named(frame: pd.DataFrame) -> list[SimpleNamespace]:
     """Rows whose columns are attributes; the name of an axis need not be an identifier."""
-    return [SimpleNamespace(**record) for record in records(frame)]
+    return [SimpleNamespace(**record) for record in frame_rows(frame)]
 
 
 def _axis_text(value: object) -> str:
@@ -342,7 +350,7 @@ def _known(value: float) -> float | None:
 # ---- the footer ---------------------------------------------------------------------------------------------
 
 
-def _footer(comparison: Comparison, more: str) -> Iterable[Line]:
+def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
     frame = comparison.frame
     if frame["ratio"].notna().any():
         margin = units.number(comparison.margin, units.Scale("%", 0.01), digits=None) if comparison.margin else "0"
@@ -357,9 +365,9 @@ def _footer(comparison: Comparison, more: str) -> Iterable[Line]:
                 " Rows of different runs were measured at different times: their interval allows for what the machine"
                 " alone may have changed."
             )
-        yield (Run(definition),)
+        yield (Phrase(definition),)
     if more:
-        yield (Run(more),)
+        yield (Phrase(more),)
     if comparison.counts:
-        yield (Run(counts.definition(comparison)),)
-    yield (Run(" · ".join(measured(comparison))),)
+        yield (Phrase(counts.counts_definition(comparison)),)
+    yield (Phrase(" · ".join(measured(comparison))),)

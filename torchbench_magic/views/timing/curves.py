@@ -15,13 +15,13 @@ import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.scaling import THREADS, Crossover, Curve, crossovers, curves, main_axis
+from torchbench_magic.results.timing.scaling import THREADS, Crossover, Curve, crossovers, main_axis, times_along
 
 from ..carriers.mounting import attribute
 from ..document import clipped
-from ..drawing.scales import Scale, scale_of
+from ..drawing.scales import AxisScale, scale_of
 from ..drawing.svg import svg_text, theme
-from .facts import name_of
+from .comparison_facts import alternative_name
 
 __all__ = ["axis_of", "fixed_text", "svg"]
 
@@ -73,7 +73,7 @@ def svg(comparison: Comparison) -> str | None:
     if axis is None:
         return None
     panels: dict[Any, list[Curve]] = {}
-    for curve in curves(comparison, axis):
+    for curve in times_along(comparison, axis):
         if len(curve.points) > 1:
             panels.setdefault(curve.fixed, []).append(curve)
     if not panels:
@@ -113,8 +113,8 @@ def fixed_text(fixed: Iterable[tuple[str, Any]]) -> str:
 class _Place:
     """Axes of a panel: seconds and values -> px of its ground."""
 
-    x: Scale
-    y: Scale
+    x: AxisScale
+    y: AxisScale
 
     def at(self, value: float, seconds: float) -> tuple[float, float]:
         return self.x.place(value) * _WIDTH, (1 - self.y.place(seconds)) * _HEIGHT
@@ -245,7 +245,7 @@ def _names(comparison: Comparison, place: _Place, lines: Sequence[tuple[int, Cur
     out, last = [], -1e9
     for y, nth, line in sorted(ends, key=lambda end: end[0]):
         last = max(y, last + _APART)
-        name = clipped(name_of(comparison, line.points[0].row), _NAME)
+        name = clipped(alternative_name(comparison, line.points[0].row), _NAME)
         out.append(f'<g class="{_ROLES[nth]}">{_mark(_WIDTH + 10, last, _SHAPES[nth], hollow=False)}</g>')
         out.append(svg_text(_WIDTH + 18, last + 4, name, "start", "i1 nm"))
     if more:

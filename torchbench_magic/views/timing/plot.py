@@ -10,11 +10,11 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.scaling import THREADS, Curve, crossovers, curves
+from torchbench_magic.results.timing.scaling import THREADS, Curve, crossovers, times_along
 
 from ..drawing.axes import HUES, literal, new_axes
+from .comparison_facts import alternative_name
 from .curves import axis_of, fixed_text
-from .facts import name_of
 from .plot_samples import plot_samples
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def plot(comparison: Comparison, *, kind: str = "scaling", axis: str | None = No
     if kind != "scaling":
         raise OptionError(f"kind {kind!r} is unknown; there are: scaling, distribution")
     axis = _checked(comparison, axis)
-    found = curves(comparison, axis)
+    found = times_along(comparison, axis)
     ax = ax if ax is not None else new_axes()
     fixed = list(dict.fromkeys(curve.fixed for curve in found))
     names = list(dict.fromkeys(curve.description for curve in found))
@@ -96,7 +96,7 @@ def _draw(ax: Axes, comparison: Comparison, curve: Curve, unit: units.Scale, hue
     spread = np.nan_to_num(np.abs(ends - times))
     said = [comparison.frame["verdict"].iloc[row] for row in rows]
     style: dict[str, Any] = {"color": HUES[hue % len(HUES)], "linestyle": _LINES[dash % len(_LINES)]}
-    name = ", ".join(text for text in (name_of(comparison, rows[0]), fixed_text(curve.fixed)) if text)
+    name = ", ".join(text for text in (alternative_name(comparison, rows[0]), fixed_text(curve.fixed)) if text)
     ax.errorbar(at, times, yerr=spread, label=literal(name), linewidth=1.5, **style)
     marks: dict[str, Any] = {"marker": _MARKERS[hue % len(_MARKERS)], "color": style["color"], "linestyle": "none"}
     hollow = np.array([pd.notna(verdict) and verdict == "undecided" for verdict in said])

@@ -11,7 +11,7 @@ from torchbench_magic.errors import InputError
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..drawing.axes import HUES, literal, new_axes
-from .facts import placed_name
+from .comparison_facts import placed_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,35 +6,35 @@ from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.scaling import Crossover, crossovers
 
-from ..document import Line, Run, clipped, code
+from ..document import Phrase, StyledText, clipped, code
+from .comparison_facts import LONGEST_NAME
 from .curves import fixed_text
-from .facts import LONGEST_NAME
 
 __all__ = ["clause"]
 
 _MOST = 3
 
 
-def clause(comparison: Comparison) -> Line:
+def clause(comparison: Comparison) -> StyledText:
     """``bmm is faster than mul_sum below n ≈ 320, slower above``; empty where nothing swaps.
 
     Several are parted by semicolons, the ones beyond three counted.
     """
     found = crossovers(comparison)
-    runs: list[Run] = []
+    runs: list[Phrase] = []
     for nth, swap in enumerate(found[:_MOST]):
-        runs += [Run("; ")] if nth else []
+        runs += [Phrase("; ")] if nth else []
         runs += _said(swap)
     if len(found) > _MOST:
-        runs.append(Run(f"; {len(found) - _MOST} more swaps"))
+        runs.append(Phrase(f"; {len(found) - _MOST} more swaps"))
     return tuple(runs)
 
 
-def _said(swap: Crossover) -> list[Run]:
+def _said(swap: Crossover) -> list[Phrase]:
     where = f" ({fixed_text(swap.fixed)})" if swap.fixed else ""
     return [
         code(clipped(swap.faster_below, LONGEST_NAME)),
-        Run(" is faster than "),
+        Phrase(" is faster than "),
         code(clipped(swap.faster_above, LONGEST_NAME)),
-        Run(f" below {swap.axis} ≈ {units.number(swap.at, digits=2)}, slower above{where}"),
+        Phrase(f" below {swap.axis} ≈ {units.number(swap.at, digits=2)}, slower above{where}"),
     ]

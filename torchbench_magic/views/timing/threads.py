@@ -9,17 +9,17 @@ from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.scaling import ThreadCurve, ThreadPoint, thread_curves
 
-from ..document import Line, Run, clipped, code
+from ..document import Phrase, StyledText, clipped, code
 from ..table import Cell, Column, Group, Row, Table
+from .comparison_facts import LONGEST_NAME, alternative_name
 from .curves import fixed_text
-from .facts import LONGEST_NAME, name_of
 
-__all__ = ["advice", "definition", "doubt", "table"]
+__all__ = ["advice", "threads_definition", "doubt", "threads_table"]
 
 _MOST_ADVICE = 3
 
 
-def table(comparison: Comparison) -> Table | None:
+def threads_table(comparison: Comparison) -> Table | None:
     """One group a curve; None where no alternative was measured at two thread counts."""
     found = thread_curves(comparison)
     if not found:
@@ -64,32 +64,32 @@ def _row(curve: ThreadCurve, point: ThreadPoint, wall: units.Scale, spent: units
     return Row(cells, key=str(point.row))
 
 
-def advice(comparison: Comparison) -> Line:
+def advice(comparison: Comparison) -> StyledText:
     """``Use -t 2: 1.93 times the speed of 1``, one by one where alternatives differ; empty where none is named."""
     named = [(curve, curve.knee) for curve in thread_curves(comparison) if curve.knee is not None]
     if not named:
         return ()
     if len({knee for _, knee in named}) == 1:
-        return (Run("Use "), code(f"-t {named[0][1]}"), Run(f": {_gain([curve for curve, _ in named])}."))
-    runs: list[Run] = [Run("Use ")]
+        return (Phrase("Use "), code(f"-t {named[0][1]}"), Phrase(f": {_gain([curve for curve, _ in named])}."))
+    runs: list[Phrase] = [Phrase("Use ")]
     for nth, (curve, knee) in enumerate(named[:_MOST_ADVICE]):
-        runs += [Run(", ")] if nth else []
-        runs += [code(f"-t {knee}"), Run(" for "), code(clipped(_name(comparison, curve), LONGEST_NAME))]
-        runs += [Run(f" ({fixed_text(curve.fixed)})")] if curve.fixed else []
+        runs += [Phrase(", ")] if nth else []
+        runs += [code(f"-t {knee}"), Phrase(" for "), code(clipped(_name(comparison, curve), LONGEST_NAME))]
+        runs += [Phrase(f" ({fixed_text(curve.fixed)})")] if curve.fixed else []
     left = len(named) - _MOST_ADVICE
-    return (*runs, Run(f", {left} more in the table." if left > 0 else "."))
+    return (*runs, Phrase(f", {left} more in the table." if left > 0 else "."))
 
 
-def doubt(comparison: Comparison) -> Line:
+def doubt(comparison: Comparison) -> StyledText:
     """Why no thread count is named, where that is so."""
     refused = [curve for curve in thread_curves(comparison) if curve.refused]
     if not refused:
         return ()
     worst = max(refused, key=lambda curve: max(_known(point.outside) or 0.0 for point in curve.points))
-    return (Run(f"No thread count is recommended: {worst.refused}."),)
+    return (Phrase(f"No thread count is recommended: {worst.refused}."),)
 
 
-def definition() -> str:
+def threads_definition() -> str:
     """Explains the columns of the table, for the footer."""
     return (
         "Threads to use: the largest count within the usable cores that still gains more than 10 %."
@@ -107,7 +107,7 @@ def _gain(found: Sequence[ThreadCurve]) -> str:
 
 
 def _name(comparison: Comparison, curve: ThreadCurve) -> str:
-    return curve.description or name_of(comparison, 0)
+    return curve.description or alternative_name(comparison, 0)
 
 
 def _percent(share: float) -> str:

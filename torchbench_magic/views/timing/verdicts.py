@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torchbench_magic import units
 
-from ..document import Line, Run, Style, clipped, code
+from ..document import Phrase, Style, StyledText, clipped, code
 
 __all__ = ["Judged", "sentence"]
 
@@ -30,7 +30,7 @@ class Judged:
     why: str = ""
 
 
-def sentence(judged: Sequence[Judged], baseline: str) -> Line:
+def sentence(judged: Sequence[Judged], baseline: str) -> StyledText:
     """The answer first: ``mul_sum is 1.65 to 6.8 times as fast as bmm at all 6 points; einsum: 3 slower, 1 same``; of
     one point with its interval: ``mul_sum is 2.5 times as fast as bmm (2.4 … 2.6)``.
 
@@ -40,15 +40,15 @@ def sentence(judged: Sequence[Judged], baseline: str) -> Line:
     for one in judged:
         by_name.setdefault(one.name, []).append(one)
     clauses = _together(sorted(by_name.values(), key=_weight))
-    runs: list[Run] = []
+    runs: list[Phrase] = []
     for nth, alike in enumerate(clauses[:_MOST_NAMED]):
         if nth:
-            runs.append(Run("; "))
+            runs.append(Phrase("; "))
         runs += _subjects(alike, "code" if nth else "subject")
         runs += _clause(alike[0], None if nth else baseline, is_plural=len(alike) > 1)
     left = sum(len(alike) for alike in clauses[_MOST_NAMED:])
     if left:
-        runs.append(Run(f"; {left} more below"))
+        runs.append(Phrase(f"; {left} more below"))
     return tuple(runs)
 
 
@@ -64,14 +64,14 @@ def _together(ordered: Sequence[list[Judged]]) -> list[list[list[Judged]]]:
     return clauses
 
 
-def _subjects(alike: Sequence[Sequence[Judged]], style: Style) -> list[Run]:
+def _subjects(alike: Sequence[Sequence[Judged]], style: Style) -> list[Phrase]:
     """``a``; ``a, b and c``; ``a, b, c and 5 more``."""
     most = _MOST_NAMED if len(alike) <= _MOST_NAMED else _MOST_NAMED - 1
-    names = [Run(clipped(points[0].name, _LONGEST_NAME), style) for points in alike[:most]]
-    names += [Run(f"{len(alike) - most} more")] if len(alike) > most else []
+    names = [Phrase(clipped(points[0].name, _LONGEST_NAME), style) for points in alike[:most]]
+    names += [Phrase(f"{len(alike) - most} more")] if len(alike) > most else []
     runs = names[:1]
     for nth, name in enumerate(names[1:], 2):
-        runs += [Run(" and " if nth == len(names) else ", "), name]
+        runs += [Phrase(" and " if nth == len(names) else ", "), name]
     return runs
 
 
@@ -89,29 +89,29 @@ def _weight(points: Sequence[Judged]) -> tuple[int, float]:
     return _ORDER.get(_common(points), 5), -min(known, default=0.0)
 
 
-def _clause(points: Sequence[Judged], baseline: str | None, *, is_plural: bool = False) -> list[Run]:
+def _clause(points: Sequence[Judged], baseline: str | None, *, is_plural: bool = False) -> list[Phrase]:
     common = _common(points)
     against = [code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
     if common in ("faster", "slower"):
         verb, adverb = ("is", "fast") if common == "faster" else ("takes", "long")
-        than = [Run(" as "), *against] if against else []
+        than = [Phrase(" as "), *against] if against else []
         return [
-            Run(f" {verb} {_times(points, common)} times as {adverb}"),
+            Phrase(f" {verb} {_times(points, common)} times as {adverb}"),
             *than,
-            Run(_everywhere(points) + _ends(points, common)),
+            Phrase(_everywhere(points) + _ends(points, common)),
         ]
     if common == "same":
-        to = [Run(" as "), *against] if against else []
-        return [Run(f" take{'' if is_plural else 's'} the same time"), *to, Run(_everywhere(points))]
+        to = [Phrase(" as "), *against] if against else []
+        return [Phrase(f" take{'' if is_plural else 's'} the same time"), *to, Phrase(_everywhere(points))]
     if common == "mixed":
-        to = [Run(" against "), *against] if against else []
+        to = [Phrase(" against "), *against] if against else []
         counts = Counter(point.verdict or "not judged" for point in points)
         words = sorted(counts, key=lambda word: _ORDER.get(word, 5))
-        return [*to, Run(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
-    to = [Run(" against "), *against] if against else []
+        return [*to, Phrase(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
+    to = [Phrase(" against "), *against] if against else []
     reasons = list(dict.fromkeys(point.why for point in points if point.why))
     why = f": {', '.join(reasons)}" if reasons else ""
-    return [*to, Run(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
+    return [*to, Phrase(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
 
 
 def _everywhere(points: Sequence[Judged]) -> str:

@@ -10,8 +10,8 @@ from torch.utils.benchmark.utils import common
 from torch.utils.benchmark.utils.compare import Colorize
 from torch.utils.benchmark.utils.compare import Table as TorchTable
 
-from ..document import Document, Line, Run
-from ..table import Cell, Column, Group, Kind, Row, Table, Tone
+from ..document import Document, Phrase, StyledText
+from ..table import Cell, Column, ColumnKind, Group, Row, Table, Tone
 
 __all__ = ["Document", "document"]
 
@@ -26,7 +26,7 @@ def document(
     table = TorchTable(list(results), Colorize.NONE, trim_significant_figures, highlight_warnings)
     envs = len({result.env for result in results}) > 1
     warned = highlight_warnings and any(result.has_warnings for result in results)
-    kind: Kind = "text" if warned else "number"  # a figure with a warning behind it is no number
+    kind: ColumnKind = "text" if warned else "number"  # a figure with a warning behind it is no number
     unit = _UNITS.get(table.time_unit, table.time_unit)
     columns = (
         Column("threads", "threads", kind="number", leading=True),
@@ -49,13 +49,13 @@ def document(
         kind="comparison",
         sentence=_sentence(table),
         tables=(Table("times", columns, tuple(Group(tuple(rows)) for rows in by_threads.values())),),
-        footer=((Run(_WARNED),),) if warned else (),
+        footer=((Phrase(_WARNED),),) if warned else (),
     )
 
 
-def _sentence(table: TorchTable) -> Line:
+def _sentence(table: TorchTable) -> StyledText:
     unit = f"median times in {common.unit_to_english(table.time_unit)}s"
-    return (Run(table.label, "subject"), Run(f": {unit}")) if table.label else (Run(unit.capitalize()),)
+    return (Phrase(table.label, "subject"), Phrase(f": {unit}")) if table.label else (Phrase(unit.capitalize()),)
 
 
 def _bests(peers: Sequence[Any], row: Any, colorize: Colorize) -> list[float | None]:

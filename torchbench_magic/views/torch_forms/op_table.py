@@ -16,7 +16,7 @@ from torchbench_magic.results.profiling.frames.stack_groups import ops_by_stack
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..document import clipped, printable
-from ..frame_rows import number, records
+from ..frame_rows import float_or_none, frame_rows
 from ..profiling.operations import grouped, sort_column
 
 __all__ = ["table"]
@@ -64,7 +64,7 @@ def table(
     if made.empty:
         return "no operation of torch ran\n" if profile.has_op_times else "the operations of torch were not seen\n"
     ordered = made.sort_values(column, ascending=column == "op", na_position="last", kind="stable")
-    shown = records(ordered if row_limit < 0 else ordered.head(row_limit))
+    shown = frame_rows(ordered if row_limit < 0 else ordered.head(row_limit))
     columns = _columns(profile, made, time_unit, by_shape=group_by_input_shape, by_stack=group_by_stack_n > 0)
     rule = "  ".join("-" * width for _, width, _, _ in columns) + "  "
     lines = ["=" * (len(rule) - 2), header] if header is not None else []
@@ -103,16 +103,16 @@ def _columns(
     device = _device(profile)
 
     def time(name: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda record: _time(1e6 * (number(record[name]) or 0.0), unit)
+        return lambda record: _time(1e6 * (float_or_none(record[name]) or 0.0), unit)
 
     def share(name: str, whole: float) -> Callable[[Mapping[str, Any]], str]:
-        return lambda record: f"{1e8 * (number(record[name]) or 0.0) / whole:.2f}%" if whole else "NaN"
+        return lambda record: f"{1e8 * (float_or_none(record[name]) or 0.0) / whole:.2f}%" if whole else "NaN"
 
     def mean(name: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda record: _time(1e6 * (number(record[name]) or 0.0) / max(int(record["calls"]), 1), unit)
+        return lambda record: _time(1e6 * (float_or_none(record[name]) or 0.0) / max(int(record["calls"]), 1), unit)
 
     def memory(name: str) -> Callable[[Mapping[str, Any]], str]:
-        return lambda record: _memory(number(record[name]))
+        return lambda record: _memory(float_or_none(record[name]))
 
     widest = min(max(len(printable(str(name))) for name in made["op"]) + 4, _NAME)
     cells: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
@@ -155,7 +155,7 @@ def _flops(made: pd.DataFrame) -> Written:
         power += 1
 
     def cell(record: Mapping[str, Any]) -> str:
-        value = number(record["flops"])
+        value = float_or_none(record["flops"])
         return f"{value / 1e3**power:8.3f}" if value else "--"
 
     return f"Total {_FLOPS[power]}", _WIDTH, ">", cell

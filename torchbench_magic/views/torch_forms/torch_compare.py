@@ -23,10 +23,10 @@ from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..carriers import bundle, markdown
-from ..document import Run
+from ..document import Phrase
 from . import compare_tables
 
-__all__ = ["Compare", "compare"]
+__all__ = ["Compare", "torch_compare"]
 
 UNLIKE = 0.25
 """Repetitions whose medians differ by more are not merged: torch's limit of "significant environmental influence"."""
@@ -86,7 +86,7 @@ class Compare(TorchCompare):
         made = [compare_tables.document(group, *settings) for group in groups]
         if not made or not notes:
             return made
-        return [*made[:-1], replace(made[-1], footer=(*made[-1].footer, *((Run(note),) for note in notes)))]
+        return [*made[:-1], replace(made[-1], footer=(*made[-1].footer, *((Phrase(note),) for note in notes)))]
 
     def _render(self) -> list[str]:
         groups, notes = self._shown()
@@ -105,7 +105,7 @@ class Compare(TorchCompare):
         return list(self._group_by_label(rows).values()), [*notes, _SPLIT] if notes else []
 
 
-def compare(comparison: Comparison) -> Compare:
+def torch_compare(comparison: Comparison) -> Compare:
     """The comparison's measurements as a Compare; of results side by side, a row for each."""
     made = Compare(
         [_placed(m, dict(s.axes)) for m, s in zip(comparison.measurements, comparison.subjects, strict=True)]

@@ -15,7 +15,7 @@ from torchbench_magic import units
 
 from ..built_columns import Built, cells_of, columns_of, texts
 from ..carriers import bundle
-from ..document import Document, Line, Run, clipped
+from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of
 from ..table import Cell, Column, Group, Row, Table
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = [
     "SHOWN",
     "callgrind_stats",
-    "compare",
+    "compare_table",
     "event_list",
     "events_text",
     "function_counts",
     "measurement",
-    "profiler",
+    "profiler_averages",
 ]
 
 Bundle = dict[str, str]
@@ -44,10 +44,10 @@ _LONGEST = 120
 def measurement(result: Measurement) -> Bundle:
     """One line with the median, which unfolds to the samples; torch's own text beside."""
     times = np.array(result.times, dtype=float)
-    name = Run(clipped(result.task_spec.title or result.task_spec.summarize(), _LONGEST), "code")
+    name = Phrase(clipped(result.task_spec.title or result.task_spec.summarize(), _LONGEST), "code")
     if not len(times):
         empty = "no sample was taken"  # its repr raises
-        return _shown(Document("measurement", (name, Run(f": {empty}"))), empty)
+        return _shown(Document("measurement", (name, Phrase(f": {empty}"))), empty)
     median, threads = float(np.median(times)), result.task_spec.num_threads
     runs = f"{units.count(len(times))} block{'' if len(times) == 1 else 's'} of {units.count(result.number_per_run)}"
     parts = [
@@ -63,30 +63,30 @@ def measurement(result: Measurement) -> Bundle:
     )
     columns = (Column("fact", "fact"), Column("value", "value"), Column("picture", "samples", kind="histogram"))
     rows = [Row((Cell(fact, tone="quiet"), Cell(value), Cell(picture=picture))) for fact, value, picture in facts]
-    figure = Run(units.seconds_text(median), "figure")
-    sentence: Line = (name, Run("  "), figure, Run(" "), Run(" · ".join(parts), "quiet"))
+    figure = Phrase(units.seconds_text(median), "figure")
+    sentence: StyledText = (name, Phrase("  "), figure, Phrase(" "), Phrase(" · ".join(parts), "quiet"))
     return _shown(
         Document(
             kind="measurement",
             sentence=sentence,
             tables=(Table("facts", columns, (Group(tuple(rows)),), headless=True),),
             doubts=_doubts(result),
-            footer=((Run("torch's Measurement: one window of time; the median of a rerun lies elsewhere."),),),
+            footer=((Phrase("torch's Measurement: one window of time; the median of a rerun lies elsewhere."),),),
             folded=True,
         ),
         repr(result),
     )
 
 
-def _doubts(result: Measurement) -> tuple[Line, ...]:
+def _doubts(result: Measurement) -> tuple[StyledText, ...]:
     """torch's own warning, in a line."""
     if not result.has_warnings:
         return ()
     share = units.percent(result.iqr / result.median)
-    return ((Run(f"This time is unreliable: IQR {share} %. Measure longer, or compare in one %%timer cell."),),)
+    return ((Phrase(f"This time is unreliable: IQR {share} %. Measure longer, or compare in one %%timer cell."),),)
 
 
-def compare(table: Compare) -> Bundle:
+def compare_table(table: Compare) -> Bundle:
     """The table of a plain torch ``Compare``, by the one that survives what torch's does not."""
     from .torch_compare import Compare as Repaired
 
@@ -101,12 +101,12 @@ def callgrind_stats(stats: CallgrindStats) -> Bundle:
     total = stats.counts(denoise=False)
     runs = f"{units.count(stats.number_per_run)} run{'' if stats.number_per_run == 1 else 's'}"
     name = clipped(stats.task_spec.title or stats.task_spec.summarize(), _LONGEST)
-    figure = Run(units.count(total), "figure")
-    sentence = (Run(name, "code"), Run("  "), figure, Run(f" instructions in {runs}", "quiet"))
+    figure = Phrase(units.count(total), "figure")
+    sentence = (Phrase(name, "code"), Phrase("  "), figure, Phrase(f" instructions in {runs}", "quiet"))
     said = [f"The empty loop's own {units.count(stats.baseline_exclusive_stats.sum())} are among them."]
     if not stats.built_with_debug_symbols:
         said.append("torch was built without debug symbols: places in its sources are not known.")
-    footer = tuple((Run(text),) for text in said)
+    footer = tuple((Phrase(text),) for text in said)
     document = Document("instruction counts", sentence, (_functions(counts),), (), footer, where=".stats()")
     return _shown(document, repr(stats))
 
@@ -115,8 +115,8 @@ def function_counts(counts: FunctionCounts) -> Bundle:
     """Functions by how much they count; differences with their sign."""
     kind = "inclusive" if counts.inclusive else "exclusive"
     sentence = (
-        Run(units.count(len(counts)), "figure"), Run(f" functions, {kind}: "),
-        Run(units.number(counts.sum(), _WHOLE, digits=None), "strong"), Run(" instructions in all"),
+        Phrase(units.count(len(counts)), "figure"), Phrase(f" functions, {kind}: "),
+        Phrase(units.number(counts.sum(), _WHOLE, digits=None), "strong"), Phrase(" instructions in all"),
     )  # fmt: skip
     return _shown(Document("function counts", sentence, (_functions(counts),), where="the object itself"), repr(counts))
 
@@ -165,25 +165,29 @@ def _averages(events: EventList) -> EventList:
     return events if all(isinstance(event, FunctionEventAvg) for event in events) else single.key_averages()
 
 
-def profiler(prof: profile) -> Bundle | None:
+def profiler_averages(prof: profile) -> Bundle | None:
     """The averages of a profile that has ended; None while there is nothing to show."""
     if getattr(getattr(prof, "profiler", None), "kineto_results", None) is None:
         return None
     averages = prof.key_averages()
-    note: Line = (Run("Cell lines need "), Run("%%tprofile", "code"), Run(": this profile was not recorded with them."))
+    note: StyledText = (
+        Phrase("Cell lines need "),
+        Phrase("%%tprofile", "code"),
+        Phrase(": this profile was not recorded with them."),
+    )
     text = f"{events_text(averages)}\n{''.join(run.text for run in note)}"
     return _shown(_events(averages, note), text)
 
 
-def _events(events: EventList, *notes: Line) -> Document:
+def _events(events: EventList, *notes: StyledText) -> Document:
     rows: Sequence[Any] = sorted(events, key=lambda event: -event.self_cpu_time_total)
     whole = float(sum(event.self_cpu_time_total for event in rows)) / 1e6
     if not rows:
-        return Document("profile", (Run("No event was recorded."),), footer=notes)
+        return Document("profile", (Phrase("No event was recorded."),), footer=notes)
     top = rows[0]
     sentence = (
-        Run(clipped(top.key, _LONGEST), "subject"),
-        Run(f" has {units.percent(_share(top.self_cpu_time_total / 1e6, whole))} % of the self time"),
+        Phrase(clipped(top.key, _LONGEST), "subject"),
+        Phrase(f" has {units.percent(_share(top.self_cpu_time_total / 1e6, whole))} % of the self time"),
     )
     built = _event_columns(rows, whole)
     made = tuple(Row(cells_of(built, event)) for event in rows)
@@ -192,7 +196,7 @@ def _events(events: EventList, *notes: Line) -> Document:
         kind="profile",
         sentence=sentence,
         tables=(Table("operations", columns_of(built), (Group(made),), sorted_by="self_cpu_time"),),
-        footer=(*notes, (Run(scope),)),
+        footer=(*notes, (Phrase(scope),)),
         where=".table(row_limit=-1)",
     )
 
@@ -245,10 +249,10 @@ def _shown(document: Document, text: str) -> Bundle:
 
 SHOWN: dict[tuple[str, str], Callable[[Any], Bundle | None]] = {
     ("torch.utils.benchmark.utils.common", "Measurement"): measurement,
-    ("torch.utils.benchmark.utils.compare", "Compare"): compare,
+    ("torch.utils.benchmark.utils.compare", "Compare"): compare_table,
     ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "CallgrindStats"): callgrind_stats,
     ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "FunctionCounts"): function_counts,
     ("torch.autograd.profiler_util", "EventList"): event_list,
-    ("torch.profiler.profiler", "profile"): profiler,
+    ("torch.profiler.profiler", "profile"): profiler_averages,
 }
 """Where each type of torch's is found, and what shows it."""

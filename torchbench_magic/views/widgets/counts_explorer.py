@@ -17,14 +17,14 @@ import traitlets
 from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.counting.differences import BY, CountsDiff, Total, difference
-from torchbench_magic.results.timing.counted_rows import diff_of, names_of
+from torchbench_magic.results.timing.counted_rows import diff_of, names_of_pair
 
 from ..carriers import spec
 from ..carriers.bundle import bundle
 from ..carriers.kept_output import Lasting
 from ..counting import counts
+from ..counting.callers_and_callees import neighbours_table
 from ..counting.exploration import Step, after
-from ..counting.neighbours import neighbours_table
 from ..counting.patterns import replaced
 from ..document import Document, clipped
 from ..table import Table
@@ -198,7 +198,7 @@ class CountsExplorer(Lasting, ipywidgets.VBox):
         self.find_text = ipywidgets.Text(placeholder="transform, regex", layout=wide)
         self.to_text = ipywidgets.Text(placeholder="to nothing", layout=narrow)
         self.add_button = _button("add", self._add)
-        names = [names_of(pair)[1] for pair in self._pairs] or [self._given.names[1]]
+        names = [names_of_pair(pair)[1] for pair in self._pairs] or [self._given.names[1]]
         options = [
             (clipped(f"{at + 1}: {name}", 40) if names.count(name) > 1 else clipped(name, 40), at)
             for at, name in enumerate(names)

@@ -7,8 +7,8 @@ import pandas as pd
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
 from ..document import Document
-from ..frame_rows import records
-from ..profiling.profile_diff import document, place_of
+from ..frame_rows import frame_rows
+from ..profiling.profile_diff import document, place_in_other
 from .explorers import Explorer
 
 __all__ = ["ProfileDiffExplorer", "explore"]
@@ -26,7 +26,7 @@ class ProfileDiffExplorer(Explorer):
     def rows(self) -> pd.DataFrame:
         """Rows of ``.lines`` whose place is selected; of ``.ops`` where operations are."""
         lines, ops = self.result.lines, self.result.ops
-        chosen = [place_of(self.result, row) in self.selection for row in records(lines)]
+        chosen = [place_in_other(self.result, row) in self.selection for row in frame_rows(lines)]
         return lines[chosen] if any(chosen) else ops[ops["op"].isin(self.selection)]
 
     def _build(self) -> Document:

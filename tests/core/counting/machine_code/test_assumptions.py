@@ -82,7 +82,7 @@ def starting_without_valgrind(monkeypatch: pytest.MonkeyPatch, first: str = "") 
 
     monkeypatch.setattr(launch, "command", plain)
     monkeypatch.setattr(launch, "program", lambda: "valgrind")
-    monkeypatch.setattr(launch, "check", lambda: None)
+    monkeypatch.setattr(launch, "check_valgrind_runs", lambda: None)
     return Server()
 
 
@@ -108,7 +108,7 @@ def test_where_pages_cannot_be_executed_that_is_what_is_said(monkeypatch: pytest
 
 @is_here
 def test_outside_valgrind_a_request_does_nothing() -> None:
-    assert not client_requests.is_running()
+    assert not client_requests.under_valgrind()
     assert client_requests.builtin((client_requests.TOGGLE,))() == 0
     assert client_requests.dump(b"name")() == 0
 

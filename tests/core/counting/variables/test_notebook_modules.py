@@ -24,9 +24,9 @@ import torch.nn.functional as F  # noqa: N812  (torch's name for it)
 
 from torchbench_magic.core.counting import client
 from torchbench_magic.core.counting.client import CodeFailed, Server
-from torchbench_magic.core.counting.count import Job, count
+from torchbench_magic.core.counting.count import Job, count_instructions
 from torchbench_magic.core.counting.variables.notebook_modules import Loaded
-from torchbench_magic.core.counting.variables.shipping import pack
+from torchbench_magic.core.counting.variables.shipping import pack_variables
 from torchbench_magic.errors import CountError
 from torchbench_magic.results.cell import Body
 
@@ -53,7 +53,7 @@ LOOP = "\ndef f(x):\n    for i in range(50):\n        x = x * 2\n    return x\n"
 
 
 def total(server: Server, text: str, names: dict[str, Any], number: int = 5) -> int:
-    return count(Job(Body(text, "<cell>"), names, number), server)[0][0].total
+    return count_instructions(Job(Body(text, "<cell>"), names, number), server)[0][0].total
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_an_optimizer_is_counted(server: Server) -> None:
 def refused(value: Any) -> str:
     """What is said of a variable ``v`` that cannot travel: one line."""
     with pytest.raises(CountError) as caught:
-        pack(["v"], {"v": value})
+        pack_variables(["v"], {"v": value})
     said = str(caught.value)
     assert "\n" not in said
     assert said.startswith("`v` (")
@@ -223,17 +223,17 @@ def test_handles_are_refused_in_one_line_and_never_replaced_by_a_look_alike(tmp_
             assert said.endswith(f"{what} cannot be copied; make `v` inside the statement"), said
     database.close()
     for value in (io.BytesIO(b"abc"), io.StringIO("abc"), logging.getLogger("x"), memoryview(bytearray(8))):
-        pack(["v"], {"v": value}).close()
+        pack_variables(["v"], {"v": value}).close()
 
 
 def test_what_a_module_holds_is_named_with_its_module_and_only_if_the_code_uses_it(names: dict[str, Any]) -> None:
     with pytest.raises(CountError) as caught:
-        pack(["tb_local", "guarded", "x"], names)
+        pack_variables(["tb_local", "guarded", "x"], names)
     assert str(caught.value) == (
         "`tb_local` (module) cannot be sent to the process that counts: the code may use `tb_local.guarded` (function),"
         " and a lock cannot be copied"
     )
-    pack(["tb_local", "f", "x"], names).close()
+    pack_variables(["tb_local", "f", "x"], names).close()
 
 
 def test_nothing_counts_as_replaced_in_an_ordinary_process_and_cloudpickle_is_left_as_it_was(
@@ -246,7 +246,7 @@ def test_nothing_counts_as_replaced_in_an_ordinary_process_and_cloudpickle_is_le
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True)
     before = set(cloudpickle.list_registry_pickle_by_value())
-    pack(["tb_local", "f", "x"], names).close()
+    pack_variables(["tb_local", "f", "x"], names).close()
     assert set(cloudpickle.list_registry_pickle_by_value()) == before
     assert {"tb_local", "tb_package", "tb_package.sub"} <= Loaded.now(names).local.keys()
     assert not {"torch", "pytest", "pathlib", "cloudpickle", "torchbench_magic"} & Loaded.now(names).local.keys()

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.core.profiling.joining.attribution import Joined, join
+from torchbench_magic.core.profiling.joining.attribution import Joined, join_ops_and_lines
 from torchbench_magic.core.profiling.joining.device_time import DeviceTime, attribute_device_time, find_launches
 from torchbench_magic.core.profiling.recording.streams import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
 from torchbench_magic.core.profiling.tables.line_rows import line_rows
-from torchbench_magic.core.profiling.tables.memory_table import attribute_bytes, timeline
+from torchbench_magic.core.profiling.tables.memory_table import attribute_bytes, memory_timeline
 from torchbench_magic.core.profiling.torch_events.events import Events
 from torchbench_magic.core.profiling.traces.tracks import trace_of
 from torchbench_magic.results.profiling.profile import Source
@@ -63,7 +63,7 @@ def events(*rows: dict[str, Any]) -> Events:
 
 def joined(ops: Events, *streams: Stream, natives: tuple[int, ...] = (MAIN,), **options: Any) -> Joined:
     record = LineRecord("settrace", streams, CODES)
-    return join(ops, record, {}, natives, **({"begin": 0, "end": 100} | options))
+    return join_ops_and_lines(ops, record, {}, natives, **({"begin": 0, "end": 100} | options))
 
 
 def time_of(result: Joined, line: int, kind: str = "torch_time") -> int:
@@ -213,7 +213,7 @@ def test_bytes_are_on_the_line_and_in_the_innermost_op_of_their_thread() -> None
     assert (held.node_peak[by_line[1]], held.node_peak[by_line[2]]) == (150, 80)
     assert held.node_peak[0] == 80  # on no line: before the first, and after the last
     rows = line_rows(result, {"<cell>": Source("s", "<cell>", "x = 1\ny = 2\n", cell=1)})
-    table = timeline(result, rows, memory, held)
+    table = memory_timeline(result, rows, memory, held)
     assert table["bytes"].tolist() == [100, 150, 50, 30]
     assert table["device"].tolist() == ["cpu", "cpu", "cpu", "cuda:0"]
 

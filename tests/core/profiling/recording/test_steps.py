@@ -23,7 +23,7 @@ from torchbench_magic import profile, step_num  # noqa: E402
 from torchbench_magic.core.code.body import compile_body  # noqa: E402
 from torchbench_magic.core.profiling.loop_steps import mark_loop  # noqa: E402
 from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.leaked import is_running  # noqa: E402
+from torchbench_magic.core.profiling.torch_events.running_profilers import torch_profiler_runs  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy  # noqa: E402
 from torchbench_magic.results.cell import Body, CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
@@ -375,7 +375,7 @@ def test_a_cycle_during_the_codes_own_profiler_is_left_out_and_said() -> None:
     outcome = run(text, "wait=2,warmup=0,active=1,repeat=1", names=names)
     assert outcome.error is None
     assert kinds(outcome.profile) == ["cycles-skipped"]
-    assert not is_running()
+    assert not torch_profiler_runs()
 
 
 # ---- each cycle's profile, at once ------------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def test_an_error_of_the_function_ends_the_cell_and_loses_nothing() -> None:
     assert [cycle.steps for cycle in outcome.profile.cycles] == [(2, 3)]
     assert outcome.profile.partial
     assert sys.gettrace() is None
-    assert not is_running()
+    assert not torch_profiler_runs()
 
 
 def test_an_error_of_the_function_after_the_body_is_raised_too() -> None:
@@ -454,7 +454,7 @@ def test_an_error_in_any_step_gives_what_was_recorded_and_leaves_everything_off(
     assert step_num() is None
     assert sys.gettrace() is None
     assert threading.gettrace() is None
-    assert not is_running()
+    assert not torch_profiler_runs()
     assert profile("x = 1").wall_time > 0
 
 
@@ -472,7 +472,7 @@ def test_steps_that_are_not_recorded_run_without_trace_and_profiler() -> None:
 
     def see() -> None:
         traced = sys.gettrace() is not None or _monitored()
-        seen.append((traced, is_running()))
+        seen.append((traced, torch_profiler_runs()))
 
     run(text, "wait=1,warmup=1,active=1", names={"see": see})
     assert seen == [(False, False), (False, False), (True, True), (False, False)]

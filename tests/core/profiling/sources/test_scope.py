@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import torchbench_magic
-from torchbench_magic.core.profiling.sources.scope import Scope, resolve_lines_of
+from torchbench_magic.core.profiling.sources.scope import RecordedFiles, resolve_lines_of
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.cell import CellText
 
@@ -19,7 +19,7 @@ def cells(file: str) -> CellText | None:
 
 
 def test_cells_and_files_of_the_folder_are_in(tmp_path: Path) -> None:
-    scope = Scope(tmp_path, cells)
+    scope = RecordedFiles(tmp_path, cells)
     assert scope("<cell-3>")
     assert scope("/tmp/ipykernel_1/cell.py")
     assert scope(str(tmp_path / "model.py"))
@@ -27,7 +27,7 @@ def test_cells_and_files_of_the_folder_are_in(tmp_path: Path) -> None:
 
 
 def test_libraries_and_other_files_are_out(tmp_path: Path) -> None:
-    scope = Scope(tmp_path, cells)
+    scope = RecordedFiles(tmp_path, cells)
     assert not scope("<string>")
     assert not scope("/elsewhere/model.py")
     assert not scope(json.__file__)
@@ -38,8 +38,8 @@ def test_libraries_and_other_files_are_out(tmp_path: Path) -> None:
 
 def test_an_environment_and_this_package_are_out_even_inside_the_folder() -> None:
     package = Path(torchbench_magic.__file__).parent
-    assert not Scope(package.parent, cells)(str(package / "units.py"))
-    everywhere = Scope("/", cells)
+    assert not RecordedFiles(package.parent, cells)(str(package / "units.py"))
+    everywhere = RecordedFiles("/", cells)
     assert not everywhere(sysconfig.get_paths()["purelib"] + "/x.py")
     assert not everywhere(json.__file__)
 
@@ -47,13 +47,13 @@ def test_an_environment_and_this_package_are_out_even_inside_the_folder() -> Non
 def test_a_file_of_a_symlinked_folder_is_in(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert Scope(tmp_path / "link", cells)(str(tmp_path / "real" / "model.py"))
+    assert RecordedFiles(tmp_path / "link", cells)(str(tmp_path / "real" / "model.py"))
 
 
 def test_what_is_asked_for_is_in(tmp_path: Path) -> None:
     (tmp_path / "helpers").mkdir()
     asked = resolve_lines_of(["json", "textwrap", str(tmp_path / "helpers")])
-    scope = Scope(tmp_path / "notebook", cells, asked, always={"<body>"})
+    scope = RecordedFiles(tmp_path / "notebook", cells, asked, always={"<body>"})
     assert scope(json.__file__)
     assert scope(json.decoder.__file__)
     assert scope(sysconfig.get_paths()["stdlib"] + "/textwrap.py")

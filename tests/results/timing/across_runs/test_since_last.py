@@ -14,9 +14,9 @@ from torchbench_magic.results.storage.store import Store, load
 from torchbench_magic.results.timing.across_runs.nearest_run import nearest_words
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side, since_last
 from torchbench_magic.results.timing.across_runs.source_changes import MOST_LINES, source_diffs
-from torchbench_magic.results.timing.across_runs.yardstick import LAYOUT
+from torchbench_magic.results.timing.across_runs.unchanged_alternative import LAYOUT
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.identity import differences, likeness
+from torchbench_magic.results.timing.identity import identity_differences, likeness
 from torchbench_magic.results.timing.subject import Subject
 
 from ...samples import HERE, lone, made, pair
@@ -43,7 +43,7 @@ def texts(result: Comparison, kind: str) -> list[str]:
 
 def test_a_run_on_other_inputs_is_no_repetition_and_says_in_words_what_differs() -> None:
     before, now = lone(1e-6, inputs=X), lone(1e-4, inputs=(("x", "4000 × 8 float32"),), seed=1)
-    assert differences(before, 0, now, 0) == ["`x` was 4 × 8 float32, is 4000 × 8 float32"]
+    assert identity_differences(before, 0, now, 0) == ["`x` was 4 × 8 float32, is 4000 × 8 float32"]
     assert likeness(before, 0) != likeness(now, 0)
     found = since_last(now, {0: (before, 0)})
     assert texts(found, "changed") == ["Since the last stored run: `x` was 4 × 8 float32, is 4000 × 8 float32."]
@@ -95,7 +95,7 @@ def test_a_value_that_changed_is_told_by_how_the_code_says_it() -> None:
         seed=1,
     )
     told = ["`cfg` holds other values", "`cfg['size']` was 10, is 10000", "`mode` is another text"]
-    assert differences(before, 0, now, 0) == told
+    assert identity_differences(before, 0, now, 0) == told
     assert likeness(before, 0) != likeness(now, 0)
     assert texts(since_last(now, {0: (before, 0)}), "changed") == [f"Since the last stored run: {'; '.join(told)}."]
 
@@ -103,7 +103,7 @@ def test_a_value_that_changed_is_told_by_how_the_code_says_it() -> None:
 def test_a_difference_is_told_once_by_its_shape_where_that_tells_it() -> None:
     before = lone(1e-6, inputs=(("d", "list of 1"),), values=(("d", "contents a", ""),))
     now = lone(1e-6, inputs=(("d", "list of 2"),), values=(("d", "contents b", ""),), seed=1)
-    assert differences(before, 0, now, 0) == ["`d` was list of 1, is list of 2"]
+    assert identity_differences(before, 0, now, 0) == ["`d` was list of 1, is list of 2"]
 
 
 def test_a_run_without_values_has_the_likeness_that_it_had() -> None:

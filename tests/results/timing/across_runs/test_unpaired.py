@@ -12,7 +12,16 @@ import pytest
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side, since_last
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.ranges import BLIND, DRIFT, RUNS, Range, Single, judged, range_of, range_of_windows
+from torchbench_magic.results.timing.ranges import (
+    BLIND,
+    DRIFT,
+    RUNS,
+    Range,
+    Single,
+    judged_ranges,
+    range_of,
+    range_of_windows,
+)
 from torchbench_magic.results.timing.subject import Subject
 
 from ...samples import HERE, lone, made, pair
@@ -80,7 +89,7 @@ def test_known_ranges_are_judged_at_their_worst_ends(
     this: tuple[float, float], base: tuple[float, float], verdict: str
 ) -> None:
     middle, base_middle = sum(this) / 2, sum(base) / 2
-    one = judged(single(middle, Range(*this, 6)), single(base_middle, Range(*base, 6)), 0, 0.01)
+    one = judged_ranges(single(middle, Range(*this, 6)), single(base_middle, Range(*base, 6)), 0, 0.01)
     assert one.verdict == verdict
     assert one.ratio == middle / base_middle
     assert (one.low, one.high) == (this[0] / base[1], this[1] / base[0])
@@ -88,13 +97,13 @@ def test_known_ranges_are_judged_at_their_worst_ends(
 
 
 def test_a_median_outside_its_own_history_widens_the_range() -> None:
-    one = judged(single(3.0, Range(1.0, 1.1, 4)), single(1.0, Range(1.0, 1.1, 4)), 0, 0.01)
+    one = judged_ranges(single(3.0, Range(1.0, 1.1, 4)), single(1.0, Range(1.0, 1.1, 4)), 0, 0.01)
     assert (one.verdict, one.high) == ("undecided", 3.0)
 
 
 @pytest.mark.parametrize(("this", "base"), [(None, None), (Range(1, 1, 6), None), (None, Range(1, 1, 6))])
 def test_one_run_on_either_side_does_not_decide_what_drift_can_do(this: Range | None, base: Range | None) -> None:
-    one = judged(single(1.3, this), single(1.0, base), 0, 0.01)
+    one = judged_ranges(single(1.3, this), single(1.0, base), 0, 0.01)
     assert (one.verdict, one.ratio, one.low, one.high) == ("undecided", 1.3, 0.0, math.inf)
     assert one.reason.startswith(SHORT)
     assert f"{DRIFT:g} times" in one.reason
@@ -102,7 +111,7 @@ def test_one_run_on_either_side_does_not_decide_what_drift_can_do(this: Range | 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.2 * DRIFT, "slower"), (1 / (1.2 * DRIFT), "faster")])
 def test_a_change_far_beyond_what_drift_can_do_is_a_verdict(ratio: float, verdict: str) -> None:
-    one = judged(single(ratio), single(1.0), 0, 0.01)
+    one = judged_ranges(single(ratio), single(1.0), 0, 0.01)
     assert one.verdict == verdict
     assert f"more than the {DRIFT:g} times" in one.reason
     assert one.low <= ratio / DRIFT < ratio < ratio * DRIFT <= one.high
@@ -110,25 +119,25 @@ def test_a_change_far_beyond_what_drift_can_do_is_a_verdict(ratio: float, verdic
 
 def test_a_range_that_is_known_to_be_wide_raises_the_bound() -> None:
     wide = Range(1.0, 3.0, 5, of_runs=True)
-    assert judged(single(2 * DRIFT), single(1.0, wide), 0, 0.01).verdict == "undecided"
-    assert judged(single(9.5), single(1.0, wide), 0, 0.01).verdict == "slower"
+    assert judged_ranges(single(2 * DRIFT), single(1.0, wide), 0, 0.01).verdict == "undecided"
+    assert judged_ranges(single(9.5), single(1.0, wide), 0, 0.01).verdict == "slower"
 
 
 def test_a_run_whose_load_is_not_known_needs_more() -> None:
-    assert judged(single(1.2 * DRIFT, load_known=False), single(1.0), 0, 0.01).verdict == "undecided"
-    assert judged(single(1.2 * BLIND, load_known=False), single(1.0), 0, 0.01).verdict == "slower"
+    assert judged_ranges(single(1.2 * DRIFT, load_known=False), single(1.0), 0, 0.01).verdict == "undecided"
+    assert judged_ranges(single(1.2 * BLIND, load_known=False), single(1.0), 0, 0.01).verdict == "slower"
 
 
 def test_a_run_that_was_held_up_can_only_be_found_to_be_the_shorter_one() -> None:
-    assert judged(single(70.0, held_up=True), single(1.0), 0, 0.01).verdict == "undecided"
-    assert judged(single(1.0, held_up=True), single(70.0), 0, 0.01).verdict == "faster"
-    assert judged(single(70.0), single(1.0, held_up=True), 0, 0.01).verdict == "slower"
-    assert judged(single(1.0), single(70.0, held_up=True), 0, 0.01).verdict == "undecided"
+    assert judged_ranges(single(70.0, held_up=True), single(1.0), 0, 0.01).verdict == "undecided"
+    assert judged_ranges(single(1.0, held_up=True), single(70.0), 0, 0.01).verdict == "faster"
+    assert judged_ranges(single(70.0), single(1.0, held_up=True), 0, 0.01).verdict == "slower"
+    assert judged_ranges(single(1.0), single(70.0, held_up=True), 0, 0.01).verdict == "undecided"
 
 
 def test_few_samples_decide_nothing_however_far_apart() -> None:
     few = replace(single(100.0), low=0.0, high=math.inf)
-    assert judged(few, single(1.0), 0, 0.01).verdict == "undecided"
+    assert judged_ranges(few, single(1.0), 0, 0.01).verdict == "undecided"
 
 
 def test_windows_over_twenty_seconds_know_their_range() -> None:

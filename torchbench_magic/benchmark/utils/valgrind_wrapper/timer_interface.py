@@ -12,7 +12,7 @@ from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import (
     wrapper_singleton,
 )
 
-from torchbench_magic.benchmark.reexport import names_of
+from torchbench_magic.benchmark.reexport import torch_names
 
 __all__ = [
     "FunctionCount",
@@ -23,4 +23,4 @@ __all__ = [
     "Serialization",
     "wrapper_singleton",
 ]
-__getattr__ = names_of("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface")
+__getattr__ = torch_names("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface")

@@ -19,8 +19,8 @@ the process starts; valgrind needs them too (`valgrind.launch.check`). Otherwise
 
 **Valgrind's request**: four rotations of rdi that add up to nothing and ``xchg rbx, rbx``, rax pointing to the code and
 five arguments, the answer in rdx. The same since valgrind 3.0 (read in valgrind.h, tried with 3.19). Checked by
-`client_requests.is_running` before the first job: only a valgrind that understands it answers. Otherwise: "the process
-that counts did not start: not under valgrind".
+`client_requests.under_valgrind` before the first job: only a valgrind that understands it answers. Otherwise: "the
+process that counts did not start: not under valgrind".
 
 **Callgrind's numbers** of its requests (``'C' << 24 | 'T' << 16`` and 2, 3, 4: callgrind.h). Checked at each job: three
 files of counts must be there and add up. Otherwise: the alternative is not counted, "callgrind did not write its

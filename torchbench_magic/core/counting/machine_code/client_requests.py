@@ -21,7 +21,7 @@ __all__ = [
     "builtin",
     "dump",
     "executable",
-    "is_running",
+    "under_valgrind",
     "is_supported",
     "why_unsupported",
 ]
@@ -115,7 +115,7 @@ def dump(name: bytes) -> Callable[[], int]:
     return builtin((_DUMP, ctypes.addressof(label)))
 
 
-def is_running() -> bool:
+def under_valgrind() -> bool:
     """This process runs under valgrind."""
     answer = ctypes.c_ulong(0)
     array = (ctypes.c_ulong * 6)(IS_RUNNING, 0, 0, 0, 0, 0)

@@ -13,7 +13,7 @@ from torchbench_magic.errors import MissingTool
 
 from ..machine_code.client_requests import why_unsupported
 
-__all__ = ["check", "command", "environment", "program", "start_path"]
+__all__ = ["check_valgrind_runs", "command", "counting_environment", "program", "start_path"]
 
 _BOOT = """\
 import sys, ctypes, json, mmap, pickle, platform, shutil, socket, struct, typing
@@ -50,7 +50,7 @@ def command(program: str, directory: str, preloaded: Sequence[str] = ()) -> list
     ]
 
 
-def environment() -> dict[str, str]:
+def counting_environment() -> dict[str, str]:
     """Small, and the same in every kernel: its size alone moves counts by up to 1.6 %."""
     fixed = {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
     quiet = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -92,7 +92,7 @@ def program() -> str:
     return found
 
 
-def check() -> None:
+def check_valgrind_runs() -> None:
     """Does it run anything at all here? A kernel without pages that are writable and executable stops it.
 
     Raises:

@@ -13,10 +13,10 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
-__all__ = ["reduced"]
+__all__ = ["reduced_extension"]
 
 
-def reduced(obj: Any) -> tuple[Any, ...] | None:
+def reduced_extension(obj: Any) -> tuple[Any, ...] | None:
     """How to pickle an extension module that no import finds, or one of its functions; None for anything else."""
     if isinstance(obj, ModuleType):
         return (_loaded, (obj.__name__, obj.__file__)) if _is_unfindable(obj) else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Guard", "cached", "check_names", "made_module", "original", "put_in_place", "viewed"]
+__all__ = ["Guard", "cached", "check_same_in_notebook", "made_module", "original", "put_in_place", "viewed"]
 
 _MISSING = object()
 
@@ -62,7 +62,7 @@ def put_in_place(replaced: Iterable[tuple[Any, str, Any]]) -> None:
         setattr(owner, name, value)
 
 
-def check_names(named: Mapping[tuple[str, str], tuple[Any, ...]], described: Callable[[Any], Any]) -> None:
+def check_same_in_notebook(named: Mapping[tuple[str, str], tuple[Any, ...]], described: Callable[[Any], Any]) -> None:
     """Give names of installed modules that the code uses the meaning that they have in the notebook.
 
     Args:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-__all__ = ["ALL_NAMES", "Loaded", "Replaced", "contents", "description", "words_of"]
+__all__ = ["ALL_NAMES", "Loaded", "Replaced", "contents", "description", "looked_up_names"]
 
 ALL_NAMES = frozenset({"vars", "globals", "__dict__", "dir", "eval", "exec"})
 """Code that uses one of these may read any name of a module."""
@@ -92,12 +92,12 @@ def contents(module: ModuleType) -> dict[str, Any]:
     return found
 
 
-def words_of(code: CodeType) -> Iterator[str]:
+def looked_up_names(code: CodeType) -> Iterator[str]:
     """Names that code, or code inside it, looks up by their text or holds as a text, as for `getattr`."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from words_of(constant)
+            yield from looked_up_names(constant)
         elif isinstance(constant, str) and constant.isidentifier():
             yield constant
 

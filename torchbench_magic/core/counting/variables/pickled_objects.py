@@ -11,9 +11,9 @@ from typing import Any
 
 from . import made_modules
 from .notebook_modules import ALL_NAMES, Loaded, contents, description
-from .refused import standard_stream, what_stays
+from .refused_objects import standard_stream, what_stays
 
-__all__ = ["CannotTravel", "Globals", "Reached", "Stays", "reduced"]
+__all__ = ["CannotTravel", "Globals", "PicklingFinds", "Stays", "reduced_object"]
 
 
 class CannotTravel(Exception):
@@ -34,7 +34,7 @@ class Globals:
         return vars, (self._module,)
 
 
-class Reached:
+class PicklingFinds:
     """What pickling came across: local modules, installed ones, and the names that code uses."""
 
     def __init__(self, loaded: Loaded, words: Iterable[str]) -> None:
@@ -97,7 +97,7 @@ class Reached:
         return {place: found[place] for place in sorted(found.keys() - own)}
 
 
-def reduced(obj: Any, reached: Reached) -> tuple[Any, ...] | None:
+def reduced_object(obj: Any, reached: PicklingFinds) -> tuple[Any, ...] | None:
     """How to pickle what belongs to this process or to its modules; None for anything else."""
     kind = type(obj)
     stream = standard_stream(obj) if issubclass(kind, io.IOBase) else None

@@ -26,10 +26,10 @@ import torch
 from torchbench_magic.errors import CountError
 
 from . import extensions, made_modules
-from .notebook_modules import Loaded, description, words_of
-from .pickled_objects import CannotTravel, Globals, Reached, reduced
+from .notebook_modules import Loaded, description, looked_up_names
+from .pickled_objects import CannotTravel, Globals, PicklingFinds, reduced_object
 
-__all__ = ["LIMIT", "Parcel", "pack", "unpack"]
+__all__ = ["LIMIT", "Parcel", "pack_variables", "unpack_variables"]
 
 LIMIT = 1 << 30
 """Bytes of tensors that one count may take along: they are copied twice."""
@@ -130,7 +130,7 @@ def _check_memory(needed: int) -> None:
         )
 
 
-def _pickler(file: io.BytesIO, storages: _Storages, reached: Reached) -> Any:
+def _pickler(file: io.BytesIO, storages: _Storages, reached: PicklingFinds) -> Any:
     import cloudpickle
 
     loaded = reached.loaded
@@ -154,7 +154,7 @@ def _pickler(file: io.BytesIO, storages: _Storages, reached: Reached) -> Any:
                 return _rebuilt, (obj.untyped_storage(), obj.dtype, *seen, *marks)
             if isinstance(obj, torch.jit.ScriptFunction | torch.jit.ScriptModule):
                 return _scripted(obj)
-            travels = extensions.reduced(obj) or reduced(obj, reached)
+            travels = extensions.reduced_extension(obj) or reduced_object(obj, reached)
             if travels is not None:
                 return travels
             if kind is not FunctionType:
@@ -164,7 +164,7 @@ def _pickler(file: io.BytesIO, storages: _Storages, reached: Reached) -> Any:
             else:
                 travels = super().reducer_override(obj)
             if travels is not NotImplemented:
-                reached.words.update(words_of(obj.__code__))
+                reached.words.update(looked_up_names(obj.__code__))
             return travels
 
     made = _Pickler(file, protocol=5)
@@ -200,7 +200,7 @@ def _rebuilt(
     return tensor.requires_grad_(requires_grad)
 
 
-def pack(
+def pack_variables(
     names: Iterable[str],
     namespace: Mapping[str, Any],
     limit: int = LIMIT,
@@ -278,7 +278,7 @@ def _dumped(
 ) -> tuple[bytes, _Storages]:
     """One after the other: which modules are local; the variables; names of modules, one by one; what is replaced."""
     storages, file = _Storages(limit), io.BytesIO()
-    reached = Reached(loaded, words)
+    reached = PicklingFinds(loaded, words)
     pickler = _pickler(file, storages, reached)
     shared: dict[str, Any] = {}
     pickler.globals_ref[id(namespace)] = shared
@@ -293,7 +293,7 @@ def _dumped(
     return file.getvalue(), storages
 
 
-def _dump_modules(pickler: Any, reached: Reached) -> None:
+def _dump_modules(pickler: Any, reached: PicklingFinds) -> None:
     """Names of local modules, until the code that they hold uses no more of them."""
     while parts := list(reached.wanted()):
         for module, name, value in parts:
@@ -337,7 +337,7 @@ class _Unpickler(pickle.Unpickler):
         return self._made[start, size]
 
 
-def unpack(
+def unpack_variables(
     data: bytes, storages: int | None, implied: Mapping[str, Any], *, is_guarded: bool = False
 ) -> dict[str, Any]:
     """The variables as globals for the code, with what is ``implied`` where they do not have it.
@@ -363,7 +363,7 @@ def unpack(
         else:
             replaced.append((owner, name, value))
     made_modules.put_in_place(replaced)
-    made_modules.check_names(loader.load(), description)
+    made_modules.check_same_in_notebook(loader.load(), description)
     for name, value in implied.items():
         shared.setdefault(name, value)
     shared.update(values)

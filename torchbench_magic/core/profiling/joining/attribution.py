@@ -24,7 +24,7 @@ from .nesting import ancestors, lay_over, nest, repeats
 from .segments import Codes, LineTree, Segments, replay
 from .thread_join import ThreadJoin
 
-__all__ = ["Joined", "ThreadJoin", "join", "sums", "without_repeats"]
+__all__ = ["Joined", "ThreadJoin", "join_ops_and_lines", "sums", "without_repeats"]
 
 Ints = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
@@ -65,7 +65,7 @@ class Joined:
     end: int
 
 
-def join(
+def join_ops_and_lines(
     ops: Events,
     record: LineRecord,
     statements: Mapping[str, Statements],

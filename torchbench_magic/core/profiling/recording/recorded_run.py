@@ -13,15 +13,15 @@ from torchbench_magic.core.progress import Progress
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
 from ..torch_events.kineto import Kineto, make_ready
+from .hidden_from_compile import hide_from_compiler
 from .host_memory import HostMemory
 from .line_sources import LineSource
 from .module_calls import ModuleCalls, ModuleRecord
 from .streams import Callers, LineRecord
-from .unseen import hide_from_compiler
 from .user_threads import CpuReading, busy_threads, kernel_threads, pool_threads, python_threads, read_cpu
 from .workers import WorkerRecord, Workers
 
-__all__ = ["Run", "torch_threads"]
+__all__ = ["RecordedRun", "torch_threads"]
 
 
 @contextlib.contextmanager
@@ -41,8 +41,8 @@ def torch_threads(count: int | None) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-class Run:
-    """``with Run(...) as run: run.enter(); body(); run.leave()``, on the thread that runs the cell.
+class RecordedRun:
+    """``with RecordedRun(...) as run: run.enter(); body(); run.leave()``, on the thread that runs the cell.
 
     Args:
         callers: the frames below the body, where the run starts in the middle of it.

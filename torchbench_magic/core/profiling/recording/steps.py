@@ -1,6 +1,6 @@
 """Long jobs: the steps of a body, of which a schedule says which are recorded.
 
-Between recorded steps nothing is traced and nothing is profiled. Each cycle of recorded steps is a `Run` of its
+Between recorded steps nothing is traced and nothing is profiled. Each cycle of recorded steps is a `RecordedRun` of its
 own, which starts and stops in the middle of the user's code, and becomes a `Profile` before the next step.
 """
 
@@ -21,7 +21,7 @@ from torchbench_magic.results.profiling.schedule import Action
 
 from ..torch_events.kineto import make_ready
 from ..torch_events.torch_profiler import step_range
-from .recorded_run import Run, torch_threads
+from .recorded_run import RecordedRun, torch_threads
 from .streams import Callers
 
 __all__ = ["SteppedRun", "going", "left", "loop", "loop_async", "step", "step_num"]
@@ -51,7 +51,7 @@ def step_num() -> int | None:
 
 
 class SteppedRun:
-    """``with SteppedRun(...) as run: run.enter(); body(); run.leave()``, then `finish`; as a `Run`, in cycles.
+    """``with SteppedRun(...) as run: run.enter(); body(); run.leave()``, then `finish`; as a `RecordedRun`, in cycles.
 
     Args:
         options: the schedule (number of a step -> what happens in it), torch's thread count for the whole body, and
@@ -66,14 +66,14 @@ class SteppedRun:
         num_threads: torch's threads at the beginning.
         cycles: the profile of each, as soon as it has ended.
         skipped: cycles that could not be recorded, since a profiler of the code's own was running.
-        stopped_leaked: as of `Run`.
+        stopped_leaked: as of `RecordedRun`.
     """
 
     def __init__(
         self,
         options: ProfileOptions,
-        make_run: Callable[[Callers], Run],
-        make_profile: Callable[[Run, BaseException | None], Profile],
+        make_run: Callable[[Callers], RecordedRun],
+        make_profile: Callable[[RecordedRun, BaseException | None], Profile],
         on_trace: Callable[[Profile], object] | None,
         progress: Progress,
     ) -> None:
@@ -91,8 +91,8 @@ class SteppedRun:
         self._started = time.perf_counter()
         self._callers: Callers | None = None
         self._action = Action.NONE
-        self._prepared: Run | None = None
-        self._recording: Run | None = None
+        self._prepared: RecordedRun | None = None
+        self._recording: RecordedRun | None = None
         self._range: Any = None
         self._steps: list[int] = []
         self._is_between = False
@@ -212,7 +212,7 @@ class SteppedRun:
                 if self._on_trace is not None:
                     self._on_trace(made)
 
-    def _keep(self, run: Run, error: BaseException | None) -> Profile:
+    def _keep(self, run: RecordedRun, error: BaseException | None) -> Profile:
         profile = replace(self._make_profile(run, error), steps=tuple(self._steps))
         self._steps = []
         self.cycles.append(profile)

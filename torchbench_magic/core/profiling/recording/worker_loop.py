@@ -21,14 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["WAITING", "Place", "observed_loop", "original_loop", "replace_loop"]
+__all__ = ["WAITING", "WorkerPlace", "observed_loop", "original_loop", "replace_loop"]
 
 WAITING = "waiting for the loop"
 _EVERY, _WRITTEN_EVERY = 0.01, 0.2  # s: 20 us a look, and a file of a few lines
 _LOOP = "_worker_loop"  # torch's function, in the file of this ending:
 _LOOP_FILE = os.path.join("data", "_utils", "worker.py")
 
-Place = tuple[str, int, str]  # file, line (0: none), function
+WorkerPlace = tuple[str, int, str]  # file, line (0: none), function
 
 
 _original: Callable[..., None] | None = None
@@ -78,7 +78,7 @@ def _leave_trace_hooks() -> None:
 
 
 def _look(thread: int, folder: Path, ended: threading.Event) -> None:
-    seconds: Counter[Place] = Counter()
+    seconds: Counter[WorkerPlace] = Counter()
     before = written = time.monotonic()
     last = False
     while not last:
@@ -96,15 +96,15 @@ def _look(thread: int, folder: Path, ended: threading.Event) -> None:
                 return
 
 
-def _write(folder: Path, seconds: Counter[Place]) -> None:
+def _write(folder: Path, seconds: Counter[WorkerPlace]) -> None:
     made = folder / f"{os.getpid()}.json"
     part = made.with_suffix(".part")
     part.write_text(json.dumps([[*place, took] for place, took in seconds.items()]), encoding="utf-8")
     part.replace(made)
 
 
-def _place(frame: FrameType | None) -> Place:
-    first: Place | None = None
+def _place(frame: FrameType | None) -> WorkerPlace:
+    first: WorkerPlace | None = None
     while frame is not None:
         code = frame.f_code
         if code.co_name == _LOOP and code.co_filename.endswith(_LOOP_FILE):

@@ -22,7 +22,7 @@ import pandas as pd
 
 from torchbench_magic.results.profiling.columns import WORKER_COLUMNS, frame_of
 
-from .worker_loop import WAITING, Place, observed_loop, original_loop, replace_loop
+from .worker_loop import WAITING, WorkerPlace, observed_loop, original_loop, replace_loop
 
 __all__ = ["WorkerRecord", "Workers", "worker_table"]
 
@@ -38,7 +38,7 @@ class WorkerRecord:
         older: process id -> seconds of processor time during the run, of those that ran before.
     """
 
-    seconds: dict[int, dict[Place, float]]
+    seconds: dict[int, dict[WorkerPlace, float]]
     older: dict[int, float]
 
 
@@ -70,7 +70,7 @@ class Workers:
         older = {pid: max(now - then, 0.0) for pid, then in self._cpu.items() if (now := _cpu_of(pid)) is not None}
         if self._put is not None and worker._worker_loop is self._put:
             worker._worker_loop = original_loop()
-        seconds: dict[int, dict[Place, float]] = {}
+        seconds: dict[int, dict[WorkerPlace, float]] = {}
         if self._folder is not None:
             for file in Path(self._folder).glob("*.json"):
                 rows = json.loads(file.read_text(encoding="utf-8"))

@@ -12,12 +12,12 @@ from pathlib import Path
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.cell import CellText
 
-__all__ = ["Scope", "resolve_lines_of"]
+__all__ = ["RecordedFiles", "resolve_lines_of"]
 
 _PACKAGE = str(Path(__file__).resolve().parents[3])
 
 
-class Scope:
+class RecordedFiles:
     """Says of a code's file name whether its lines are recorded.
 
     In are: the files of ``always``, cells, files under ``extra``, and ``.py`` files under ``root``. Out are,

@@ -15,7 +15,7 @@ from typing import Any
 
 from torchbench_magic.errors import InputError
 
-__all__ = ["ArgumentError", "Recorded", "Tensor", "arguments_of", "operator_of", "parsed", "schema_arguments"]
+__all__ = ["ArgumentError", "RecordedCall", "Tensor", "arguments_of", "operator_of", "parsed_call", "schema_arguments"]
 
 DTYPES = {
     "float": "float32",
@@ -56,7 +56,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedCall:
     """What the profiler recorded of one call, by position in the schema.
 
     Attributes:
@@ -75,9 +75,9 @@ class Recorded:
     scalars: Sequence[Any]
 
 
-def parsed(op: str, overload: str, shapes: str, dtypes: str, strides: str, scalars: str) -> Recorded:
+def parsed_call(op: str, overload: str, shapes: str, dtypes: str, strides: str, scalars: str) -> RecordedCall:
     """From the texts of the tables."""
-    return Recorded(op, overload, *(ast.literal_eval(text) for text in (shapes, dtypes, strides, scalars)))
+    return RecordedCall(op, overload, *(ast.literal_eval(text) for text in (shapes, dtypes, strides, scalars)))
 
 
 def operator_of(op: str, overload: str) -> Any:
@@ -110,7 +110,7 @@ def schema_arguments(operator: Any) -> Sequence[Any]:
     return arguments
 
 
-def arguments_of(recorded: Recorded, operator: Any, *, values_matter: bool = True) -> dict[str, Any]:
+def arguments_of(recorded: RecordedCall, operator: Any, *, values_matter: bool = True) -> dict[str, Any]:
     """Name -> `Tensor`, or the value of a scalar; in the order of the schema, defaults left out.
 
     Args:

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from ..joining.attribution import Joined
 from ..torch_events.events import Events
-from .call_arguments import ArgumentError, Recorded, Tensor, arguments_of, operator_of, parsed, schema_arguments
+from .call_arguments import (
+    ArgumentError,
+    RecordedCall,
+    Tensor,
+    arguments_of,
+    operator_of,
+    parsed_call,
+    schema_arguments,
+)
 
 __all__ = ["Call", "Flops", "attribute_flops", "flops_of", "recorded_calls"]
 
@@ -38,7 +46,7 @@ class Flops:
     coverage: float
 
 
-def flops_of(recorded: Recorded) -> int | None:
+def flops_of(recorded: RecordedCall) -> int | None:
     """Of one call; None without a formula, or where its arguments cannot be rebuilt."""
     import torch
     from torch.utils.flop_counter import flop_registry
@@ -97,7 +105,7 @@ def attribute_flops(joined: Joined, calls: Sequence[Call]) -> Flops:
         for op, overload, shapes, dtypes, strides, scalars, _ in calls:
             key = (op, overload, shapes, dtypes, strides, scalars)
             if key not in known:
-                found = flops_of(parsed(*key))
+                found = flops_of(parsed_call(*key))
                 known[key] = np.nan if found is None else float(found)
             # the same sizes with other scalars (a stride): the call that came first stands for them
             by_call.setdefault((op, (shapes, dtypes, strides)), known[key])

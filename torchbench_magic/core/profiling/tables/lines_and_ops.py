@@ -22,7 +22,7 @@ from .flops import Flops
 from .line_rows import LineRows
 from .memory_table import Bytes, highest
 
-__all__ = ["line_table", "op_table"]
+__all__ = ["table_of_lines", "table_of_ops"]
 
 Ints = NDArray[np.int64]
 
@@ -31,7 +31,7 @@ def _sums(index: Ints, weights: NDArray[Any], count: int) -> NDArray[np.float64]
     return np.bincount(index, weights=weights, minlength=count).astype(np.float64)
 
 
-def line_table(
+def table_of_lines(
     joined: Joined,
     rows: LineRows,
     held: Bytes | None = None,
@@ -107,7 +107,7 @@ def _places(places: list[tuple[str | None, int, int]], sources: Mapping[str, Sou
     }
 
 
-def op_table(
+def table_of_ops(
     joined: Joined,
     rows: LineRows,
     held: Bytes | None = None,

@@ -1,7 +1,7 @@
 """Bytes that torch's allocators gave and took, per op and per line, and the total over time.
 
 Only torch's allocators report: what numpy or Python hold is not in here. Totals are relative to the start of
-the body. Lines and ops add devices up; `timeline` keeps them apart.
+the body. Lines and ops add devices up; `memory_timeline` keeps them apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..joining.nesting import ancestors
 from ..torch_events.events import Events
 from .line_rows import LineRows
 
-__all__ = ["Bytes", "attribute_bytes", "highest", "timeline"]
+__all__ = ["Bytes", "attribute_bytes", "highest", "memory_timeline"]
 
 Ints = NDArray[np.int64]
 _NEVER = np.iinfo(np.int64).min
@@ -127,7 +127,7 @@ def _peaks(starts: Ints, end: int, when: Ints, total: Ints) -> Ints:
     return peaks
 
 
-def timeline(joined: Joined, rows: LineRows, memory: Events, held: Bytes) -> pd.DataFrame:
+def memory_timeline(joined: Joined, rows: LineRows, memory: Events, held: Bytes) -> pd.DataFrame:
     """``Profile.memory``: each change, with the total of its device after it, its line and its op."""
     totals = np.zeros(len(memory), dtype=np.int64)
     for device in range(len(memory.devices)):

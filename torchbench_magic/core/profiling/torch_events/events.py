@@ -21,7 +21,7 @@ from .freed_blocks import number_blocks
 from .paused_collector import collector_paused
 from .torch_profiler import event_type
 
-__all__ = ["Events", "Inputs", "read_events"]
+__all__ = ["Events", "OpInputs", "read_events"]
 
 Ints = NDArray[np.int64]
 
@@ -50,7 +50,7 @@ _BACKWARD = 1  # RecordScope::BACKWARD_FUNCTION
 
 
 @dataclass(frozen=True)
-class Inputs:
+class OpInputs:
     """Inputs of ops as text, each distinct one once; ``index[i]`` belongs to event i."""
 
     texts: tuple[tuple[str, str, str], ...]  # (shapes, dtypes, strides)
@@ -94,7 +94,7 @@ class Events:
     corr: Ints
     link: Ints
     nbytes: Ints
-    inputs: Inputs | None = None
+    inputs: OpInputs | None = None
     block: Ints | None = None
 
     def __len__(self) -> int:
@@ -291,7 +291,7 @@ def _inputs_of(kineto: Any) -> tuple[Callable[[Any], list[Any]], ...]:
     return kineto.structured_input_shapes, kineto.dtypes, kineto.structured_input_strides
 
 
-def _inputs(kineto: Any, events: Sequence[Any], is_op: NDArray[np.bool_], name: Ints, given: Ints) -> Inputs:
+def _inputs(kineto: Any, events: Sequence[Any], is_op: NDArray[np.bool_], name: Ints, given: Ints) -> OpInputs:
     """Inputs of ops as text, which is made once of what was ``given`` alike."""
     chosen = list(_chosen(events, is_op))
     first = np.zeros(int(given.max(initial=-1)) + 1, dtype=np.int64)
@@ -303,7 +303,7 @@ def _inputs(kineto: Any, events: Sequence[Any], is_op: NDArray[np.bool_], name: 
         text_of[at] = texts.setdefault((shapes, dtypes, strides), len(texts))
     index = np.zeros(len(name), dtype=np.int64)
     index[is_op] = text_of[given]
-    return Inputs(tuple(texts), index, _calls(kineto, chosen, name[is_op], index[is_op], len(texts)))
+    return OpInputs(tuple(texts), index, _calls(kineto, chosen, name[is_op], index[is_op], len(texts)))
 
 
 def _calls(

@@ -9,9 +9,9 @@ from typing import Any
 
 from torchbench_magic.core.progress import Progress
 
-from .leaked import stop_leaked
 from .muted_stderr import allocator_silenced, profiler_silenced
 from .older_blocks import OlderBlocks
+from .running_profilers import stop_leaked
 from .torch_profiler import marker, new_profiler, results_of
 
 __all__ = ["Kineto", "make_ready"]

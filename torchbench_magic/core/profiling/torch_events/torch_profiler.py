@@ -31,7 +31,7 @@ from typing import Any
 __all__ = [
     "TreeTypes",
     "event_type",
-    "is_running",
+    "torch_profiler_runs",
     "marker",
     "new_profiler",
     "profiler_type",
@@ -114,7 +114,7 @@ def profiler_type() -> type:
     return profiler.profile
 
 
-def is_running() -> bool:
+def torch_profiler_runs() -> bool:
     """Whether a torch profiler runs, of whatever kind."""
     from torch._C import _autograd
     from torch.autograd import profiler

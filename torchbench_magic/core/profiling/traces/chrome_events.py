@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..recording.streams import LEAVE, LineRecord, Stream, entered
-from ..torch_events.events import Events, Inputs
+from ..torch_events.events import Events, OpInputs
 
-__all__ = ["FRAMES", "StoredTrace", "collect", "is_own_frame", "record_of_frames"]
+__all__ = ["FRAMES", "StoredTrace", "read_chrome_events", "is_own_frame", "record_of_frames"]
 
 FRAMES = "frames"
 """Line source of a trace with Python frames: each op stands on the ``def`` line of the function it ran in."""
@@ -55,7 +55,7 @@ class StoredTrace:
     other: Mapping[str, int]
 
 
-def collect(events: Iterable[Mapping[str, Any]], base: int) -> StoredTrace:
+def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> StoredTrace:
     """Read ``events`` once; times are microseconds after ``base`` (Unix ns)."""
     flat = array("q")  # the numbers of `_NUMBERS`, event after event
     names: dict[str, int] = {}
@@ -113,7 +113,7 @@ def collect(events: Iterable[Mapping[str, Any]], base: int) -> StoredTrace:
     made["tid"], made["scope"] = made["native"].copy(), (made["fwd"] > 0).astype(np.int64)
     _number_threads(made)
     made["block"] = _blocks(made["start"], made["nbytes"], address)
-    with_inputs = Inputs(tuple(texts), index) if len(texts) > 1 else None
+    with_inputs = OpInputs(tuple(texts), index) if len(texts) > 1 else None
     read = Events(tuple(names), tuple(kinds), tuple(devices), **made, inputs=with_inputs)
     read = read.where(np.lexsort((-read.end, read.start)))
     process = max(processes, key=lambda pid: processes[pid], default=0)

@@ -8,13 +8,13 @@ from typing import Any
 from torchbench_magic.errors import BodyError, CheckFailed
 
 from ..task import Task
-from .guards import Inputs
 from .in_place import TensorVersions
+from .watched_inputs import InputCopies
 
-__all__ = ["agree", "check"]
+__all__ = ["agree", "check_equal_results"]
 
 
-def check(
+def check_equal_results(
     task: Task, names: Mapping[str, Any], versions: TensorVersions, put_back: Callable[[], object] = lambda: None
 ) -> None:
     """Run each alternative once, on the same inputs and with the same random numbers, and compare what they return.
@@ -26,7 +26,7 @@ def check(
         BodyError: an alternative has no value to compare.
         CheckFailed: one returns something else than the baseline does.
     """
-    values, inputs = {}, Inputs(versions.tensors)
+    values, inputs = {}, InputCopies(versions.tensors)
     for name, body in task.bodies.items():
         (compiled,) = task.compiled([body])
         if compiled.last is None:

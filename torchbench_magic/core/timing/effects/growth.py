@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
-from torchbench_magic.core.code.reached_objects import Reached, dict_of
+from torchbench_magic.core.code.reached_objects import ReachedObject, dict_of
 
 __all__ = ["Growth", "lasting_times"]
 
@@ -44,7 +44,7 @@ class Growth:
         reads: what it reaches.
     """
 
-    def __init__(self, reads: Mapping[int, Reached]) -> None:
+    def __init__(self, reads: Mapping[int, ReachedObject]) -> None:
         self._reads = {at: item for at, item in reads.items() if item.direct and _is_measured(item.value)}
         self._sizes: list[dict[int, _Size]] = []
         self._calls = 0

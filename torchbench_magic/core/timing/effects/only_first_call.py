@@ -17,16 +17,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchbench_magic.core.code.reached_objects import Found, Reached, own_attributes, search, texts_used
+from torchbench_magic.core.code.reached_objects import Found, ReachedObject, own_attributes, search, texts_used
 from torchbench_magic.core.code.timed_loop import Block, Timeable
 
 from ..plan import Plan
-from ..stepping import Call, Steps
+from ..stepping import BlockRequest, Steps
 from .growth import Growth
-from .guards import Inputs, Streams
 from .iterators import at_end, is_used_up, rewinder
 from .shared_state import SharedState
-from .switches import Scope, scope_of
+from .switches import SwitchScope, scope_of
+from .watched_inputs import InputCopies, Streams
 
 __all__ = ["Once", "watched"]
 
@@ -74,7 +74,7 @@ class Once:
         self,
         names: tuple[str, ...] = (),
         reach: Reach = lambda name: Found({}),
-        scope: Callable[[str, Found], Scope] | None = None,
+        scope: Callable[[str, Found], SwitchScope] | None = None,
         put_back: Collection[int] = (),
         before_all: bool = False,
     ) -> None:
@@ -150,9 +150,9 @@ class Once:
         for _ in range(tries):
             for _, put_back in undone:
                 put_back()
-            wall, _ = yield Call(block, 0, 1)
+            wall, _ = yield BlockRequest(block, 0, 1)
             fresh = min(fresh, wall - fixed_ns)
-            wall, _ = yield Call(block, 0, 1)
+            wall, _ = yield BlockRequest(block, 0, 1)
             later = min(later, wall - fixed_ns)
         if fresh >= SLOWER * max(later, 1.0):
             one.kept_in = [found for found, _ in undone]
@@ -164,7 +164,7 @@ class Once:
         if not keys or call_ns > LONG_NS:
             return 0
         before = self._switches.put_first(keys)
-        yield Call(block, 0, 1, is_tried=True)
+        yield BlockRequest(block, 0, 1, is_tried=True)
         self._switches.tried(name, before)
         return 1
 
@@ -259,7 +259,7 @@ class Once:
 
 
 def watched(
-    names: Iterable[str], blocks: Sequence[Block], namespace: dict[str, Any], plan: Plan, inputs: Inputs | None
+    names: Iterable[str], blocks: Sequence[Block], namespace: dict[str, Any], plan: Plan, inputs: InputCopies | None
 ) -> Once:
     """What watches these blocks over ``namespace``; iterators, files and containers join the ``inputs``
     that are put back.
@@ -276,7 +276,7 @@ def watched(
     def reach(name: str) -> Found:
         return search(by_name[name].inputs, {*by_name[name].names, *texts_used(codes[name])}, namespace)
 
-    def scope(name: str, found: Found) -> Scope:
+    def scope(name: str, found: Found) -> SwitchScope:
         return scope_of(found, [codes[name]], by_name[name].names, namespace)
 
     put_back = inputs.streams.put_back if inputs is not None and inputs.streams is not None else ()
@@ -287,7 +287,7 @@ _ABSENT = object()
 _DICTS = (dict, defaultdict, OrderedDict)
 
 
-def _kept(reads: Mapping[int, Reached]) -> dict[int, Any]:
+def _kept(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
     """Id -> a shallow copy of what each dict, list, set and user's instance among these holds."""
     kept: dict[int, Any] = {}
     for at, item in reads.items():
@@ -335,7 +335,7 @@ def _put_items(target: Any, before: Any) -> None:
         target.update(before)
 
 
-def _caches(reads: Mapping[int, Reached]) -> dict[int, tuple[int, int]]:
+def _caches(reads: Mapping[int, ReachedObject]) -> dict[int, tuple[int, int]]:
     """Id -> (hits, misses) of each ``functools.lru_cache`` among these."""
     found = {}
     for at, item in reads.items():

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .holders import ABSENT, OPAQUE, Holder
-from .switches import Scope, is_flag, token
+from .settings_holders import ABSENT, OPAQUE, Holder
+from .switches import SwitchScope, is_flag, token
 
 __all__ = ["SharedState"]
 
@@ -28,7 +28,7 @@ class SharedState:
         scopes: alternative -> where it may read or set a switch.
     """
 
-    def __init__(self, scopes: Mapping[str, Scope]) -> None:
+    def __init__(self, scopes: Mapping[str, SwitchScope]) -> None:
         scopes = {name: scope.with_assigned(scopes.values()) for name, scope in scopes.items()}
         counts: dict[int, int] = {}
         for scope in scopes.values():

@@ -17,17 +17,23 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorT
 from typing import Any
 
 from torchbench_magic.core.code.code_reads import globals_read
-from torchbench_magic.core.code.reached_objects import Found, Reached, is_users_class, is_users_module, own_attributes
+from torchbench_magic.core.code.reached_objects import (
+    Found,
+    ReachedObject,
+    is_users_class,
+    is_users_module,
+    own_attributes,
+)
 
-from .holders import OPAQUE, Holder, OfCell, OfClass, OfDict, OfSlots, OfTensors
+from .settings_holders import OPAQUE, Holder, OfCell, OfClass, OfDict, OfSlots, OfTensors
 
-__all__ = ["Scope", "is_flag", "scope_of", "token"]
+__all__ = ["SwitchScope", "is_flag", "scope_of", "token"]
 
 _LONGEST_TUPLE = 8
 
 
 @dataclass(frozen=True)
-class Scope:
+class SwitchScope:
     """Where one alternative may read or set a switch.
 
     Attributes:
@@ -44,7 +50,7 @@ class Scope:
     reached: frozenset[int]
     assigned: Mapping[tuple[int, str], int]
 
-    def with_assigned(self, others: Iterable[Scope]) -> Scope:
+    def with_assigned(self, others: Iterable[SwitchScope]) -> SwitchScope:
         """With what others assign in libraries: a class or a module of one may concern all code, an instance concerns
         code that reaches it."""
         holders, keys = dict(self.holders), dict(self.keys)
@@ -57,7 +63,7 @@ class Scope:
         return replace(self, holders=holders, keys=keys)
 
 
-def scope_of(found: Found, codes: Iterable[CodeType], names: frozenset[str], namespace: dict[str, Any]) -> Scope:
+def scope_of(found: Found, codes: Iterable[CodeType], names: frozenset[str], namespace: dict[str, Any]) -> SwitchScope:
     """The scope of code that was `search`-ed.
 
     Args:
@@ -85,14 +91,14 @@ def scope_of(found: Found, codes: Iterable[CodeType], names: frozenset[str], nam
             assigned[at, key] = id(value)
     for function in found.functions:
         home = function.__globals__
-        read = globals_read(function.__code__) | globals_bound(function.__code__)
+        read = globals_read(function.__code__) | globals_rebound(function.__code__)
         add(id(home), OfDict(home, "{}", is_global=True), frozenset(read))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             add(id(cell), OfCell(cell, name))
-    return Scope(holders, keys, found.mentioned, frozenset(found.items), assigned)
+    return SwitchScope(holders, keys, found.mentioned, frozenset(found.items), assigned)
 
 
-def _of_object(item: Reached) -> Iterator[tuple[int, Holder]]:
+def _of_object(item: ReachedObject) -> Iterator[tuple[int, Holder]]:
     value, label = item.value, item.label.replace("{", "{{").replace("}", "}}")
     if type(value) is dict:
         yield id(value), OfDict(value, label + "[{!r}]")
@@ -146,10 +152,10 @@ def _slots_of(kind: type) -> dict[str, MemberDescriptorType]:
 # ---- what code assigns by its whole name -----------------------------------------------------------------------
 
 
-def globals_bound(code: CodeType) -> set[str]:
+def globals_rebound(code: CodeType) -> set[str]:
     """Names that functions in the code, or the code of a function itself, bind as globals."""
     names = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
-    return names.union(*(globals_bound(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+    return names.union(*(globals_rebound(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def _assigned(code: CodeType, home: Mapping[str, Any]) -> Iterator[tuple[Any, int, Holder, str]]:

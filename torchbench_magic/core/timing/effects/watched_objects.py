@@ -9,9 +9,9 @@ from typing import Any
 from torchbench_magic.core.machine.caches import cache_flusher
 
 from ..plan import Plan
-from .guards import Inputs, Sizes
 from .in_place import TensorVersions
 from .only_first_call import Once
+from .watched_inputs import InputCopies, Sizes
 
 __all__ = ["WatchedObjects"]
 
@@ -41,7 +41,7 @@ class WatchedObjects:
         names, used = names or {}, set(used)
         self.versions = TensorVersions(used, names, functions)
         self.sizes = Sizes(used, names)
-        self.inputs = Inputs(self.versions.tensors) if plan.restore else None
+        self.inputs = InputCopies(self.versions.tensors) if plan.restore else None
         self.once = Once()
         self._flush = cache_flusher() if plan.cold else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..comparison import Comparison
-from ..identity import differences, fingerprint, given_label, source_id
+from ..identity import fingerprint, given_label, identity_differences, source_id
 from ..subject import Subject
 
 __all__ = ["nearest_words"]
@@ -29,7 +29,9 @@ def nearest_words(current: Comparison, row: int, stored: Sequence[Comparison]) -
     alike = [home for home in found if _alike(home[0].subjects[home[1]], now) == _alike(then.subjects[at], now)]
     then, at = alike[-1]
     told = list(_of_identity(then.subjects[at], now))
-    others = [text for text in differences(then, at, current, row) if not text.startswith(("option ", "commit:"))]
+    others = [
+        text for text in identity_differences(then, at, current, row) if not text.startswith(("option ", "commit:"))
+    ]
     told += [text for text in others if text not in told]
     more = f" and {len(told) - _MOST} more" if len(told) > _MOST else ""
     when = f", of {then.saved[:16].replace('T', ' ')} UTC," if then.saved else ""

@@ -18,20 +18,20 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.machine.environment import Environment
 
 from ..comparison import Comparison
-from ..identity import differences
+from ..identity import identity_differences
 from ..intervals import ALPHA, median_interval
-from ..joined_comparisons import distinct, join, take
-from ..ranges import Range, Single, Unpaired, judged
+from ..joined_comparisons import distinct, join_comparisons, take
+from ..ranges import Range, Single, Unpaired, judged_ranges
 from ..subject import Subject
 from ..timing_doubts import doubts_of, is_held_up, is_load_known, with_doubts_of_its_own
 from ..values_read import uncompared, words_for
 from .source_changes import source_diffs
-from .unpaired_doubts import alone, apart, listed, name_of, reasons, thing_of
-from .yardstick import Home, through_yardstick
+from .unchanged_alternative import Home, through_yardstick
+from .unpaired_doubts import alone, apart, listed, name_in_doubt, reasons, thing_of
 
-__all__ = ["AXIS", "By", "rebase", "side_by_side", "since_last"]
+__all__ = ["AXIS", "SideBy", "rebase", "side_by_side", "since_last"]
 
-By = Literal["description", "env"]
+SideBy = Literal["description", "env"]
 
 AXIS = "result"
 """Axis that names the result a row is from."""
@@ -41,7 +41,7 @@ _OURS = frozenset(("differs", "no-counterpart", "unpaired", "unpaired-verdict"))
 
 
 def side_by_side(
-    results: Mapping[str, Comparison], *, baseline: str | None = None, by: By = "description"
+    results: Mapping[str, Comparison], *, baseline: str | None = None, by: SideBy = "description"
 ) -> Comparison:
     """Put results beside each other.
 
@@ -64,7 +64,7 @@ def side_by_side(
 
 
 def _compared(
-    results: Mapping[str, Comparison], baseline: str | None, by: By, *, yardsticks: bool = True
+    results: Mapping[str, Comparison], baseline: str | None, by: SideBy, *, yardsticks: bool = True
 ) -> Comparison:
     if by != "env" or not results:
         return _side_by_side(results, _homes(results), baseline, by, yardsticks=yardsticks)
@@ -80,7 +80,12 @@ def _compared(
 
 
 def _side_by_side(
-    results: Mapping[str, Comparison], homes: Sequence[Home], baseline: str | None, by: By, *, yardsticks: bool = True
+    results: Mapping[str, Comparison],
+    homes: Sequence[Home],
+    baseline: str | None,
+    by: SideBy,
+    *,
+    yardsticks: bool = True,
 ) -> Comparison:
     """`side_by_side`, with the ``homes`` of the rows: the whole result that each was measured in, its row there."""
     if not results:
@@ -146,20 +151,22 @@ def since_last(
     then = [take(found, [row]) for found, row in (last[at] for at in rows)]
     names = "last stored run", "this run"
     homes = [*(last[at] for at in rows), *((current, at) for at in rows)]
-    stored = join([replace(one, baseline=None, margin=current.margin) for one in then])
+    stored = join_comparisons([replace(one, baseline=None, margin=current.margin) for one in then])
     stored = replace(stored, history={at: known for at, one in enumerate(then) for known in one.history.values()})
     results = dict(zip(names, (stored, take(current, rows)), strict=True))
     made = _side_by_side(results, homes, names[0], "description")
     alike: dict[tuple[str, ...], list[int]] = {}
     for at in rows:
-        alike.setdefault(tuple(differences(*last[at], current, at)), []).append(at)
+        alike.setdefault(tuple(identity_differences(*last[at], current, at)), []).append(at)
     doubts = [
-        _changes(changed, listed([name_of(current.subjects[at]) for at in found], len(alike) > 1), last, current, found)
+        _changes(
+            changed, listed([name_in_doubt(current.subjects[at]) for at in found], len(alike) > 1), last, current, found
+        )
         for changed, found in alike.items()
     ]
-    missing = [name_of(s) for row, s in enumerate(current.subjects) if row not in last]
+    missing = [name_in_doubt(s) for row, s in enumerate(current.subjects) if row not in last]
     if missing:
-        known = [(name_of(current.subjects[row]), words) for row, words in sorted(nearest.items()) if words]
+        known = [(name_in_doubt(current.subjects[row]), words) for row, words in sorted(nearest.items()) if words]
         why = "".join(f" Of {name} {words}." for name, words in known)
         text = f"No stored run of {listed(missing)}: left out here.{why}"
         doubts.append(Doubt("not-stored-before", text, _RELABEL))
@@ -207,7 +214,7 @@ def _laid_out(results: Mapping[str, Comparison]) -> tuple[Comparison, list[str]]
         names += [name] * len(result.subjects)
         counts = result.counts.of_result(name)
         parts.append(replace(result, subjects=_with_axis(result, name), baseline=None, margin=margin, counts=counts))
-    whole = join(parts)
+    whole = join_comparisons(parts)
     options = parts[0].options if all(part.options == parts[0].options for part in parts) else {}
     environment = _common([part.environment for part in parts])
     whole = replace(whole, environment=environment, options=options, seed=None, elapsed=math.nan, saved="")
@@ -276,7 +283,7 @@ class _Rows:
         names: Sequence[str],
         homes: Sequence[Home],
         baseline: str | None,
-        by: By,
+        by: SideBy,
         yardsticks: bool,
     ) -> None:
         self._whole, self._results, self._homes, self._baseline = whole, names, homes, baseline
@@ -354,7 +361,7 @@ class _Rows:
         if self._yardsticks and self._results[row] != self._results[base]:
             one = through_yardstick(self._homes[base], self._homes[row], base, self._whole.margin)
         this, other = self._single(row), self._single(base)
-        one = one or judged(this, other, base, self._whole.margin)
+        one = one or judged_ranges(this, other, base, self._whole.margin)
         near = min(this.median, other.median) < self._whole.subjects[row].near_loop
         return replace(one, verdict=None) if near else one
 

@@ -9,13 +9,13 @@ from torchbench_magic.results.cell import first_code_line
 from torchbench_magic.results.doubts import Doubt
 
 from ..comparison import Comparison
-from ..identity import differences, given_label
+from ..identity import given_label, identity_differences
 from ..ranges import RUNS, SPAN
 from ..subject import Subject
 from .source_changes import SourceDiff, source_diffs
-from .yardstick import Home
+from .unchanged_alternative import Home
 
-__all__ = ["alone", "apart", "listed", "name_of", "reasons", "thing_of"]
+__all__ = ["alone", "apart", "listed", "name_in_doubt", "reasons", "thing_of"]
 
 _MOST_NAMED = 3
 
@@ -33,7 +33,7 @@ def reasons(made: Comparison) -> Iterator[Doubt]:
             reasons.setdefault((one.verdict == "undecided", one.reason), []).append(row)
     for (is_open, reason), rows in reasons.items():
         if not is_open:
-            names = [f"{name_of(made.subjects[row])} is {made.unpaired[row].verdict}" for row in rows]
+            names = [f"{name_in_doubt(made.subjects[row])} is {made.unpaired[row].verdict}" for row in rows]
             yield Doubt("unpaired-verdict", f"{listed(names)}: {reason}.", "", {"reason": reason, "name": str(rows)})
             continue
         which = "The unpaired row is" if len(rows) == 1 else f"{len(rows)} unpaired rows are"
@@ -54,7 +54,7 @@ def apart(made: Comparison, names: Sequence[str], homes: Sequence[Home]) -> Iter
             continue
         before, now = names[one.baseline], names[row]
         same = thing_of(made.subjects[row]) == thing_of(made.subjects[one.baseline])
-        for change in differences(*homes[one.baseline], *homes[row]):
+        for change in identity_differences(*homes[one.baseline], *homes[row]):
             if same or not change.startswith(("source", "setup")):
                 told.setdefault((before, now), {})[change] = None
         if same:
@@ -72,14 +72,14 @@ def alone(made: Comparison) -> Iterator[Doubt]:
     """Rows that have nothing to be compared with."""
     frame = made.frame
     # A body near the loop's own cost has a ratio and no verdict.
-    lonely = [name_of(s) for s, ratio in zip(made.subjects, frame["ratio"], strict=True) if math.isnan(ratio)]
+    lonely = [name_in_doubt(s) for s, ratio in zip(made.subjects, frame["ratio"], strict=True) if math.isnan(ratio)]
     if lonely and len(frame) > 1:
         several = frame["env"].nunique(dropna=False) > 1
         action = "`--by env` compares environments." if several else ""
         yield Doubt("no-counterpart", f"Nothing at the same point and env to compare with: {listed(lonely)}.", action)
 
 
-def name_of(subject: Subject) -> str:
+def name_in_doubt(subject: Subject) -> str:
     name = subject.description or given_label(subject.label) or first_code_line(subject.stmt) or "statement"
     threads = f", {subject.num_threads} threads" if subject.num_threads > 1 else ""
     return f"`{name}`" + (f" ({subject.sub_label}{threads})" if subject.sub_label else threads)

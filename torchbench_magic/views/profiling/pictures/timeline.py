@@ -24,9 +24,9 @@ from torchbench_magic.views.built_columns import Built, cells_of, columns_of, co
 from torchbench_magic.views.carriers import html, text
 from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
 from torchbench_magic.views.carriers.page import to_html
-from torchbench_magic.views.document import Document, Drawn, Run, clipped, printable
+from torchbench_magic.views.document import Document, Drawn, Phrase, clipped, printable
 from torchbench_magic.views.drawing.bars import HUES, Bars, module
-from torchbench_magic.views.frame_rows import records
+from torchbench_magic.views.frame_rows import frame_rows
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 
 from ..operations import is_backward, op_text
@@ -230,11 +230,11 @@ def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
         counted("calls", "calls"),
         measured("time", "time", units.spread_scale(sums["time"])),
     )
-    rows = tuple(Row(cells_of(built, row)) for row in records(shown))
+    rows = tuple(Row(cells_of(built, row)) for row in frame_rows(shown))
     every = f"{len(shown)} of {units.count(len(sums))} names. All: .between(start, end)"
     hidden = every if len(sums) > len(shown) else ""
     table = Table("timeline", columns_of(built), (Group(rows),) if rows else (), hidden=hidden)
-    return Document("timeline", (Run(line.title),), (table,), where=".frame")
+    return Document("timeline", (Phrase(line.title),), (table,), where=".frame")
 
 
 # ---- the picture ------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from typing import Any
 from torchbench_magic.errors import Busy
 
 from .muted_stderr import profiler_silenced
-from .torch_profiler import is_running, profiler_type, stop_nameless
+from .torch_profiler import profiler_type, stop_nameless, torch_profiler_runs
 
-__all__ = ["is_running", "stop_leaked"]
+__all__ = ["torch_profiler_runs", "stop_leaked"]
 
 _MOST = 5000  # objects looked at on the way from a profiler to whoever holds it
 
@@ -27,7 +27,7 @@ def stop_leaked() -> bool:
     Raises:
         Busy: one runs that somebody can still stop; it is left as it is.
     """
-    if not is_running():
+    if not torch_profiler_runs():
         return False
     gc.collect()  # one that only refers to itself
     running = _running_profilers(profiler_type())
@@ -36,8 +36,8 @@ def stop_leaked() -> bool:
     with profiler_silenced():
         for each in running:
             each.__exit__(None, None, None)
-        stop_nameless(switch=is_running())  # nobody has the object any more
-    if is_running():
+        stop_nameless(switch=torch_profiler_runs())  # nobody has the object any more
+    if torch_profiler_runs():
         raise Busy("a torch profiler is running already and cannot be stopped from here: restart the kernel")
     return True
 

@@ -13,7 +13,7 @@ from torchbench_magic.errors import OptionError
 
 __all__ = ["DeviceClock", "clock_of"]
 
-Clock = Callable[[], float]
+ReadClock = Callable[[], float]
 
 
 class DeviceClock:
@@ -51,14 +51,14 @@ def _cpu_clock() -> float:
     return time.process_time()
 
 
-_NAMED: dict[str, Callable[[], Clock]] = {
+_NAMED: dict[str, Callable[[], ReadClock]] = {
     "wall": lambda: wall_clock,
     "cpu": lambda: _cpu_clock,
     "device": DeviceClock,
 }
 
 
-def clock_of(timer: Clock | str) -> Clock:
+def clock_of(timer: ReadClock | str) -> ReadClock:
     """The clock of that name; a callable is one already.
 
     Raises:

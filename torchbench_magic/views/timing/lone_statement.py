@@ -9,10 +9,10 @@ from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..counting import counts
-from ..document import Document, Line, Run, clipped
+from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of
 from ..table import Cell, Column, Group, Row, Table
-from .facts import LONGEST_NAME, contaminated, doubts, measured, name_of, nothing_done
+from .comparison_facts import LONGEST_NAME, alternative_name, contaminated, doubt_lines, measured, nothing_done
 
 __all__ = ["document"]
 
@@ -28,23 +28,23 @@ def document(comparison: Comparison) -> Document:
     """``64.3 µs median · IQR 1.6 % · repeats within 63.9 … 65.6 · 1 512 samples, 1 thread``, unfolding to facts."""
     record = comparison.frame.iloc[0]
     median = float(record["median"])
-    name = Run(clipped(name_of(comparison, 0), LONGEST_NAME), "code")
+    name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "code")
     facts = Table("facts", _COLUMNS, (Group(tuple(_facts(comparison))),), headless=True)
-    counted = ((Run(counts.definition(comparison)),),) if comparison.counts else ()
+    counted = ((Phrase(counts.counts_definition(comparison)),),) if comparison.counts else ()
     footer = (
         *counted,
-        (Run("Precision now: where the median of this run lies, 95 %. Reproducibility: where a rerun's would."),),
-        (Run(" · ".join(measured(comparison))),),
+        (Phrase("Precision now: where the median of this run lies, 95 %. Reproducibility: where a rerun's would."),),
+        (Phrase(" · ".join(measured(comparison))),),
     )
-    sentence: Line
+    sentence: StyledText
     if math.isnan(median):
-        sentence = (name, Run(": no sample was taken"))
+        sentence = (name, Phrase(": no sample was taken"))
     else:
         spoiled = contaminated(comparison, 0)
         figure = ("~" if spoiled else "") + units.seconds_text(median, digits=2 if spoiled else 3)
-        spread = Run(" · ".join(_spread(comparison)), "quiet")
-        sentence = (*nothing_done(comparison), name, Run("  "), Run(figure, "figure"), Run(" "), spread)
-    return Document("timing of one statement", sentence, (facts,), doubts(comparison), footer, folded=True)
+        spread = Phrase(" · ".join(_spread(comparison)), "quiet")
+        sentence = (*nothing_done(comparison), name, Phrase("  "), Phrase(figure, "figure"), Phrase(" "), spread)
+    return Document("timing of one statement", sentence, (facts,), doubt_lines(comparison), footer, folded=True)
 
 
 def _spread(comparison: Comparison) -> Iterator[str]:

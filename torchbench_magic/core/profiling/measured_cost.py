@@ -18,7 +18,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.units import interval, ratio, seconds_text
 
-from .recording.recorded_run import Run, torch_threads
+from .recording.recorded_run import RecordedRun, torch_threads
 
 __all__ = ["Repeats", "with_repeats"]
 
@@ -49,7 +49,7 @@ class Repeats:
     """
 
     body: Callable[[], object]
-    record: Callable[[], Run]
+    record: Callable[[], RecordedRun]
     threads: int | None
     clock: Callable[[], float] = time.perf_counter
     pairs: list[tuple[float, float]] = field(default_factory=list)

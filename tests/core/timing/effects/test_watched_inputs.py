@@ -11,7 +11,7 @@ import torch
 from torchbench_magic.core.machine.caches import cache_flusher, last_level_cache
 from torchbench_magic.core.timing import device
 from torchbench_magic.core.timing.device import DeviceEvents, choose_device
-from torchbench_magic.core.timing.effects.guards import MemoryGuard
+from torchbench_magic.core.timing.effects.watched_inputs import MemoryGuard
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
 from torchbench_magic.core.timing.task import Task

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..document import Document, Line, Run, clipped, code
+from ..document import Document, Phrase, StyledText, clipped, code
 from ..table import Cell, Column, Group, Row, Table
 
 __all__ = ["inline"]
@@ -23,7 +23,7 @@ def inline(comparison: Comparison) -> list[Document]:
     more = len(diffs) - _MOST
     if more > 0:
         said = f"{units.count(more)} more edited source{'s' if more > 1 else ''}: see the facts of .warnings"
-        shown.append(Document(kind="source changes", sentence=(Run(said),)))
+        shown.append(Document(kind="source changes", sentence=(Phrase(said),)))
     return shown
 
 
@@ -41,12 +41,15 @@ def _document(name: str, lines: tuple[str, ...]) -> Document:
     return Document(kind="source change", sentence=_sentence(name, lines), tables=(table,))
 
 
-def _sentence(name: str, lines: tuple[str, ...]) -> Line:
+def _sentence(name: str, lines: tuple[str, ...]) -> StyledText:
     removed, added = (sum(line.startswith(sign) for line in lines) for sign in "-+")
     what = name.removeprefix("source of ")
-    own = (code(clipped(what, _LONGEST_NAME)),) if what != name else (Run(f"The {name}"),)
+    own = (code(clipped(what, _LONGEST_NAME)),) if what != name else (Phrase(f"The {name}"),)
     is_whole = not lines[-1].startswith("…")
-    return (*own, Run(f" was edited: {_lines(removed)} removed, {_lines(added)} added" if is_whole else " was edited"))
+    return (
+        *own,
+        Phrase(f" was edited: {_lines(removed)} removed, {_lines(added)} added" if is_whole else " was edited"),
+    )
 
 
 def _lines(number: int) -> str:

@@ -12,10 +12,10 @@ from torchbench_magic.results.doubts import Doubt
 
 from .iterators import at_end, rewinder, second_copy
 
-__all__ = ["Inputs", "MemoryGuard", "Sizes", "Streams", "prints"]
+__all__ = ["InputCopies", "MemoryGuard", "Sizes", "Streams", "prints"]
 
 
-class Inputs:
+class InputCopies:
     """Copies of the tensors that timed code reads; `restore` copies back those that were changed, in place.
 
     The copy goes into the same buffer: another buffer can differ in speed by up to 11 %. ``streams`` go with them.

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torchbench_magic import profile  # noqa: E402
-from torchbench_magic.core.profiling.torch_events.leaked import is_running  # noqa: E402
+from torchbench_magic.core.profiling.torch_events.running_profilers import torch_profiler_runs  # noqa: E402
 from torchbench_magic.errors import Busy  # noqa: E402
 
 
@@ -26,7 +26,7 @@ def kinds(result: Any) -> list[str]:
 def refused() -> None:
     with pytest.raises(Busy, match=r"running already; stop it .*`prof\.stop\(\)`"):
         profile(ones)
-    assert is_running()
+    assert torch_profiler_runs()
 
 
 def test_one_that_a_variable_holds_is_refused_and_goes_on() -> None:
@@ -78,7 +78,7 @@ def test_one_that_runs_on_another_thread_is_refused() -> None:
     finally:
         end.set()
         thread.join()
-    assert not is_running()
+    assert not torch_profiler_runs()
 
 
 def test_one_of_a_suspended_generator_is_refused() -> None:
@@ -102,14 +102,14 @@ def test_one_that_only_a_traceback_keeps_is_stopped_and_said() -> None:
         fails()
     except KeyError as error:
         sys.last_value = error  # as an interactive Python keeps it
-    assert is_running()
+    assert torch_profiler_runs()
     try:
         result = profile(ones)
     finally:
         del sys.last_value
     assert kinds(result) == ["leaked-profiler"]
     assert "aten::exp" in set(result.ops["op"])
-    assert not is_running()
+    assert not torch_profiler_runs()
     assert kinds(profile(ones)) == []
 
 

@@ -42,7 +42,7 @@ __all__ = [
     "Void",
     "are_held_up",
     "both",
-    "judged",
+    "judged_rounds",
     "range_of_parts",
     "row_void",
     "spell_factor",
@@ -206,7 +206,7 @@ def widened(interval: Interval, log_ratios: Floats, factor: float) -> Interval:
     return Interval(interval.median, min(low, interval.low), max(high, interval.high))
 
 
-def judged(
+def judged_rounds(
     log_ratios: Floats, sides: Sequence[Floats], subject: Subject, cores: int, margin: float, row: int, alpha: float
 ) -> tuple[Interval, int, Void | None]:
     """The interval of a log ratio that its rounds can answer for, their number, and why it decides nothing where the

@@ -11,9 +11,18 @@ from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.used_up import said
 
-from ..document import Line, Run, backticked
+from ..document import Phrase, StyledText, backticked
 
-__all__ = ["LONGEST_NAME", "SPOILING", "contaminated", "doubts", "measured", "name_of", "nothing_done", "placed_name"]
+__all__ = [
+    "LONGEST_NAME",
+    "SPOILING",
+    "contaminated",
+    "doubt_lines",
+    "measured",
+    "alternative_name",
+    "nothing_done",
+    "placed_name",
+]
 
 LONGEST_NAME = 60
 SPOILING = frozenset(
@@ -22,7 +31,7 @@ SPOILING = frozenset(
 """Doubts that are about the single times; their facts may name the ``rows``, ``threads`` or ``groups``."""
 
 
-def name_of(comparison: Comparison, row: int) -> str:
+def alternative_name(comparison: Comparison, row: int) -> str:
     """The alternative's name; where it has none the first line of its code that is not blank or a comment."""
     subject = comparison.subjects[row]
     return subject.description or first_code_line(subject.stmt) or "statement"
@@ -31,11 +40,11 @@ def name_of(comparison: Comparison, row: int) -> str:
 def placed_name(comparison: Comparison, row: int) -> str:
     """The alternative's name, with the result it is from where several stand side by side."""
     result = dict(comparison.subjects[row].axes).get(AXIS)
-    name = name_of(comparison, row)
+    name = alternative_name(comparison, row)
     return name if result is None else f"{name} in {result}"
 
 
-def nothing_done(comparison: Comparison) -> Line:
+def nothing_done(comparison: Comparison) -> StyledText:
     """What comes before every answer: that calls had nothing left to do; empty where they had."""
     clauses = said(comparison.subjects)
     more = f" (and {len(clauses) - 1} more below)" if len(clauses) > 1 else ""
@@ -61,12 +70,12 @@ def _listed_in(fact: object, otherwise: int) -> Sequence[int]:
     return fact if isinstance(fact, (list, tuple)) else (otherwise,)
 
 
-def doubts(comparison: Comparison) -> tuple[Line, ...]:
+def doubt_lines(comparison: Comparison) -> tuple[StyledText, ...]:
     """One line each; a partial result says so first."""
     lines = [backticked(str(doubt)) for doubt in comparison.warnings]
     if comparison.partial and not any(doubt.kind == "partial" for doubt in comparison.warnings):
         after = "" if math.isnan(comparison.elapsed) else f" after {units.seconds_text(comparison.elapsed)}"
-        lines.insert(0, (Run(f"Partial: interrupted{after}. What was measured until then is shown."),))
+        lines.insert(0, (Phrase(f"Partial: interrupted{after}. What was measured until then is shown."),))
     return tuple(lines)
 
 

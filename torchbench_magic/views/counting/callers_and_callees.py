@@ -8,7 +8,7 @@ from torchbench_magic import units
 from torchbench_magic.results.counting.differences import CountsDiff
 
 from ..document import clipped
-from ..frame_rows import records
+from ..frame_rows import frame_rows
 from ..table import Cell, Column, Group, Row, Table
 
 __all__ = ["neighbours_table"]
@@ -37,7 +37,7 @@ def neighbours_table(diff: CountsDiff, function: str) -> Table:
     for title, frame in (("called by", diff.callers(function)), ("calls", diff.callees(function))):
         if frame.empty:
             continue
-        groups.append(Group(tuple(_row(record) for record in records(frame.head(_MOST))), title))
+        groups.append(Group(tuple(_row(record) for record in frame_rows(frame.head(_MOST))), title))
         if len(frame) > _MOST:
             verb = "callers" if title == "called by" else "callees"
             hidden.append(f"{units.count(len(frame) - _MOST)} more: .{verb}({clipped(repr(function), 60)})")

@@ -18,7 +18,7 @@ from torchbench_magic.results.timing.intervals import Interval
 from torchbench_magic.results.timing.scaling import thread_curves
 from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.results.timing.timing_doubts import doubts_of
-from torchbench_magic.results.timing.voids import spell_factor, widened
+from torchbench_magic.results.timing.voided_verdicts import spell_factor, widened
 from torchbench_magic.views.carriers import text
 from torchbench_magic.views.timing import comparison as view
 

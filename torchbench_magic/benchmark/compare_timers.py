@@ -24,9 +24,9 @@ from torchbench_magic.results.cell import Body
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 
-from .statement import parsed, source_of
+from .statement import parsed_statement, source_of
 
-__all__ = ["compare"]
+__all__ = ["compare_timers"]
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
@@ -40,7 +40,7 @@ class Statement(Protocol):
     _clock: Any
 
 
-def compare(timers: Sequence[Statement], kind: type[Any], **options: Any) -> Comparison:
+def compare_timers(timers: Sequence[Statement], kind: type[Any], **options: Any) -> Comparison:
     """See ``Timer.compare``; ``kind`` is that ``Timer``.
 
     Raises:
@@ -149,7 +149,7 @@ def _merged(
 
     A statement whose own object has a name that another timer gives to something else reads it by a new name.
     """
-    trees = [parsed(timer._written[0]) for timer in timers]
+    trees = [parsed_statement(timer._written[0]) for timer in timers]
     used = [{node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} for tree in trees]
     lacking = {n for asked, names in zip(used, namespaces, strict=True) for n in asked - names.keys()}
     shared: dict[str, Any] = {}
