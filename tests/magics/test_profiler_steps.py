@@ -38,7 +38,7 @@ def test_a_schedule_records_its_steps_on_the_visible_lines(job: Any, run: Run) -
     result = job.user_ns["_tprofile"]
     assert result.steps == (2, 3)
     assert calls(result) == {("aten::exp", 3): 2, ("ProfilerStep*", 4): 2}
-    assert "steps 2 … 3 recorded" in shown
+    assert "steps 2 and 3 recorded" in shown
 
 
 def test_iterations_of_the_loop_are_recorded_without_a_word_in_the_cell(job: Any, run: Run) -> None:

@@ -11,28 +11,30 @@ from torchbench_magic import units
 from .frame_rows import float_or_none
 from .table import Cell, Column
 
-__all__ = ["Built", "cells_of", "columns_of", "counted", "measured", "share", "texts"]
+__all__ = ["BuiltColumn", "cells_of", "columns_of", "counted", "measured_columns", "share", "texts"]
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltColumn:
     """A column and how the cell of a record is made."""
 
     column: Column
     cell: Callable[..., Cell]
 
 
-def columns_of(built: Iterable[Built]) -> tuple[Column, ...]:
+def columns_of(built: Iterable[BuiltColumn]) -> tuple[Column, ...]:
     """The columns alone."""
     return tuple(each.column for each in built)
 
 
-def cells_of(built: Iterable[Built], *record: Any) -> tuple[Cell, ...]:
+def cells_of(built: Iterable[BuiltColumn], *record: Any) -> tuple[Cell, ...]:
     """The cells of one record."""
     return tuple(each.cell(*record) for each in built)
 
 
-def measured(name: str, label: str, scale: units.Scale, field: str = "", *, missing: float | None = None) -> Built:
+def measured_columns(
+    name: str, label: str, scale: units.Scale, field: str = "", *, missing: float | None = None
+) -> BuiltColumn:
     """A number in the unit of ``scale``: the record's ``field``, which is ``name`` unless given."""
 
     def cell(record: Any) -> Cell:
@@ -40,10 +42,10 @@ def measured(name: str, label: str, scale: units.Scale, field: str = "", *, miss
         value = missing if value is None else value
         return Cell(units.number(value, scale), value)
 
-    return Built(Column(name, label, scale.unit, "number"), cell)
+    return BuiltColumn(Column(name, label, scale.unit, "number"), cell)
 
 
-def counted(name: str, label: str, *, missing: float | None = None) -> Built:
+def counted(name: str, label: str, *, missing: float | None = None) -> BuiltColumn:
     """A whole number, all digits."""
 
     def cell(record: Any) -> Cell:
@@ -51,20 +53,20 @@ def counted(name: str, label: str, *, missing: float | None = None) -> Built:
         value = missing if value is None else value
         return Cell(units.count(value), value)
 
-    return Built(Column(name, label, kind="number"), cell)
+    return BuiltColumn(Column(name, label, kind="number"), cell)
 
 
-def share(label: str, of: Callable[[Any], float]) -> Built:
+def share(label: str, of: Callable[[Any], float]) -> BuiltColumn:
     """A share of one, as per cent."""
 
     def cell(record: Any) -> Cell:
         value = of(record)
         return Cell(units.number(value * 100, units.Scale("%", 1.0, 1)), value)
 
-    return Built(Column("share", label, "%", "number"), cell)
+    return BuiltColumn(Column("share", label, "%", "number"), cell)
 
 
-def texts(name: str, label: str, widest: int, text: Callable[[Any], str], *, quiet: bool = False) -> Built:
+def texts(name: str, label: str, widest: int, text: Callable[[Any], str], *, quiet: bool = False) -> BuiltColumn:
     """Code or a name, shortened after ``widest`` characters."""
     column = Column(name, label, kind="code", widest=widest)
-    return Built(column, lambda record: Cell(text(record), tone="quiet" if quiet else ""))
+    return BuiltColumn(column, lambda record: Cell(text(record), tone="quiet" if quiet else ""))

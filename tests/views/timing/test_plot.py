@@ -19,7 +19,7 @@ from torchbench_magic.views.carriers import html, spec, text
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.drawing.scales import scale_of
 from torchbench_magic.views.timing import comparison, swaps, threads
-from torchbench_magic.views.timing.curves import MOST_PANELS, svg
+from torchbench_magic.views.timing.curves import MOST_PANELS, curves_svg
 from torchbench_magic.views.timing.plot import plot
 
 from ..builders import HOSTILE, comparison_of
@@ -64,7 +64,7 @@ def closed_figures() -> Iterator[None]:
 
 
 def test_a_sweep_is_drawn_with_its_names_its_axis_and_the_place_of_the_swap() -> None:
-    markup = svg(sweep())
+    markup = curves_svg(sweep())
     assert markup is not None
     said = texts(markup)
     assert {"mul_sum", "bmm", "n", "µs"} <= set(said)
@@ -74,21 +74,21 @@ def test_a_sweep_is_drawn_with_its_names_its_axis_and_the_place_of_the_swap() ->
 
 def test_each_measurement_is_a_mark_and_what_is_undecided_is_hollow() -> None:
     made = sweep()
-    (picture,) = drawn(svg(made) or "")
+    (picture,) = drawn(curves_svg(made) or "")
     marks = [e for e in picture.iter() if e.get("class") in ("m", "m o")]
     assert len(marks) == len(made.frame) + 2  # and one beside each name
     undecided = replace(made, margin=200.0)
     assert set(undecided.frame["verdict"]) == {"baseline", "same"}
-    assert not [e for e in drawn(svg(undecided) or "")[0].iter() if e.get("class") == "m o"]
+    assert not [e for e in drawn(curves_svg(undecided) or "")[0].iter() if e.get("class") == "m o"]
     open_one = comparison_of(
         [(f"n={n}", 1, (1e-5, 1.01e-5)) for n in (1, 2)], axes=[(("n", 1),), (("n", 2),)], samples=8, spread=0.4
     )
     assert set(open_one.frame["verdict"]) == {"baseline", "undecided"}
-    assert len([e for e in drawn(svg(open_one) or "")[0].iter() if e.get("class") == "m o"]) == 2
+    assert len([e for e in drawn(curves_svg(open_one) or "")[0].iter() if e.get("class") == "m o"]) == 2
 
 
 def test_marks_lie_where_the_times_are() -> None:
-    (picture,) = drawn(svg(sweep(names=(None,))) or "")
+    (picture,) = drawn(curves_svg(sweep(names=(None,))) or "")
     dots = [(float(e.get("cx", 0)), float(e.get("cy", 0))) for e in picture.iter("circle")][:-1]
     assert dots == sorted(dots, key=lambda dot: dot[0])
     assert [y for _, y in dots] == sorted((y for _, y in dots), reverse=True)  # larger n takes longer: higher up
@@ -97,36 +97,36 @@ def test_marks_lie_where_the_times_are() -> None:
 
 
 def test_each_thread_count_of_a_sweep_has_a_panel_of_its_own() -> None:
-    pictures = drawn(svg(sweep(threads=(1, 2))) or "")
+    pictures = drawn(curves_svg(sweep(threads=(1, 2))) or "")
     assert [p.get("aria-label") for p in pictures] == ["time against n, 1 thread", "time against n, 2 threads"]
 
 
 def test_panels_beyond_four_are_counted() -> None:
-    markup = svg(sweep(threads=(1, 2, 3, 4, 5, 6))) or ""
+    markup = curves_svg(sweep(threads=(1, 2, 3, 4, 5, 6))) or ""
     assert len(drawn(markup)) == MOST_PANELS
     assert "2 more: use .plot()" in markup
 
 
 def test_thread_counts_are_drawn_against_the_usable_cores() -> None:
-    markup = svg(thread_run({1: 8e-3, 2: 4.2e-3, 4: 5e-3})) or ""
+    markup = curves_svg(thread_run({1: 8e-3, 2: 4.2e-3, 4: 5e-3})) or ""
     assert "2 usable cores" in texts(markup)
     assert "ideal on 2 cores" in markup
 
 
 def test_one_point_is_no_curve() -> None:
-    assert svg(thread_run({1: 8e-3})) is None
-    assert svg(thread_run({1: 8e-3, 2: 4e-3})) is not None
-    assert svg(comparison_of([("a", 1, (1.0, 2.0)), ("b", 1, (1.0, 2.0))])) is None
+    assert curves_svg(thread_run({1: 8e-3})) is None
+    assert curves_svg(thread_run({1: 8e-3, 2: 4e-3})) is not None
+    assert curves_svg(comparison_of([("a", 1, (1.0, 2.0)), ("b", 1, (1.0, 2.0))])) is None
 
 
 def test_an_axis_that_goes_through_zero_is_drawn_straight() -> None:
     made = comparison_of([(f"s={s}", 1, (1e-5, 2e-5)) for s in (-1, 0, 1)], axes=[(("s", s),) for s in (-1, 0, 1)])
-    assert {"−1", "0", "1"} <= set(texts(svg(made) or ""))
+    assert {"−1", "0", "1"} <= set(texts(curves_svg(made) or ""))
 
 
 def test_ticks_close_together_read_differently() -> None:
     made = comparison_of([(None, t, (1e-6 + t * 1e-9, 1e-6 + t * 2e-9)) for t in (1, 2, 4)], spread=1e-5)
-    ticks = [word for word in texts(svg(made) or "") if word.startswith("1.00")]
+    ticks = [word for word in texts(curves_svg(made) or "") if word.startswith("1.00")]
     assert len(set(ticks)) == len(ticks) > 1
 
 
@@ -135,7 +135,7 @@ def test_no_name_becomes_markup(name: str) -> None:
     made = comparison_of(
         [(name, 1, (1e-5, 2e-5)), (name, 1, (1e-5, 2e-5))], ("base", name), axes=[((name, 1),), ((name, 2),)]
     )
-    markup = svg(made) or ""
+    markup = curves_svg(made) or ""
     (picture,) = drawn(markup)
     assert {element.tag for element in picture.iter()} <= {
         "svg", "g", "text", "line", "polyline", "circle", "rect", "polygon", "title",
@@ -145,7 +145,7 @@ def test_no_name_becomes_markup(name: str) -> None:
 
 
 def test_a_name_is_shortened_before_it_leaves_the_picture() -> None:
-    markup = svg(sweep(names=("m" * 300, "b" * 300))) or ""
+    markup = curves_svg(sweep(names=("m" * 300, "b" * 300))) or ""
     assert max(map(len, texts(markup))) < 60
 
 
@@ -167,7 +167,7 @@ def test_an_output_of_hundreds_of_points_stays_below_a_megabyte_and_keeps_its_pi
         samples=6,
     )
     bundle = comparison.mimebundle(made)
-    assert 5_000 < len(svg(made) or "") < 60_000
+    assert 5_000 < len(curves_svg(made) or "") < 60_000
     assert sum(len(json.dumps(part)) for part in bundle.values()) < 1_000_000
     assert "tb-curves" in bundle["text/html"]
 

@@ -15,7 +15,7 @@ from torchbench_magic.core.timing.points.sweep import Point
 from torchbench_magic.core.timing.stepping import Ended
 from torchbench_magic.core.timing.subjects import subject_of
 from torchbench_magic.core.timing.task import Task
-from torchbench_magic.core.timing.timed_code import Blocks, LeftBySetup
+from torchbench_magic.core.timing.timed_code import LeftBySetup, TimedBlocks
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.subject import NEAR_LOOP, Subject
@@ -86,10 +86,10 @@ class SnippetBodies:
     async def set_up(self, *, may_await: bool) -> Ended[LeftBySetup]:
         return Ended(LeftBySetup())  # it has run: the loops are open
 
-    def compile(self) -> Blocks:
+    def compile(self) -> TimedBlocks:
         device = _waited_for(self.task.plan)
         blocks = [SnippetBlock(loop, device, self._silence) for loop in self._loops]
-        return Blocks(blocks, WatchedObjects(self.task.plan), list(self._doubts()))
+        return TimedBlocks(blocks, WatchedObjects(self.task.plan), list(self._doubts()))
 
     def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
         refuse_what_is_for_python(self.task.plan)

@@ -25,7 +25,7 @@ from .points.sweep import Point
 from .stepping import Ended
 from .subjects import subject_of
 from .task import Task
-from .timed_code import Blocks, LeftBySetup
+from .timed_code import LeftBySetup, TimedBlocks
 
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count import Job
@@ -80,7 +80,7 @@ class PythonBodies:
             yield
             self._left = LeftBySetup(torch.get_num_threads(), gc.isenabled())
 
-    def compile(self) -> Blocks:
+    def compile(self) -> TimedBlocks:
         task, names, home = self.task, self.names, self.task.namespace
         blocks = [
             compile_block(body, names, flags=task.flags, transform_ast=task.transform_ast)
@@ -96,7 +96,7 @@ class PythonBodies:
         self._read.note(names)
         objects = WatchedObjects(task.plan, used, names, functions)
         objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs)
-        return Blocks(blocks, objects, doubts)
+        return TimedBlocks(blocks, objects, doubts)
 
     def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
         check_equal_results(self.task, self.names, watched.versions, put_back)

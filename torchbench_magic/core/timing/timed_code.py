@@ -24,7 +24,7 @@ from .task import Task
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count import Job, LibraryJob
 
-__all__ = ["Blocks", "LeftBySetup", "TimedCode"]
+__all__ = ["TimedBlocks", "LeftBySetup", "TimedCode"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LeftBySetup:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class TimedBlocks:
     """What is timed, made ready.
 
     Attributes:
@@ -71,7 +71,7 @@ class TimedCode(Protocol):
         """Run the setup, where it has not run before the run began; it may await where an event loop runs. An exception
         is handed back: as a coroutine's own, a StopIteration would become another one."""
 
-    def compile(self) -> Blocks:
+    def compile(self) -> TimedBlocks:
         """Make the blocks, over what the setup left, and see which objects they read."""
 
     def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:

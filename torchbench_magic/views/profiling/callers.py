@@ -9,7 +9,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import cells_of, columns_of, counted, measured, share, texts
+from ..built_columns import cells_of, columns_of, counted, measured_columns, share, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Group, Row, Table
@@ -47,10 +47,10 @@ def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shape
         texts("line", f"{name} is called from", 36, lambda call: place(call["cell"], call["file"], call["line"])),
         *([texts("module", "module", 30, lambda call: str(call["module"]))] if modules else []),
         counted("calls", "calls"),
-        measured("self", "self", time, "self_cpu_time"),
-        measured("total", "total", time, "cpu_time"),
+        measured_columns("self", "self", time, "self_cpu_time"),
+        measured_columns("total", "total", time, "cpu_time"),
         share("total", lambda call: float(call["cpu_time"]) / whole if whole else 0.0),
-        *([measured("allocated", "allocated", scale)] if memory else []),
+        *([measured_columns("allocated", "allocated", scale)] if memory else []),
     ]
     if shapes:
         shape = lambda call: shapes_text(str(call["input_shapes"]))

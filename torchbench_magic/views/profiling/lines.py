@@ -13,7 +13,7 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile, Source
 
 from ..annotated_source import Region, Span, coloured, regions, shown_lines
-from ..built_columns import Built, cells_of, columns_of, counted, measured, texts
+from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table
 from .operations import grouped, is_backward, op_text, place, shapes_text
@@ -83,20 +83,22 @@ class Annotated:
         return units.bytes_scale([float_or_none(value) for name in names for value in self.profile.lines[name]])
 
     @cached_property
-    def numbers(self) -> tuple[tuple[Built, units.Scale], ...]:
+    def numbers(self) -> tuple[tuple[BuiltColumn, units.Scale], ...]:
         time, frame = self.time, self.profile.lines
         own = {"self_cpu_time": "torch", "python_time": "Python"} if self.is_split else {"wall_time": "with calls"}
-        found = [(measured(name, label, time, missing=0.0), time) for name, label in own.items()]
+        found = [(measured_columns(name, label, time, missing=0.0), time) for name, label in own.items()]
         if self.has_backward:
-            found.append((measured("backward_cpu_time", "backward", time), time))
+            found.append((measured_columns("backward_cpu_time", "backward", time), time))
         if (frame["self_device_time"] > 0).any():
             device = units.spread_scale([float_or_none(value) for value in frame["self_device_time"]])
-            found.append((measured("self_device_time", "device", device), device))
+            found.append((measured_columns("self_device_time", "device", device), device))
         for net, peak, word in (("allocated", "peak", ""), ("host_net", "host_peak", "Python ")):
             if frame[net].notna().any():
                 scale = self.bytes_scale(net, peak)
                 labels = (f"{word}net" if word else "allocated", f"{word}peak")
-                found += [(measured(name, said, scale), scale) for name, said in zip((net, peak), labels, strict=True)]
+                found += [
+                    (measured_columns(name, said, scale), scale) for name, said in zip((net, peak), labels, strict=True)
+                ]
         return tuple(found)
 
 
@@ -257,10 +259,10 @@ def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str)
     built = [
         texts("op", f"operation of {where}", 36, lambda op: op_text(str(op["op"]))),
         counted("calls", "calls"),
-        measured("self", "self", seen.time, "self_cpu_time"),
+        measured_columns("self", "self", seen.time, "self_cpu_time"),
     ]
     if seen.has_memory:
-        built.append(measured("allocated", "allocated", seen.bytes_scale("allocated", "peak")))
+        built.append(measured_columns("allocated", "allocated", seen.bytes_scale("allocated", "peak")))
     if seen.profile.options.shapes:
         built.append(texts("input_shapes", "input shapes", 60, lambda op: shapes_text(op["input_shapes"]), quiet=True))
     rows = tuple(Row(cells_of(built, record)) for record in every[:_DETAIL_ROWS])

@@ -16,7 +16,7 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import by_line, devices_of, older_freed, peak_of
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import Built, cells_of, columns_of, counted, measured, share, texts
+from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share, texts
 from ..document import Document, Phrase, StyledText, code
 from ..frame_rows import frame_rows
 from ..name_in_notebook import of_result
@@ -135,12 +135,12 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
             lambda row: row["source"].strip() if isinstance(row["source"], str) else "",
             quiet=True,
         ),
-        measured("alive", "at the peak", scale, "bytes", missing=0.0),
-        Built(Column("bar", "", kind="bar"), bar),
+        measured_columns("alive", "at the peak", scale, "bytes", missing=0.0),
+        BuiltColumn(Column("bar", "", kind="bar"), bar),
         share("", of_peak),
         counted("blocks", "blocks", missing=0.0),
-        Built(Column("since", "since", "s", "number"), since),
-        measured("retained", "after the cell", scale, missing=0.0),
+        BuiltColumn(Column("since", "since", "s", "number"), since),
+        measured_columns("retained", "after the cell", scale, missing=0.0),
     )
     rows = [Row(cells_of(built, record), key=_place(record)) for record in frame_rows(every)]
     shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]

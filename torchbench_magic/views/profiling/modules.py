@@ -10,7 +10,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import Built, cells_of, columns_of, counted, measured, share
+from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
@@ -46,12 +46,12 @@ def modules_table(profile: Profile) -> Table | None:
         return Cell(_INDENT * int(module["depth"]) + str(module["name"]), flat=str(module["name"]))
 
     built = [
-        Built(Column("module", "module", kind="code", widest=60), name),
+        BuiltColumn(Column("module", "module", kind="code", widest=60), name),
         counted("calls", "calls"),
-        Built(Column("bar", "", kind="bar", legend=_legend(has_backward)), bar),
-        measured("forward", "forward", time, "forward_time"),
-        measured("self", "self", time, "self_time"),
-        *([measured("backward", "backward", time, "backward_cpu_time")] if has_backward else []),
+        BuiltColumn(Column("bar", "", kind="bar", legend=_legend(has_backward)), bar),
+        measured_columns("forward", "forward", time, "forward_time"),
+        measured_columns("self", "self", time, "self_time"),
+        *([measured_columns("backward", "backward", time, "backward_cpu_time")] if has_backward else []),
         share("both", lambda module: module["both"] / profile.wall_time if profile.wall_time else 0.0),
     ]
     for label, field, scale in (
@@ -59,7 +59,9 @@ def modules_table(profile: Profile) -> Table | None:
         ("allocated", "allocated", units.bytes_scale),
     ):
         if modules[field].notna().any():
-            built.append(measured(label, label, scale([float_or_none(value) for value in modules[field]]), field))
+            built.append(
+                measured_columns(label, label, scale([float_or_none(value) for value in modules[field]]), field)
+            )
     rows = tuple(Row(cells_of(built, record), key=str(record["name"])) for record in frame_rows(chosen))
     left = len(modules) - len(rows)
     said = f"{units.count(len(rows))} of {units.count(len(modules))} modules"

@@ -13,7 +13,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import Built, cells_of, columns_of, counted, measured, share, texts
+from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
@@ -207,19 +207,19 @@ def _rows(
     built = [
         texts("op", "operation", 36, lambda record: op_text(str(record["op"]))),
         counted("calls", "calls"),
-        measured("self", "self", time, "self_cpu_time"),
-        Built(
+        measured_columns("self", "self", time, "self_cpu_time"),
+        BuiltColumn(
             Column("bar", "", kind="bar", legend=_legend(profile, shown)),
             lambda record: Cell(picture=_bar(profile, record, top)),
         ),
         share("self", lambda op: op["self_cpu_time"] / profile.wall_time if profile.wall_time else math.nan),
-        measured("total", "total", time, "cpu_time"),
+        measured_columns("total", "total", time, "cpu_time"),
     ]
     if (every["self_device_time"] > 0).any():
-        built.append(measured("self_device_time", "device", units.spread_scale(every["self_device_time"])))
+        built.append(measured_columns("self_device_time", "device", units.spread_scale(every["self_device_time"])))
     if every["allocated"].notna().any():
         memory = units.bytes_scale([float_or_none(value) for value in every["allocated"]])
-        built.append(measured("allocated", "allocated", memory))
+        built.append(measured_columns("allocated", "allocated", memory))
     if every["flops"].notna().any():
         built += _work(
             units.smallest_scale([float_or_none(value) for value in every["flops"] if float_or_none(value)], _FLOP)
@@ -243,7 +243,7 @@ def _shapes(record: Mapping[str, Any]) -> str:
     return distinct_text([shapes_text(str(shape)) for shape in record["shapes"]])
 
 
-def _work(scale: units.Scale) -> list[Built]:
+def _work(scale: units.Scale) -> list[BuiltColumn]:
     """FLOP of an operation, and FLOP/s."""
 
     def work(record: Mapping[str, Any]) -> Cell:
@@ -251,8 +251,8 @@ def _work(scale: units.Scale) -> list[Built]:
         return Cell("" if value is None else units.number(value, scale), value)
 
     return [
-        Built(Column("flops", "work", scale.unit, "number"), work),
-        Built(Column("speed", "speed", "GFLOP/s", "number"), _speed),
+        BuiltColumn(Column("flops", "work", scale.unit, "number"), work),
+        BuiltColumn(Column("speed", "speed", "GFLOP/s", "number"), _speed),
     ]
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import cells_of, columns_of, counted, measured, share, texts
+from ..built_columns import cells_of, columns_of, counted, measured_columns, share, texts
 from ..frame_rows import frame_rows
 from ..name_in_notebook import of_result
 from ..table import Group, Row, Table
@@ -31,7 +31,7 @@ def workers_table(profile: Profile) -> Table | None:
         texts("place", "workers of the DataLoader", 60, _place),
         texts("function", "function", 40, lambda record: str(record["function"])),
         counted("workers", "workers"),
-        measured("time", "time", time, "seconds"),
+        measured_columns("time", "time", time, "seconds"),
         share("share", lambda record: float(record["seconds"]) / whole if whole else 0.0),
     )
     rows = tuple(

@@ -14,7 +14,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..built_columns import Built, cells_of, columns_of
+from ..built_columns import BuiltColumn, cells_of, columns_of
 from ..carriers import bundle, markdown, text
 from ..counting import counts, counts_inline
 from ..document import Document, Phrase, StyledText, clipped
@@ -62,7 +62,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
         doubts=doubt_lines(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
         footer=tuple(_footer(comparison, threads.threads_definition() if by_threads else "")),
         where=of_result(".frame"),
-        picture=curves.svg(comparison) or "",
+        picture=curves.curves_svg(comparison) or "",
     )
 
 
@@ -143,10 +143,10 @@ def _table(comparison: Comparison, metric: str) -> Table:
         built += _ratios(comparison)
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
-        built.append(Built(column, _instructions))
+        built.append(BuiltColumn(column, _instructions))
     if frame["instructions_ratio"].nunique() > 1:
         column = Column("instructions_ratio", "ratio", "instr.", "number")
-        built.append(Built(column, _instructions_ratio))
+        built.append(BuiltColumn(column, _instructions_ratio))
     rows = [Row(cells_of(built, at, record), key=str(at)) for at, record in enumerate(_named(frame))]
     groups: dict[int, list[Row]] = {}
     alone = not frame["verdict"].notna().any()
@@ -155,7 +155,7 @@ def _table(comparison: Comparison, metric: str) -> Table:
     return Table("timings", columns_of(built), tuple(Group(tuple(rows)) for rows in groups.values()))
 
 
-def _identity(comparison: Comparison) -> list[Built]:
+def _identity(comparison: Comparison) -> list[BuiltColumn]:
     frame = comparison.frame
     alone = not frame["verdict"].notna().any()
     found = []
@@ -166,21 +166,23 @@ def _identity(comparison: Comparison) -> list[Built]:
     for name in given:
         widest = 44 if name == "sub_label" else 24  # a fuzzed input says at its end that it is discontiguous
         column = Column(name, name.replace("_", " "), leading=not alone, widest=widest)
-        found.append(Built(column, _reader(name)))
+        found.append(BuiltColumn(column, _reader(name)))
     for name in axes:
         values = [_plain_number(value) for value in frame[name]]
         numeric = all(value is not None for value in values)
         column = Column(name, clipped(name, 24), kind="number" if numeric else "text", leading=not alone, widest=24)
-        found.append(Built(column, _reader(name, numeric=numeric)))
+        found.append(BuiltColumn(column, _reader(name, numeric=numeric)))
     threads = Column("num_threads", "threads", kind="number", leading=not alone)
-    found.append(Built(threads, lambda at, r: Cell(units.count(r.num_threads), float(r.num_threads))))
+    found.append(BuiltColumn(threads, lambda at, r: Cell(units.count(r.num_threads), float(r.num_threads))))
     word = "statement" if alone else "alternative"
     found.append(
-        Built(Column("description", word, kind="code", widest=32), lambda at, r: Cell(alternative_name(comparison, at)))
+        BuiltColumn(
+            Column("description", word, kind="code", widest=32), lambda at, r: Cell(alternative_name(comparison, at))
+        )
     )
     if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
         column = Column("state", "ran with", widest=32)
-        found.append(Built(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
+        found.append(BuiltColumn(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
     return found
 
 
@@ -212,7 +214,7 @@ def _plain_number(value: object) -> float | None:
     return float(value)
 
 
-def _times(comparison: Comparison, metric: str) -> list[Built]:
+def _times(comparison: Comparison, metric: str) -> list[BuiltColumn]:
     frame = comparison.frame
     header = METRICS[metric] if comparison.clock == "wall" else f"{comparison.clock} {METRICS[metric]}"
     scale = units.smallest_scale(frame[metric])
@@ -233,9 +235,9 @@ def _times(comparison: Comparison, metric: str) -> list[Built]:
         return Cell(picture=histogram(times[at], record.median, span))
 
     return [
-        Built(Column(metric, header, scale.unit, "number"), time),
-        Built(Column("iqr", "IQR", "%", "number"), iqr),
-        Built(Column("samples", "samples", span_text(span), "histogram"), samples),
+        BuiltColumn(Column(metric, header, scale.unit, "number"), time),
+        BuiltColumn(Column("iqr", "IQR", "%", "number"), iqr),
+        BuiltColumn(Column("samples", "samples", span_text(span), "histogram"), samples),
     ]
 
 
@@ -257,7 +259,7 @@ _MARKS = {"baseline": "baseline", "undecided": "open"}
 _CLOSE_TICKS = ((0.9, "0.90"), (0.95, "0.95"), (1.0, "1"), (1.05, "1.05"), (1.1, "1.10"))
 
 
-def _ratios(comparison: Comparison) -> list[Built]:
+def _ratios(comparison: Comparison) -> list[BuiltColumn]:
     frame = comparison.frame
 
     def picture(at: int, record: Any) -> Cell:
@@ -286,10 +288,10 @@ def _ratios(comparison: Comparison) -> list[Built]:
         return Cell(record.verdict, None, _tone(record.verdict), note=_more(comparison, at))
 
     return [
-        Built(Column("interval", "ratio", kind="interval", axes=_axes(frame, comparison.margin)), picture),
-        Built(Column("ratio", "ratio", kind="number"), ratio),
-        Built(Column("ratio_low", "95 % interval", kind="range"), interval),
-        Built(Column("verdict", "verdict", kind="verdict", widest=36), verdict),
+        BuiltColumn(Column("interval", "ratio", kind="interval", axes=_axes(frame, comparison.margin)), picture),
+        BuiltColumn(Column("ratio", "ratio", kind="number"), ratio),
+        BuiltColumn(Column("ratio_low", "95 % interval", kind="range"), interval),
+        BuiltColumn(Column("verdict", "verdict", kind="verdict", widest=36), verdict),
     ]
 
 

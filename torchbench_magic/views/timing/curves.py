@@ -23,7 +23,7 @@ from ..drawing.scales import AxisScale, scale_of
 from ..drawing.svg import svg_text, theme
 from .comparison_facts import alternative_name
 
-__all__ = ["axis_of", "fixed_text", "svg"]
+__all__ = ["axis_of", "fixed_text", "curves_svg"]
 
 MOST_PANELS = 4
 MOST_LINES = 6
@@ -67,7 +67,7 @@ _STYLE = (
 )
 
 
-def svg(comparison: Comparison) -> str | None:
+def curves_svg(comparison: Comparison) -> str | None:
     """The curves of a comparison as markup, or None where there is nothing to draw along."""
     axis = axis_of(comparison)
     if axis is None:

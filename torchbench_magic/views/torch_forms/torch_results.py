@@ -13,7 +13,7 @@ import numpy as np
 
 from torchbench_magic import units
 
-from ..built_columns import Built, cells_of, columns_of, texts
+from ..built_columns import BuiltColumn, cells_of, columns_of, texts
 from ..carriers import bundle
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of
@@ -201,15 +201,17 @@ def _events(events: EventList, *notes: StyledText) -> Document:
     )
 
 
-def _event_columns(rows: Sequence[Any], whole: float) -> list[Built]:
+def _event_columns(rows: Sequence[Any], whole: float) -> list[BuiltColumn]:
     """The columns that hold something. torch's times are microseconds."""
     built = [texts("op", "operation", 48, lambda event: str(event.key))]
     if any(event.input_shapes for event in rows):
         shown = lambda event: str(event.input_shapes) if event.input_shapes else ""
         built.append(texts("shapes", "shapes", 36, shown))
     built += [
-        Built(Column("share", "self", "%", "number"), lambda event: _percent(event.self_cpu_time_total / 1e6, whole)),
-        Built(Column("calls", "calls", kind="number"), lambda event: Cell(units.count(event.count), event.count)),
+        BuiltColumn(
+            Column("share", "self", "%", "number"), lambda event: _percent(event.self_cpu_time_total / 1e6, whole)
+        ),
+        BuiltColumn(Column("calls", "calls", kind="number"), lambda event: Cell(units.count(event.count), event.count)),
     ]
 
     def add(name: str, label: str, field: str, scaled: Callable[[Iterable[float]], units.Scale], size: float) -> None:
@@ -218,7 +220,7 @@ def _event_columns(rows: Sequence[Any], whole: float) -> list[Built]:
             return
         scale = scaled(values)
         column = Column(name, label, scale.unit, "number")
-        built.append(Built(column, lambda event: _number(getattr(event, field) * size, scale)))
+        built.append(BuiltColumn(column, lambda event: _number(getattr(event, field) * size, scale)))
 
     add("self_cpu_time", "self CPU", "self_cpu_time_total", units.spread_scale, 1e-6)
     add("cpu_time", "CPU total", "cpu_time_total", units.spread_scale, 1e-6)

@@ -16,6 +16,7 @@ from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.counting.machine_code import client_requests, heap
 from torchbench_magic.core.counting.valgrind import launch
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.errors import MissingTool
 from torchbench_magic.results.cell import Body
@@ -65,7 +66,7 @@ def test_times_come_where_the_processor_is_another_one(monkeypatch: pytest.Monke
     with pytest.MonkeyPatch.context() as patch:
         is_arm(patch)
         plan = Plan(threads=(1,), min_run_time=0.01, max_run_time=0.01)
-        result = compare_bodies({"": Body("sum(range(1000))")}, namespace={}, plan=plan, counting=Counting(10))
+        result = compare_bodies(Task({"": Body("sum(range(1000))")}, plan=plan, counting=Counting(10)))
     (told,) = (doubt.text for doubt in result.warnings if doubt.kind == "not-counted")
     assert told.startswith("Instructions were not counted: instructions are counted on Linux with an x86_64 processor")
     assert (result.frame["median"] > 0).all()

@@ -178,7 +178,7 @@ def test_memory_of_the_sum_is_said_to_be_of_the_cycle_with_the_highest_peak() ->
     assert result.memory["bytes"].max() == 4000 * (5 + 6), "steps 4 and 5"
     assert result.bytes_before == result.cycles[1].bytes_before > result.cycles[0].bytes_before
     shown = " ".join(str(result).split())
-    assert "Counted from the start of steps 4 … 5, the cycle with the highest peak" in shown
+    assert "Counted from the start of steps 4 and 5, the cycle with the highest peak" in shown
 
 
 def test_frames_and_trace_of_the_sum_hold_all_cycles(tmp_path: Path) -> None:

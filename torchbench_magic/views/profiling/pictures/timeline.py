@@ -20,7 +20,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
-from torchbench_magic.views.built_columns import Built, cells_of, columns_of, counted, measured, texts
+from torchbench_magic.views.built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
 from torchbench_magic.views.carriers import html, text
 from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
 from torchbench_magic.views.carriers.page import to_html
@@ -225,10 +225,10 @@ def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
     sums = line.between(0.0, line.duration / 1e9)
     shown = sums.head(most)
     built = (
-        Built(Column("track", "track", widest=28), lambda row: Cell(str(row["track"]))),
+        BuiltColumn(Column("track", "track", widest=28), lambda row: Cell(str(row["track"]))),
         texts("name", "name", 60, lambda row: clipped(str(row["name"]), _LONGEST_NAME)),
         counted("calls", "calls"),
-        measured("time", "time", units.spread_scale(sums["time"])),
+        measured_columns("time", "time", units.spread_scale(sums["time"])),
     )
     rows = tuple(Row(cells_of(built, row)) for row in frame_rows(shown))
     every = f"{len(shown)} of {units.count(len(sums))} names. All: .between(start, end)"
