@@ -24,13 +24,14 @@ from torchbench_magic.results.timing.identity import identifying_options
 from torchbench_magic.results.timing.subject import Subject
 
 from ..code.timed_loop import Timeable
+from .block_plan import BLOCK_NS, DEVICE_BLOCK_NS, Entry, planned_calls
 from .device import DeviceWait
 from .effects.in_place import in_place
 from .effects.isolation import Isolation
 from .effects.watched_inputs import MemoryGuard, prints
 from .effects.watched_objects import WatchedObjects
 from .plan import Plan
-from .rounds import BLOCK_NS, DEVICE_BLOCK_NS, Around, Entry, Rounds
+from .rounds import Around, Rounds
 from .run_progress import RunProgress
 from .samples import Samples
 from .stepping import BlockRequest, Ended, Steps, driven
@@ -186,15 +187,16 @@ class PointRun:
                 self._tried_calls += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
             isolation.note_warm_up(key)
             single = plan.cold or watched.has_streams
-            calls = 1 if single else plan.number or max(1, round(target / warm.call_ns))
+            calls = 1 if single else plan.number or planned_calls(target, warm.call_ns)
             spent = float(self.clocks.wall() - began)
-            entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop, spent_ns=spent))
+            to_take = 0.0 if single or plan.number else target
+            entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop, to_take, spent_ns=spent))
             known = {"group": group, "num_threads": threads, "device": self.wait.device, "warmup_calls": warm.calls}
             known |= {"first_call": first[index] / 1e9, "loop_overhead": loop[0] / 1e9}
             self.subjects.append(self.code.subject(name, block.source, known))
         return entries
 
-    def _rounds_of(self, entries: list[Entry]) -> Rounds:
+    def _rounds_of(self, entries: list[Entry], replanned: int = 0) -> Rounds:
         assert self.isolation is not None
         baseline = None if len(entries) == 1 else self._baseline_index()
         waits, events = self.wait.waits, self.wait.events
@@ -206,7 +208,7 @@ class PointRun:
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             enter=self.isolation.enter,
         )
-        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family)
+        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family, replanned=replanned)
         for entry in entries:
             self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)
         return rounds
@@ -241,7 +243,9 @@ class PointRun:
     def _between(self, i: int) -> None:
         """Between two rounds: look at the settings, tell the progress, mind the memory, collect young garbage."""
         now = self.rounds[i].ended_ns
-        if self.rounds[i].done or now - self._looked_ns >= LOOK_NS:
+        if self.rounds[i].other_speeds:
+            self._begin_again(i)
+        elif self.rounds[i].done or now - self._looked_ns >= LOOK_NS:
             self._looked_ns = now
             if self.isolation is not None and self.isolation.look():
                 self._begin_again(i)
@@ -257,13 +261,17 @@ class PointRun:
             self._collected_ns = self.clocks.wall()
 
     def _begin_again(self, i: int) -> None:
-        """Drop the samples of this thread count: some of them were taken with other settings than is said of them."""
+        """Drop the samples of this thread count: some of them were taken with other settings than is said of them, or
+        in blocks of other sizes than their speeds ask for."""
         former = self.rounds[i]
         former.done = True
         self._dropped_calls += sum(e.calls_made + e.untimed_calls for e in former.entries)
         self.samples.drop({e.measurement for e in former.entries})
-        anew = [Entry(e.measurement, e.block, e.call_ns, e.calls, e.fixed_ns, e.loop_ns) for e in former.entries]
-        self.rounds[i] = self._rounds_of(anew)
+        anew = [e.again(former.other_speeds.get(e.measurement, e.call_ns)) for e in former.entries]
+        if former.other_speeds:  # a few rounds of it, which the user has waited for as for the warm-up
+            for entry, old in zip(anew, former.entries, strict=True):
+                entry.spent_ns = old.spent_ns
+        self.rounds[i] = self._rounds_of(anew, former.replanned + bool(former.other_speeds))
 
     def _tell(self, what: str, is_long: bool = False) -> None:
         self._told_ns = self.clocks.wall()

@@ -15,12 +15,11 @@ import math
 import random
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from torchbench_magic.results.timing.intervals import (
-    Look,
     log_ratio_interval,
     median_interval,
     rounds_for_one_look,
@@ -28,94 +27,22 @@ from torchbench_magic.results.timing.intervals import (
     without_order_effect,
 )
 
-from ..code.timed_loop import Timeable
+from .block_plan import CHECKED, Entry, is_misplanned, priming, size_alike
 from .plan import Plan
 from .samples import Samples
 from .stepping import BlockRequest, Steps
 from .warmup import minor_faults
 
-__all__ = ["Around", "Entry", "Rounds"]
+__all__ = ["Around", "Rounds"]
 
-BLOCK_NS, DEVICE_BLOCK_NS = 200_000, 5_000_000
-FIRST_LOOK, LOOK_GROWTH = 12, 1.1
+LOOK_GROWTH = 1.1
 FEW_ROUNDS = 20
 STRETCH_S = 30.0
 LONE_ROUNDS = 3
-PRIMED_CALLS = 4
-"""From so many calls a block on, an untimed call goes before: a block starts with the caches as the loop's own code and
-the other alternative left them, which made the first block of a round up to 3 % slower."""
-PRIMED_NS, UNLIKE = 10_000_000, 1.05
-"""Beside an alternative that is primed, or that is so many times slower or faster, every one is primed whose call is
-shorter than that: what starting a block cold costs (3 to 25 us) is spread over other numbers of calls, or is another
-share of another time. Blocks of 12 primed calls beside blocks of one that was not gave ratios 2.5 % too large."""
-PRIMING_NS = 100_000
-"""All are primed for as long as the slowest of them takes a call, up to that: a call of 10 us warms less than one of
-100, and one call each made ten times `y + 1` 9.95 times as long (in the median; 10.00 since). Blocks of one alternative
-that follow each other find the caches as its last left them, and need one call only."""
-ALIKE = 1.25
-"""Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
-equally many calls, however badly their call times are known; others have blocks of equal time."""
 MOST_BLOCKS = 128
 LEAST = 0.1
 """Share of its planned time that a block counts for at least: a C++ statement that was compiled to nothing takes none,
 however often it is called, and its run must end."""
-
-
-def _floats() -> array[float]:
-    return array("d")
-
-
-@dataclass
-class Entry:
-    """One alternative at one thread count, while it is measured. Times in nanoseconds.
-
-    Attributes:
-        measurement: its row in the result.
-        block: its compiled code.
-        call_ns: a warm call, by the warm-up.
-        calls: calls in a block.
-        fixed_ns, loop_ns: (wall, cpu) that an empty block costs, and that the loop adds a call.
-        look: free to stop at any time, or one look at the end.
-        rounds_wanted: rounds of a one-look interval, fixed before the first sample.
-        min_ns, max_ns: bounds of ``spent_ns``.
-        spent_ns: wall time that its user has waited for it: its warm-up, its blocks with what is around them (priming,
-            what runs before a block, Python's own work), and its share of what goes on between rounds.
-    """
-
-    measurement: int
-    block: Timeable
-    call_ns: float
-    calls: int
-    fixed_ns: tuple[float, float]
-    loop_ns: tuple[float, float]
-    look: Look = "anytime"
-    rounds_wanted: int = 0
-    min_ns: float = 0.0
-    max_ns: float = 0.0
-    spent_ns: float = 0.0
-    rounds: int = 0
-    calls_made: int = 0
-    untimed_calls: int = 0
-    faults: int = 0
-    wall_ns: float = 0.0
-    waited_ns: float = 0.0
-    settled: bool = False
-    next_look: int = FIRST_LOOK
-    log_ratios: array[float] = field(default_factory=_floats)
-    before_base: list[bool] = field(default_factory=list)
-    times: array[float] = field(default_factory=_floats)
-
-    @property
-    def block_ns(self) -> float:
-        return max(self.call_ns * self.calls, 1.0)
-
-    def net(self, wall: int, cpu: int) -> tuple[float, float]:
-        """Take clock cost and empty loop out of a reading; never below zero."""
-        n = self.calls
-        return (
-            max(0.0, wall - self.fixed_ns[0] - n * self.loop_ns[0]),
-            max(0.0, cpu - self.fixed_ns[1] - n * self.loop_ns[1]),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +74,11 @@ class Rounds:
         entries: the alternatives.
         baseline: index into ``entries``, or None for a lone statement.
         family: comparisons that share one error rate, other thread counts and points included.
+        replanned: how many times these alternatives were planned before.
+
+    Attributes:
+        other_speeds: nanoseconds of a call, by measurement, where the rounds took others than were planned with: they
+            are done then, and are to be made anew.
     """
 
     def __init__(
@@ -158,7 +90,9 @@ class Rounds:
         around: Around,
         *,
         family: int = 0,
+        replanned: int = 0,
     ) -> None:
+        self.replanned = replanned
         self.family = max(family, len(entries) - 1)
         self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
         self.device_ns, self.waited_ns = around.device_ns, around.waited_ns
@@ -168,35 +102,15 @@ class Rounds:
         self.done = False
         self.started_ns: int | None = None
         self.ended_ns = 0
-        self._size_blocks_alike()
-        self._primed = self._priming() if self.before is None else {}
+        self.other_speeds: dict[int, float] = {}
+        size_alike(entries, self.base)
+        self._primed = priming(entries) if self.before is None else {}
         for entry in entries:
             self._budget(entry)
 
-    def _size_blocks_alike(self) -> None:
-        """Give alternatives of about one speed one number of calls a block: that of the baseline, or of the first."""
-        leaders: list[Entry] = []
-        for entry in sorted(self.entries, key=lambda e: e is not self.base):
-            leader = next((x for x in leaders if 1 / ALIKE < entry.call_ns / x.call_ns < ALIKE), None)
-            if leader is None:
-                leaders.append(entry)
-            else:
-                entry.calls = leader.calls
-
-    def _is_primed(self, entry: Entry) -> bool:
-        times = [e.call_ns for e in self.entries]
-        is_unequal = max(times) > UNLIKE * min(times) or any(e.calls >= PRIMED_CALLS for e in self.entries)
-        return entry.calls >= PRIMED_CALLS or (is_unequal and entry.call_ns < PRIMED_NS)
-
-    def _priming(self) -> dict[int, int]:
-        """Untimed calls before a block, by the entry's id: of about as long a time for all."""
-        primed = [entry for entry in self.entries if self._is_primed(entry)]
-        warm_ns = min(max((entry.call_ns for entry in primed), default=0.0), PRIMING_NS)
-        return {id(entry): max(1, round(warm_ns / entry.call_ns)) for entry in primed}
-
     def _cost_ns(self, entry: Entry) -> float:
         """What a block is planned to take, priming included."""
-        return entry.block_ns + self._primed.get(id(entry), 0) * entry.call_ns
+        return entry.block_ns + self._primed.get(entry.measurement, 0) * entry.call_ns
 
     def _budget(self, entry: Entry) -> None:
         """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
@@ -240,6 +154,7 @@ class Rounds:
             known = self.time_ns
             order = yield from self._round()
             self.ended_ns = self.wall()
+            self._check_plan()
             self._judge()
             between()
             now = self.wall()
@@ -289,7 +204,7 @@ class Rounds:
                     self.before()
                 replica = self.rng.randrange(len(entry.block.replicas))
                 faults = minor_faults()
-                primed = self._primed.get(id(entry), int(has_new_team and self.before is None))
+                primed = self._primed.get(entry.measurement, int(has_new_team and self.before is None))
                 primed = min(primed, 1) if figures else primed
                 wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
@@ -337,8 +252,22 @@ class Rounds:
                 entry.log_ratios.append(math.log(seen[id(entry)] / base))
                 entry.before_base.append(not passed)
 
+    def _check_plan(self) -> None:
+        """End where the blocks are of sizes that their speeds do not ask for, with time left for others."""
+        most = sum(entry.max_ns for entry in self.entries)
+        if self.count not in CHECKED[self.replanned :] or self.time_ns > most / 2:
+            return
+        rows = self.samples
+        measurement, call_ns = np.array(rows.measurement), np.array(rows.wall) / np.array(rows.number)
+        seen = {e.measurement: call_ns[measurement == e.measurement] for e in self.entries}
+        found = {row: float(np.median(ns)) for row, ns in seen.items() if len(ns) >= CHECKED[0]}
+        if is_misplanned(self.entries, found):
+            self.other_speeds, self.done = found, True
+
     def _judge(self) -> None:
         """Let alternatives leave whose verdict is settled, and end when nobody is left."""
+        if self.other_speeds:
+            return
         if self.plan.rounds_asked is not None:
             self.done = self.count >= self.plan.rounds_asked
             return

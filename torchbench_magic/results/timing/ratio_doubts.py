@@ -80,7 +80,7 @@ def _why(made: Comparison, void: Void) -> str:
         other = row_name(made, base) if base is not None else "its baseline"
         calls = f"{low:.0f} call{'' if low == 1 else 's'}"
         return (
-            f"other processes disturbed the warm-up, which chose {calls} a block for {name}"
+            f"the warm-up was disturbed and chose {calls} a block for {name}"
             f" and {high:.0f} for {other}: the cost of starting a block is not shared alike."
         )
     if high > 1.005 * low:

@@ -87,7 +87,7 @@ def _under(comparison: Comparison) -> list[Document]:
 
 _WHY = {
     "stalled": "other processes held its threads up",
-    "unlike-blocks": "other processes disturbed its warm-up",
+    "unlike-blocks": "its warm-up was disturbed",
     "unsteady": "the ratio changed during the run",
 }
 """Why more samples would not decide, in the words of the sentence; the doubts below have the rest."""
