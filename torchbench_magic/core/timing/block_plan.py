@@ -110,7 +110,7 @@ class Entry:
 
 def planned_calls(target_ns: float, call_ns: float) -> int:
     """How many calls take about that long; at least one."""
-    return max(1, round(target_ns / max(call_ns, 0.1)))
+    return max(1, round(target_ns / call_ns))
 
 
 def size_alike(entries: Sequence[Entry], base: Entry | None) -> None:
@@ -135,7 +135,7 @@ def priming(entries: Sequence[Entry]) -> dict[int, int]:
 
 def is_misplanned(entries: Sequence[Entry], call_ns: Mapping[int, float]) -> bool:
     """Whether blocks would be of other sizes, had the warm-up found these call times (nanoseconds, by measurement)."""
-    sized = [(e, max(call_ns[e.measurement], 0.1)) for e in entries if e.target_ns and e.measurement in call_ns]
+    sized = [(e, call_ns[e.measurement]) for e in entries if e.target_ns and e.measurement in call_ns]
     if any(ns * e.calls < e.target_ns / TOO_SHORT for e, ns in sized):
         return True
     if any(e.calls > 1 and ns * e.calls > TOO_LONG * e.target_ns for e, ns in sized):

@@ -98,7 +98,8 @@ def test_a_line_that_waits_for_workers_says_so_and_where_they_spend_it(tmp_path:
     assert kept.workers.equals(made.workers)
 
 
-def test_spawned_workers_and_streams_are_seen_too() -> None:
+def test_spawned_workers_and_streams_are_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[4]))  # a spawned worker imports the class of its dataset
     made = profile(SLOW, globals={"loader": DataLoader(Streamed(), num_workers=1)})
     assert "__iter__" in functions(made)
     spawned = DataLoader(Slow(), num_workers=1, multiprocessing_context="spawn", batch_size=4)
