@@ -208,7 +208,8 @@ class PointRun:
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             enter=self.isolation.enter,
         )
-        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family, replanned=replanned)
+        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family)
+        rounds.replanned = replanned
         for entry in entries:
             self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)
         return rounds

@@ -74,9 +74,9 @@ class Rounds:
         entries: the alternatives.
         baseline: index into ``entries``, or None for a lone statement.
         family: comparisons that share one error rate, other thread counts and points included.
-        replanned: how many times these alternatives were planned before.
 
     Attributes:
+        replanned: how many times these alternatives were planned before.
         other_speeds: nanoseconds of a call, by measurement, where the rounds took others than were planned with: they
             are done then, and are to be made anew.
     """
@@ -90,9 +90,8 @@ class Rounds:
         around: Around,
         *,
         family: int = 0,
-        replanned: int = 0,
     ) -> None:
-        self.replanned = replanned
+        self.replanned = 0
         self.family = max(family, len(entries) - 1)
         self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
         self.device_ns, self.waited_ns = around.device_ns, around.waited_ns
