@@ -16,6 +16,7 @@ from torchbench_magic.errors import InputError, MissingTool
 from torchbench_magic.results.machine.contention import Contention
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.views.carriers import html, spec, text
+from torchbench_magic.views.carriers.any_result import mimebundle
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.drawing.scales import scale_of
 from torchbench_magic.views.timing import comparison, swaps, threads
@@ -166,7 +167,7 @@ def test_an_output_of_hundreds_of_points_stays_below_a_megabyte_and_keeps_its_pi
         axes=[(("n", n),) for n in sizes],
         samples=6,
     )
-    bundle = comparison.mimebundle(made)
+    bundle = mimebundle(made)
     assert 5_000 < len(curves_svg(made) or "") < 60_000
     assert sum(len(json.dumps(part)) for part in bundle.values()) < 1_000_000
     assert "tb-curves" in bundle["text/html"]

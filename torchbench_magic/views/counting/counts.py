@@ -14,32 +14,16 @@ from torchbench_magic.results.counting.differences import CountsDiff
 from torchbench_magic.results.counting.functions import GROUPS
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..carriers import bundle, markdown, text
 from ..document import Document, Phrase, StyledText, clipped
 from ..frame_rows import frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
 
-__all__ = ["LONGEST_NAME", "counts_definition", "document", "footer", "mimebundle", "to_markdown", "to_text"]
+__all__ = ["LONGEST_NAME", "counts_definition", "document", "footer"]
 
 _ROWS = 12  # of a group
 _LEAST_SHARE = 0.001  # of the larger total: what changes by less is counted, not listed
 LONGEST_NAME = 40
 _WHOLE = units.Scale(places=0)
-
-
-def to_text(diff: CountsDiff) -> str:
-    """What ``print(diff)`` shows."""
-    return text.for_stdout(document(diff))
-
-
-def mimebundle(diff: CountsDiff) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
-    return bundle.bundle(document(diff))
-
-
-def to_markdown(diff: CountsDiff) -> str:
-    """The document as GitHub markdown."""
-    return markdown.render(document(diff))
 
 
 def document(

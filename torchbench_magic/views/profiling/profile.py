@@ -9,7 +9,6 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.device_times import idle_share
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..carriers import bundle, markdown, text
 from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped, code
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
@@ -24,7 +23,7 @@ from .pictures import profile_flame, timeline
 from .place_names import runs_text
 from .workers import workers_table
 
-__all__ = ["check_keys", "document", "mimebundle", "to_markdown", "to_text"]
+__all__ = ["check_keys", "document"]
 
 _MOST = 0.5  # of the wall time: then it is worth saying what is inside
 _LARGE = 0.2  # of the peak: then it is worth saying who allocated it
@@ -77,23 +76,6 @@ def check_keys(sort_by: str | None, group_by: str | None) -> None:
     """Raise OptionError for keys that `document` would not take; to be asked before a cell is run."""
     sort_column(sort_by)
     grouping_of(group_by)
-
-
-def to_text(profile: Profile, **options: Any) -> str:
-    """What ``print(profile)`` shows. ``options`` are those of `document`, here and below."""
-    every = document(profile, **options), *memory.documents(profile)
-    return "\n\n".join(map(text.for_stdout, every))
-
-
-def mimebundle(profile: Profile, **options: Any) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
-    return bundle.bundle(document(profile, **options), *memory.documents(profile))
-
-
-def to_markdown(profile: Profile, **options: Any) -> str:
-    """The document as GitHub markdown."""
-    every = document(profile, **options), *memory.documents(profile)
-    return "\n\n".join(map(markdown.render, every))
 
 
 # ---- the sentence -------------------------------------------------------------------------------------------

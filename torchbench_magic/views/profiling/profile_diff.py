@@ -10,33 +10,17 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
-from ..carriers import bundle, markdown, text
 from ..document import Document, Phrase, StyledText, backticked, clipped, code
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
 from .operations import op_text
 
-__all__ = ["document", "mimebundle", "place_in_other", "to_markdown", "to_text"]
+__all__ = ["document", "place_in_other"]
 
 _ROWS = 40
 _LONGEST_NAME = 24
 _LEAST_SHARE = 0.001  # of the longer wall time: rows with less in both, and no bytes, are counted
 _MATCHES = {"same": "", "text": "", "edited": "edited", "new": "new", "gone": "gone"}
-
-
-def to_text(diff: ProfileDiff) -> str:
-    """What ``print(diff)`` shows."""
-    return text.for_stdout(document(diff))
-
-
-def mimebundle(diff: ProfileDiff) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
-    return bundle.bundle(document(diff))
-
-
-def to_markdown(diff: ProfileDiff) -> str:
-    """The document as GitHub markdown."""
-    return markdown.render(document(diff))
 
 
 def document(diff: ProfileDiff) -> Document:

@@ -15,7 +15,6 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..built_columns import BuiltColumn, cells_of, columns_of
-from ..carriers import bundle, markdown, text
 from ..counting import counts, counts_inline
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of, span_text
@@ -33,7 +32,7 @@ from .comparison_facts import (
     placed_name,
 )
 
-__all__ = ["METRICS", "document", "mimebundle", "to_markdown", "to_text"]
+__all__ = ["METRICS", "document", "under"]
 
 _MOST_CURVES = 12  # against threads, as a table; of more, a sweep's, the picture shows the first
 
@@ -66,22 +65,8 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
     )
 
 
-def to_text(comparison: Comparison) -> str:
-    """What ``print(comparison)`` shows."""
-    return "\n\n".join(map(text.for_stdout, [document(comparison), *_under(comparison)]))
-
-
-def mimebundle(comparison: Comparison) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
-    return bundle.bundle(document(comparison), *_under(comparison))
-
-
-def to_markdown(comparison: Comparison) -> str:
-    """The document as GitHub markdown."""
-    return "\n\n".join(map(markdown.render, [document(comparison), *_under(comparison)]))
-
-
-def _under(comparison: Comparison) -> list[Document]:
+def under(comparison: Comparison) -> list[Document]:
+    """What stands below it: what was edited, the differences of counts, the code that ran."""
     return [*edited_source.inline(comparison), *counts_inline.inline(comparison), *code_to_paste.inline(comparison)]
 
 

@@ -30,7 +30,7 @@ from ..document import Document, clipped
 from ..table import Table
 from .explorers import MOST_ROWS, TableWidget
 
-__all__ = ["CountsExplorer", "explore"]
+__all__ = ["CountsExplorer"]
 
 _STANDARD = Step("standardize")
 _BY_WORDS = {"place": "file: function", "function": "function", "file": "file", "library": "library"}
@@ -283,11 +283,6 @@ class CountsExplorer(Lasting, ipywidgets.VBox):
 
     def _still(self) -> dict[str, str]:
         return bundle(self.document)
-
-
-def explore(diff: CountsDiff) -> CountsExplorer:
-    """The live widget of a difference."""
-    return CountsExplorer(diff)
 
 
 def _button(words: str, act: Callable[[], None]) -> ipywidgets.Button:

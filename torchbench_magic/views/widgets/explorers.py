@@ -7,7 +7,7 @@ readable in Python: ``w.selection`` (and ``w.rows``, the selected rows of the re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -31,7 +31,7 @@ from ..profiling.operations import place, sort_column
 from ..profiling.pictures import profile_flame
 from ..timing import comparison as comparison_view
 
-__all__ = ["ComparisonExplorer", "Explorer", "ProfileExplorer", "TableWidget", "explore"]
+__all__ = ["ComparisonExplorer", "Explorer", "ProfileExplorer", "TableWidget"]
 
 MOST_ROWS = 5000  # of one table that travel to the browser
 MOST_FRAMES = 50_000
@@ -83,7 +83,7 @@ class Explorer(Lasting, ipywidgets.VBox):
     selection = traitlets.Tuple()
     _UNCUT: ClassVar[frozenset[str]] = frozenset()  # tables that the row limit leaves whole
 
-    def __init__(self, result: Any, controls: list[ipywidgets.Widget]) -> None:
+    def __init__(self, result: Any, controls: Sequence[ipywidgets.Widget] = ()) -> None:
         self.result = result
         self.pattern = ipywidgets.Text(placeholder="filter, regex", layout=ipywidgets.Layout(width="220px"))
         self.row_limit = ipywidgets.BoundedIntText(
@@ -181,7 +181,7 @@ class ComparisonExplorer(Explorer):
 
 
 class ProfileExplorer(Explorer):
-    """Choose what the operations are sorted and grouped by; a flame graph beneath."""
+    """Choose what the operations are sorted and grouped by, at first as it is given; a flame graph beneath."""
 
     result: Profile
     _UNCUT = frozenset({"lines"})  # a source is read whole; the limit is of the operations, as ``-l`` is
@@ -242,12 +242,3 @@ class ProfileExplorer(Explorer):
         )
 
 
-_EXPLORERS: dict[type, Callable[..., Explorer]] = {Comparison: ComparisonExplorer, Profile: ProfileExplorer}
-
-
-def explore(result: Comparison | Profile, **options: Any) -> Explorer:
-    """The live widget of a result; what is selected in it is ``.selection``.
-
-    ``options`` are what the controls say at first: ``sort_by``, ``row_limit`` and ``group_by`` of a profile.
-    """
-    return _EXPLORERS[type(result)](result, **options)

@@ -11,16 +11,13 @@ from ..frame_rows import frame_rows
 from ..profiling.profile_diff import document, place_in_other
 from .explorers import Explorer
 
-__all__ = ["ProfileDiffExplorer", "explore"]
+__all__ = ["ProfileDiffExplorer"]
 
 
 class ProfileDiffExplorer(Explorer):
     """Filter the lines and operations of two profiles; ``rows`` are those of ``.lines`` or ``.ops`` selected."""
 
     result: ProfileDiff
-
-    def __init__(self, diff: ProfileDiff) -> None:
-        super().__init__(diff, [])
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -31,8 +28,3 @@ class ProfileDiffExplorer(Explorer):
 
     def _build(self) -> Document:
         return document(self.result)
-
-
-def explore(diff: ProfileDiff) -> ProfileDiffExplorer:
-    """The live widget of the difference of two profiles."""
-    return ProfileDiffExplorer(diff)
