@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from torchbench_magic.errors import StoreError
 
-from ..profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, WORKER_COLUMNS
+from ..profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, WORKER_COLUMNS, frame_of
 from ..profiling.profile import Profile
 from ..profiling.trace import EVENT_COLUMNS, NODE_COLUMNS, SEGMENT_COLUMNS, Trace
 from ..timing.identity import machine_of
@@ -63,7 +63,7 @@ def profile_of(record: Record) -> Profile:
         state = state_of(header, Profile)
         own = {item.name for item in fields(Profile)}
         tables: dict[str, Any] = {
-            name: _typed(table, _PROFILE_TABLES[name]) if name in _PROFILE_TABLES else table
+            name: _as_declared(table, _PROFILE_TABLES[name]) if name in _PROFILE_TABLES else table
             for name, table in record.tables.items()
             if name in own
         }
@@ -88,18 +88,9 @@ def _trace_of(record: Record) -> Trace | None:
     return Trace(**tables, **state_of(header, Trace))
 
 
-def _typed(table: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+def _as_declared(table: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """The stored columns in the types that are declared for them; a column that came later holds nothing."""
-    empty: dict[str, Callable[[int], Any]] = {
-        "object": lambda n: [None] * n,
-        "Int64": lambda n: [pd.NA] * n,
-        "float64": lambda n: np.full(n, np.nan),
-    }
-    made = {}
-    for name, dtype in columns.items():
-        values = table[name] if name in table else empty.get(dtype, np.zeros)(len(table))
-        made[name] = pd.Series(values, dtype=dtype, index=range(len(table)))
-    return pd.DataFrame(made, columns=list(columns))
+    return frame_of(columns, {name: table[name] for name in columns if name in table})
 
 
 def profile_fingerprint(profile: Profile) -> str:
