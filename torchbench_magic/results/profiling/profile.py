@@ -16,7 +16,7 @@ import pandas as pd
 from .._gateway import hand_on, show
 from ..doubts import Doubt, with_doubts
 from ..machine.environment import Environment
-from ..shown import Shown
+from ..shown import Storable
 from ..timing.intervals import median_interval
 from . import allocations
 from .callers import calls_of
@@ -44,7 +44,7 @@ ProfilerCost = Literal["little", "noticeable", "most"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Profile(Shown):
+class Profile(Storable):
     """Time and bytes of one run, per line (``.lines``) and per op (``.ops``). Holds no tensors and no frames.
 
     A synthetic one, as the tests of the views build it::
@@ -237,15 +237,6 @@ class Profile(Shown):
         """Gaps in which nothing ran on a device, the longest first, with the line that the cell's own thread was on:
         columns of `device_times.IDLE_COLUMNS`."""
         return idle_gaps(self.trace, self.sources)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Add it to the store at ``path``, which is made where there is none; read it back with
-        ``torchbench_magic.load``. What is stored there already is not stored twice.
-
-        Raises:
-            StoreError: the file cannot be written as it stands.
-        """
-        hand_on(self, "save", path=path)
 
     def export_trace(self, path: str | os.PathLike[str]) -> None:
         """Write a Chrome trace (JSON; gzip where the name ends in ``.gz``) for Perfetto and for torch's readers.

@@ -18,7 +18,7 @@ from ..counting.counts import CountKey, Counts
 from ..counting.differences import CountsDiff, Pair
 from ..doubts import Doubt, with_doubts
 from ..machine.environment import Environment
-from ..shown import Shown
+from ..shown import Storable
 from . import counted_rows
 from .blocks import Blocks, blocks_of
 from .intervals import Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
@@ -45,7 +45,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Comparison(Shown):
+class Comparison(Storable):
     """Timings of the alternatives of one cell, or of one statement.
 
     Attributes:
@@ -334,15 +334,6 @@ class Comparison(Shown):
         return counted_rows.diff_of(self.counts, self.count_pairs, name, against, inclusive)
 
     # ---- handed on ------------------------------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Add it to the store at ``path``, which is made where there is none; read it back with
-        ``torchbench_magic.load``. What is stored there already is not stored twice.
-
-        Raises:
-            StoreError: the file cannot be written as it stands.
-        """
-        _gateway.hand_on(self, "save", path=path)
 
     def compare(self) -> Any:
         """A ``torch.utils.benchmark.Compare`` of the measurements, one that shows unlike runs as rows of their own."""
