@@ -10,7 +10,7 @@ the inclusive costs of arcs count the same instructions many times.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .call_graph import CallGraph
@@ -45,12 +45,6 @@ class Frame:
     own: float
     calls: float = 0.0
     children: tuple[Frame, ...] = ()
-
-    def walk(self) -> Iterator[Frame]:
-        """This frame and all below it."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
 
 
 def tree_of(own: Mapping[str, int], graph: CallGraph, name: str) -> Frame:

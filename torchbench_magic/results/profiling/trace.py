@@ -82,7 +82,7 @@ class Track:
     device: str = ""
 
 
-def compact(columns: Mapping[str, str], values: Mapping[str, Ints]) -> pd.DataFrame:
+def compact(columns: Mapping[str, str], values: Mapping[str, Ints] | pd.DataFrame) -> pd.DataFrame:
     """The table of ``columns`` (name -> dtype) that holds ``values``, all of one length.
 
     Raises:
@@ -171,8 +171,7 @@ class Trace:
     @cached_property
     def is_on_device(self) -> NDArray[np.bool_]:
         """bool [events]: ran on a device."""
-        numbers = [KINDS.index(kind) for kind in ON_DEVICE]
-        return np.isin(self.events["kind"].to_numpy(), numbers)
+        return self.is_kind(*ON_DEVICE)
 
     def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
         """bool [events]."""
@@ -182,12 +181,6 @@ class Trace:
     def devices(self) -> list[str]:
         """Those that have streams."""
         return list(dict.fromkeys(track.device for track in self.tracks if track.device))
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the columns."""
-        frames = (self.events, self.nodes, self.segments)
-        return int(sum(frame.memory_usage(index=False).sum() for frame in frames))
 
 
 @dataclass(frozen=True, slots=True)
