@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Source"]
+import pandas as pd
+
+__all__ = ["Source", "line_text"]
 
 
 @dataclass(frozen=True)
@@ -38,3 +42,10 @@ class Source:
         lines = self.text.splitlines()
         index = number - self.first_line
         return lines[index] if 0 <= index < len(lines) else ""
+
+
+def line_text(sources: Mapping[str, Source], source_id: Any, line: Any) -> str | None:
+    """Text of a line of one of ``sources``; None for no line (NA), or of a source that is not there."""
+    if pd.isna(source_id) or pd.isna(line) or source_id not in sources:
+        return None
+    return sources[str(source_id)].line(int(line))

@@ -25,15 +25,10 @@ from .operations import place
 from .pictures.memory_picture import picture
 from .place_names import runs_text
 
-__all__ = ["devices", "documents"]
+__all__ = ["documents"]
 
 _MOST_ROWS = 12
 _LARGE = 0.2  # share of the peak from which a line is named in the sentence
-
-
-def devices(profile: Profile) -> list[str]:
-    """Devices that gave or took a block; none without ``--memory``."""
-    return [] if profile.memory is None else devices_of(profile.memory)
 
 
 def documents(profile: Profile) -> tuple[Document, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchbench_magic import units
+from torchbench_magic.results.profiling.allocations import devices_of
 from torchbench_magic.results.profiling.device_times import idle_share
 from torchbench_magic.results.profiling.profile import Profile
 
@@ -13,7 +14,6 @@ from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped,
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
-from . import memory
 from .grouping import grouping_of
 from .inside_line import inside_line
 from .lines import label_of, lines_table
@@ -260,7 +260,7 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append("Memory is torch's own; NumPy's and Python's is not in it.")
         if (profile.lines["peak"] < 0).any():
             definitions.append("Peaks are counted from the start of the cell: below 0 after older blocks were freed.")
-        if "cpu" in memory.devices(profile) and len(memory.devices(profile)) > 1:
+        if "cpu" in (devices := devices_of(profile.memory)) and len(devices) > 1:
             definitions.append(f"Lines and operations add devices up; apart: {of_result('.memory_by_line')}.")
     if profile.options.host_memory:
         definitions.append("Python: what its allocators and NumPy hold, net of the line and highest above the start.")
