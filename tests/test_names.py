@@ -19,7 +19,7 @@ SAME_SUBJECT = {
 
 SAME_ROLE = {
     "document", "inline", "drawn",  # a result as a document; what stands under it; a picture as one of its views
-    "to_text", "to_markdown", "mimebundle", "flamegraph", "plot", "render",  # what every view or carrier has
+    "flamegraph", "plot", "render",  # what every view or carrier has
     "markup", "module", "spec_of",  # the parts of a picture: its element, its script, what the script reads
     "main",  # of a process: the command line, the server that counts
     "load_ipython_extension",  # IPython's name for it
