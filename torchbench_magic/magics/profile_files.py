@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torchbench_magic.errors import InputError
@@ -37,26 +38,20 @@ def write_files(profile: Profile, options: ProfilerOptions) -> Profile:
     """Write what was asked for. A file that cannot be written costs a warning: the result is here all the same."""
     from torchbench_magic.results.doubts import Doubt
 
-    found = []
-    if options.save is not None:
+    if options.save is not None and profile.environment is not None:
         from torchbench_magic.core.machine.commit import read_commit
 
-        if profile.environment is not None:
-            profile = replace(profile, environment=replace(profile.environment, commit=read_commit()))
+        profile = replace(profile, environment=replace(profile.environment, commit=read_commit()))
+    found = []
+    for path, write, could_not, way in (
+        (options.save, profile.save, "profile could not be stored", "`.save(PATH)` writes it"),
+        (options.trace, profile.export_trace, "trace could not be written", "`.export_trace(PATH)` writes it"),
+        (options.stacks, partial(profile.export_stacks, metric="time"), "stacks could not be written",
+         "`.export_stacks(PATH)` writes them"),
+    ):  # fmt: skip
         try:
-            profile.save(options.save)
+            if path is not None:
+                write(path)
         except InputError as error:
-            found.append(Doubt("not-stored", f"The profile could not be stored: {error}.", "`.save(PATH)` writes it."))
-    if options.trace is not None:
-        try:
-            profile.export_trace(options.trace)
-        except InputError as error:
-            text = f"The trace could not be written: {error}."
-            found.append(Doubt("not-stored", text, "`.export_trace(PATH)` writes it."))
-    if options.stacks is not None:
-        try:
-            profile.export_stacks(options.stacks, metric="time")
-        except InputError as error:
-            text = f"The stacks could not be written: {error}."
-            found.append(Doubt("not-stored", text, "`.export_stacks(PATH)` writes them."))
+            found.append(Doubt("not-stored", f"The {could_not}: {error}.", f"{way}."))
     return replace(profile, warnings=[*found, *profile.warnings]) if found else profile
