@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from torch.utils.benchmark import CallgrindStats, Compare, FunctionCounts, Measurement
 
 __all__ = [
-    "SHOWN",
     "callgrind_stats",
     "compare_table",
     "event_list",
@@ -247,14 +246,3 @@ def _share(value: float, whole: float) -> float:
 
 def _shown(document: Document, text: str) -> Bundle:
     return {**bundle.bundle(document), "text/plain": text}
-
-
-SHOWN: dict[tuple[str, str], Callable[[Any], Bundle | None]] = {
-    ("torch.utils.benchmark.utils.common", "Measurement"): measurement,
-    ("torch.utils.benchmark.utils.compare", "Compare"): compare_table,
-    ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "CallgrindStats"): callgrind_stats,
-    ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "FunctionCounts"): function_counts,
-    ("torch.autograd.profiler_util", "EventList"): event_list,
-    ("torch.profiler.profiler", "profile"): profiler_averages,
-}
-"""Where each type of torch's is found, and what shows it."""
