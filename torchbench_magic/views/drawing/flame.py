@@ -1,12 +1,7 @@
 """A tree of frames as a flame graph: a zoomable picture, with a table of the largest frames beside it.
 
-The tree is a table, so any call tree can be drawn (a profile's frames, the functions that callgrind counted)::
-
-    tree = pd.DataFrame({"parent": [-1, 0, 0], "name": ["main", "f", "g"], "kind": ["python", "torch", "other"],
-                         "self": [1.0, 2.0, 3.0], "total": [6.0, 2.0, 3.0]})
-    flame_graph(tree, "where the time goes", unit="s")     # displays itself, in at most 300 KB of html
-
-``static/flame.js`` draws it, in an inline module and in a widget; where no script runs, the table is read.
+Any call tree can be drawn: a profile's frames, the functions that callgrind counted. ``static/flame.js`` draws it, in
+an inline module and in a widget; where no script runs, the table is read.
 """
 
 from __future__ import annotations
@@ -18,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from torchbench_magic import units
 
@@ -32,7 +26,7 @@ from .axes import literal, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "flame_graph"]
+__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document"]
 
 MOST_BYTES = 300_000
 KINDS: dict[str, tuple[str, str]] = {
@@ -158,30 +152,6 @@ class FlameGraph:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": text.render(flame_document(self)), "text/html": "".join(markup(self))}
-
-
-def flame_graph(tree: pd.DataFrame, title: str, *, unit: str = "s", where: str = "") -> FlameGraph:
-    """A flame graph of one measure from a table.
-
-    Args:
-        tree: one row per frame, a parent before its children: ``parent`` (position of the row, -1 for a root),
-            ``name``, ``kind`` (see `KINDS`), ``self`` and ``total`` (SI).
-        title: what it shows, one sentence.
-        unit: ``s``, ``B``, or empty for a count.
-        where: how the whole table is reached.
-    """
-    total, own = (tree[name].to_numpy(dtype=np.float64) for name in ("total", "self"))
-    values = total.tolist()
-    scale = units.spread_scale(values) if unit == "s" else units.bytes_scale(values) if unit == "B" else None
-    name = {"s": "time", "B": "bytes"}.get(unit, unit or "count")
-    return FlameGraph(
-        title,
-        tree["parent"].to_numpy(dtype=np.int64),
-        tree["name"].astype(str).tolist(),
-        tree["kind"].astype(str).tolist(),
-        (Measure(name, total, own, scale or units.Scale(unit, 1.0, 0), axis=unit == "s"),),
-        where=where,
-    )
 
 
 def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
