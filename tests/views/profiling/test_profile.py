@@ -14,8 +14,8 @@ from torchbench_magic.results.profiling.profile import Profile, Source
 from torchbench_magic.views.carriers.any_result import to_text
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.profiling import profile as view
-from torchbench_magic.views.profiling.operations import SORT_KEYS, operations, shapes_text
-from torchbench_magic.views.profiling.place_names import runs_text
+from torchbench_magic.views.profiling.operations import SORT_KEYS, operations
+from torchbench_magic.views.profiling.place_names import runs_text, shapes_text
 from torchbench_magic.views.table import Row, Table
 
 from ..builders import CELL, LINES, MODULE, OPS, profile_of

@@ -16,11 +16,11 @@ from ..name_in_notebook import of_result
 from ..table import Table
 from .grouping import grouping_of
 from .inside_line import inside_line
-from .lines import label_of, lines_table
+from .lines import lines_table
 from .modules import modules_table
 from .operations import grouped, operations, sort_column
 from .pictures import profile_flame, timeline
-from .place_names import runs_text
+from .place_names import place_of, runs_text
 from .workers import workers_table
 
 __all__ = ["check_keys", "document"]
@@ -93,7 +93,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     names = {}
     for record in _records(profile):
         by_line[_where(record)] = by_line.get(_where(record), 0.0) + (float_or_none(record["allocated"]) or 0.0)
-        names[_where(record)] = label_of(record)
+        names[_where(record)] = place_of(record)
     top = max(by_line, key=by_line.__getitem__, default=None)
     on_none = float(profile.lines.loc[profile.lines["line"].isna(), "allocated"].fillna(0).sum())
     allocated = by_line[top] if top is not None else 0.0
@@ -113,7 +113,7 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     if not profile.has_op_times:
         top = max(lines, key=lambda record: float_or_none(record["wall_time"]) or 0.0)
         wall = float_or_none(top["wall_time"]) or 0.0
-        yield code(label_of(top))
+        yield code(place_of(top))
         yield Phrase(
             f" takes {units.seconds_text(wall)} of {units.seconds_text(profile.wall_time)}; what of it is torch"
         )
@@ -123,7 +123,7 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
     cost = max(costs)
     top = lines[costs.index(cost)]
-    yield code(label_of(top))
+    yield code(place_of(top))
     yield Phrase(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
     waits = _waits(profile, top)
     yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))

@@ -13,7 +13,7 @@ from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from ..document import Document, Phrase, StyledText, backticked, clipped, code
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
-from .operations import op_text
+from .place_names import op_text
 
 __all__ = ["document", "place_in_other"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
@@ -11,6 +11,7 @@ from ..built_columns import cells_of, columns_of, counted, measured_columns, sha
 from ..frame_rows import frame_rows
 from ..name_in_notebook import of_result
 from ..table import Group, Row, Table
+from .place_names import place_of
 
 __all__ = ["workers_table"]
 
@@ -44,8 +45,5 @@ def workers_table(profile: Profile) -> Table | None:
     return Table("workers", columns_of(built), (Group(rows),), hidden=hidden)
 
 
-def _place(record: dict[str, object]) -> str:
-    if pd.isna(record["line"]):  # type: ignore[call-overload]
-        return "(idle)"
-    name = str(record["file"]).replace("\\", "/").rpartition("/")[2]
-    return f"In[{record['cell']}]:{record['line']}" if pd.notna(record["cell"]) else f"{name}:{record['line']}"  # type: ignore[call-overload]
+def _place(record: dict[str, Any]) -> str:
+    return place_of(record | {"file": str(record["file"]).replace("\\", "/")}) or "(idle)"

@@ -27,8 +27,9 @@ from ..document import Document
 from ..drawing import flame
 from ..profiling import profile as profile_view
 from ..profiling.grouping import GROUPINGS
-from ..profiling.operations import place, sort_column
+from ..profiling.operations import sort_column
 from ..profiling.pictures import profile_flame
+from ..profiling.place_names import place
 from ..timing import comparison as comparison_view
 
 __all__ = ["ComparisonExplorer", "Explorer", "ProfileExplorer", "TableWidget"]

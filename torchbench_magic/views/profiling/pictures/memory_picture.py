@@ -19,7 +19,7 @@ from torchbench_magic.views.document import clipped, printable
 from torchbench_magic.views.drawing.scales import round_ticks
 from torchbench_magic.views.drawing.svg import svg_text, theme
 
-from ..operations import place
+from ..place_names import place
 
 __all__ = ["Layer", "picture", "stack"]
 

@@ -15,7 +15,8 @@ from torchbench_magic.views.document import Drawn, Phrase, clipped, plain
 from torchbench_magic.views.drawing.flame import FlameGraph, Measure, markup
 from torchbench_magic.views.name_in_notebook import of_result
 
-from ..operations import is_backward, op_text, shapes_text
+from ..operations import is_backward
+from ..place_names import op_text, shapes_text
 
 __all__ = ["METRICS", "drawn", "flamegraph", "graph_of"]
 

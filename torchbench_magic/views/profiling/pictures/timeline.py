@@ -29,7 +29,8 @@ from torchbench_magic.views.drawing.bars import HUES, Bars, module
 from torchbench_magic.views.frame_rows import frame_rows
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 
-from ..operations import is_backward, op_text
+from ..operations import is_backward
+from ..place_names import op_text
 
 __all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
 
