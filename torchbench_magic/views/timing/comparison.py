@@ -18,9 +18,9 @@ from ..built_columns import BuiltColumn, cells_of, columns_of
 from ..counting import counts, counts_inline
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of, span_text
-from ..frame_rows import frame_rows
+from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
-from ..table import Axis, Cell, Column, Group, Row, Table
+from ..table import Axis, Cell, Column, Group, Row, Table, Tone
 from . import code_to_paste, curves, edited_source, lone_statement, swaps, threads, verdicts
 from .comparison_facts import (
     LONGEST_NAME,
@@ -91,11 +91,11 @@ def _sentence(comparison: Comparison) -> StyledText:
             record.ratio,
             record.ratio_low,
             record.ratio_high,
-            "" if pd.isna(record.verdict) else record.verdict,
+            record.verdict,
             _WHY[comparison.voids[at].cause] if at in comparison.voids else "",
         )
         for at, record in enumerate(_named(frame))
-        if not math.isnan(record.ratio) and (pd.isna(record.verdict) or record.verdict != "baseline")
+        if not math.isnan(record.ratio) and record.verdict != "baseline"
     ]
     if judged:
         swap = swaps.clause(comparison)
@@ -182,8 +182,8 @@ def _reader(name: str, *, numeric: bool = False) -> Callable[[int, Any], Cell]:
 
 
 def _named(frame: pd.DataFrame) -> list[SimpleNamespace]:
-    """Rows whose columns are attributes; the name of an axis need not be an identifier."""
-    return [SimpleNamespace(**record) for record in frame_rows(frame)]
+    """Rows whose columns are attributes, a missing verdict is empty; the name of an axis need not be an identifier."""
+    return [SimpleNamespace(**record) for record in frame_rows(frame.assign(verdict=frame["verdict"].fillna("")))]
 
 
 def _axis_text(value: object) -> str:
@@ -210,11 +210,11 @@ def _times(comparison: Comparison, metric: str) -> list[BuiltColumn]:
         spoiled = contaminated(comparison, at)
         value = getattr(record, metric)
         shown = units.number(value, scale, digits=2 if spoiled else 3)
-        return Cell(shown, _known(value), "quiet" if spoiled else "")
+        return Cell(shown, float_or_none(value), "quiet" if spoiled else "")
 
     def iqr(at: int, record: Any) -> Cell:
         share = record.iqr / record.median if record.median else math.nan
-        return Cell(units.percent(share), _known(share))
+        return Cell(units.percent(share), float_or_none(share))
 
     def samples(at: int, record: Any) -> Cell:
         return Cell(picture=histogram(times[at], record.median, span))
@@ -235,12 +235,11 @@ def _instructions_ratio(at: int, record: Any) -> Cell:
 
 
 def _instructions(at: int, record: Any) -> Cell:
-    value = record.instructions
-    known = not math.isnan(value)
-    return Cell(units.number(value, units.Scale(places=0), digits=None), float(value) if known else None)
+    return Cell(units.count(record.instructions), float_or_none(record.instructions))
 
 
-_MARKS = {"baseline": "baseline", "undecided": "open"}
+_MARKS = {"baseline": "baseline", "undecided": "open", "": "open"}
+_TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower", "baseline": "quiet"}
 _CLOSE_TICKS = ((0.9, "0.90"), (0.95, "0.95"), (1.0, "1"), (1.05, "1.05"), (1.1, "1.10"))
 
 
@@ -251,24 +250,24 @@ def _ratios(comparison: Comparison) -> list[BuiltColumn]:
         if math.isnan(record.ratio):
             return Cell()
         tone = _tone(record.verdict)
-        mark = "open" if pd.isna(record.verdict) else _MARKS.get(record.verdict, "decided")
+        mark = _MARKS.get(record.verdict, "decided")
         drawn = (record.ratio, record.ratio_low, record.ratio_high, mark)
         return Cell(_ratio(record), record.ratio, tone if tone != "quiet" else "", picture=drawn)
 
     def ratio(at: int, record: Any) -> Cell:
         if math.isnan(record.ratio):
-            return Cell(units.NOT_MEASURED if pd.notna(record.verdict) else "")
-        return Cell(_ratio(record), record.ratio, "quiet" if _is(record, "baseline") else "")
+            return Cell(units.NOT_MEASURED if record.verdict else "")
+        return Cell(_ratio(record), record.ratio, "quiet" if record.verdict == "baseline" else "")
 
     def interval(at: int, record: Any) -> Cell:
-        if math.isnan(record.ratio) or _is(record, "baseline"):
+        if math.isnan(record.ratio) or record.verdict == "baseline":
             return Cell()
         if not (math.isfinite(record.ratio_high) and record.ratio_low > 0):
             return Cell("not known", None, "quiet")
         return Cell(units.interval(record.ratio_low, record.ratio_high), record.ratio_low, "quiet")
 
     def verdict(at: int, record: Any) -> Cell:
-        if pd.isna(record.verdict):
+        if not record.verdict:
             return Cell(units.NOT_MEASURED if not math.isnan(record.ratio) else "", None, "quiet")
         return Cell(record.verdict, None, _tone(record.verdict), note=_more(comparison, at))
 
@@ -280,19 +279,15 @@ def _ratios(comparison: Comparison) -> list[BuiltColumn]:
     ]
 
 
-def _is(record: Any, verdict: str) -> bool:
-    return bool(pd.notna(record.verdict) and record.verdict == verdict)
-
-
 def _ratio(record: Any) -> str:
-    if _is(record, "baseline"):
+    if record.verdict == "baseline":
         return "1"
     known = math.isfinite(record.ratio_high) and record.ratio_low > 0
     return units.ratio(record.ratio, *((record.ratio_low, record.ratio_high) if known else (None, None)))
 
 
-def _tone(verdict: Any) -> Any:
-    return {"faster": "faster", "slower": "slower", "baseline": "quiet"}.get("" if pd.isna(verdict) else verdict, "")
+def _tone(verdict: str) -> Tone:
+    return _TONES.get(verdict, "")
 
 
 def _more(comparison: Comparison, row: int) -> str:
@@ -328,10 +323,6 @@ def _log_axis(low: float, high: float, margin: float) -> Axis:
     powers = [p for p in range(first, last + 1) if p % step == 0]
     ticks = tuple((2.0**p, names.get(p) or (f"1/{2**-p}" if p < 0 else str(2**p))) for p in powers)
     return Axis("all ratios", min(low, 2.0**first) / 1.12, max(high, 2.0**last) * 1.12, ticks, margin)
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 # ---- the footer ---------------------------------------------------------------------------------------------
