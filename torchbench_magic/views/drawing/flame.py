@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from torchbench_magic import units
 
+from ..built_columns import BuiltColumn, cells_of, columns_of, texts
 from ..carriers import html, text
 from ..carriers.mounting import fitted, mounted, script, script_data
 from ..carriers.page import to_html
@@ -160,24 +161,30 @@ def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
     values = measure.total if measure.own is None else measure.own
     span = float(measure.total[graph.parent < 0].sum())
     order = [at for at in np.argsort(-values, kind="stable")[:most] if values[at] > 0]
-    columns = [Column("frame", "frame", kind="code", widest=50), Column("of", "called from", kind="code", widest=40)]
-    columns += [Column("self", "self", measure.scale.unit, "number")] if measure.own is not None else []
-    columns += [Column("total", "total", measure.scale.unit, "number"), Column("share", "total", "%", "number")]
-    rows = []
-    for at in order:
-        above = int(graph.parent[at])
-        cells = [Cell(clipped(graph.names[at], _LONGEST_NAME)), Cell(graph.names[above] if above >= 0 else "")]
-        if measure.own is not None:
-            cells.append(Cell(units.number(measure.own[at], measure.scale), float(measure.own[at])))
-        share = float(measure.total[at]) / span if span > 0 else 0.0
-        cells.append(Cell(units.number(measure.total[at], measure.scale), float(measure.total[at])))
-        cells.append(Cell(units.percent(share), share))
-        rows.append(Row(tuple(cells)))
+    parents, own = graph.parent.tolist(), measure.own
+    built = [
+        texts("frame", "frame", 50, lambda at: clipped(graph.names[at], _LONGEST_NAME)),
+        texts("of", "called from", 40, lambda at: graph.names[parents[at]] if parents[at] >= 0 else ""),
+        *([_amount("self", own, measure.scale)] if own is not None else []),
+        _amount("total", measure.total, measure.scale),
+        BuiltColumn(Column("share", "total", "%", "number"), lambda at: _share(float(measure.total[at]), span)),
+    ]
+    rows = [Row(cells_of(built, at)) for at in order]
     left = len(graph) - len(rows)
     hidden = f"{units.count(len(rows)) if rows else 'none'} of {units.count(len(graph))} frames" if left else ""
     hidden += f". All frames: {graph.where}" if hidden and graph.where else ""
-    table = Table("frames", tuple(columns), (Group(tuple(rows)),) if rows else (), hidden=hidden)
+    table = Table("frames", columns_of(built), (Group(tuple(rows)),) if rows else (), hidden=hidden)
     return Document("flame graph", (Phrase(graph.title),), (table,), where=graph.where)
+
+
+def _amount(name: str, values: npt.NDArray[np.float64], scale: units.Scale) -> BuiltColumn:
+    column = Column(name, name, scale.unit, "number")
+    return BuiltColumn(column, lambda at: Cell(units.number(values[at], scale), float(values[at])))
+
+
+def _share(part: float, whole: float) -> Cell:
+    share = part / whole if whole > 0 else 0.0
+    return Cell(units.percent(share), share)
 
 
 def markup(
