@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 
 from torchbench_magic.errors import BodyError, OptionError
 
 from .cpp import check_language, read_cpp
 from .reading.enclosing_names import unseen_names
-from .reading.grammar import describe, documented, read_line
-from .reading.local_scope import check_not_local, local_names
+from .reading.grammar import describe, documented
 from .reading.options import TimerOptions
 from .reading.sections import Section, Sections, split_sections
 from .reading.timed_statements import python_of, timed_statement
 from .saving import Kept, keeping
-from .session import Delivery, Session, one_line_errors
+from .session import Delivery, SessionMagics, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.core.timing.points.sweep import Point
@@ -64,12 +63,8 @@ class _Request:
 
 
 @magics_class
-class TimerMagics(Magics):
+class TimerMagics(SessionMagics):
     """The magics that time."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session.shell)
-        self._session = session
 
     @no_var_expand
     @line_cell_magic
@@ -100,17 +95,10 @@ class TimerMagics(Magics):
         from torchbench_magic.core.timing.task import Task
 
         session, shell = self._session, self._session.shell
-        options, rest = read_line(
-            TimerOptions, "%timer" if cell is None else "%%timer", line, session.settings.defaults()
-        )
-        local = local_names(shell.user_ns)
-        check_not_local(options.output, local)
-        session.check_target(options.output)
+        options, rest, local, place = session.begun(TimerOptions, "timer", line, cell)
         check_language(options)
         if options.callgrind is None and options.callgrind_form != "function":
             raise OptionError("--callgrind-form says how --callgrind counts: give both")
-        book = session.book
-        place = book.place_of_line("timer", line) if cell is None else book.place_of_cell("timer", cell)
         plan = options.plan(label=None if place.number is None else f"In[{place.number}]")
         if options.cpp:
             from torchbench_magic.core.cpp.cpp_timer import SnippetTask
