@@ -205,7 +205,7 @@ class ThreadPoint:
 
     Attributes:
         threads: torch's intra-op threads.
-        time: seconds of a call, the median; ``low`` and ``high`` are its 95 % interval in this run (NaN: not known).
+        time: seconds of a call, the median.
         speed_up: against the smallest count of the curve; NaN, as efficiency and extra_cpu, where one of the two was
             held up by other processes or the efficiency is above `MOST_EFFICIENCY`.
         efficiency: speed-up a thread, 1 where twice the threads halve the time.
@@ -217,8 +217,6 @@ class ThreadPoint:
 
     threads: int
     time: float
-    low: float
-    high: float
     speed_up: float
     efficiency: float
     cpu_seconds: float
@@ -268,8 +266,6 @@ def thread_curves(comparison: Comparison) -> list[ThreadCurve]:
             ThreadPoint(
                 threads=int(point.at),
                 time=point.median,
-                low=point.low,
-                high=point.high,
                 speed_up=first.median / point.median if believed else math.nan,
                 efficiency=first.median / point.median * first.at / point.at if believed else math.nan,
                 cpu_seconds=spent,
