@@ -32,7 +32,7 @@ from ..profiling.pictures import profile_flame
 from ..profiling.place_names import place
 from ..timing import comparison as comparison_view
 
-__all__ = ["ComparisonExplorer", "Explorer", "ProfileExplorer", "TableWidget"]
+__all__ = ["ComparisonExplorer", "Explorer", "ProfileExplorer", "TableExplorer", "TableWidget"]
 
 MOST_ROWS = 5000  # of one table that travel to the browser
 MOST_FRAMES = 50_000
@@ -70,7 +70,30 @@ class FlameWidget(anywidget.AnyWidget):
     state = traitlets.Dict().tag(sync=True)
 
 
-class Explorer(Lasting, ipywidgets.VBox):
+class TableExplorer(Lasting, ipywidgets.VBox):
+    """Controls, and the ``table`` of a ``document`` in which rows are selected: ``selection`` has their keys."""
+
+    selection = traitlets.Tuple()
+    document: Document
+    table: TableWidget
+
+    def _choose(self, change: Any) -> None:
+        tables = change["new"].get("tables", {})
+        self.selection = tuple(
+            key for name, state in tables.items() for key in self._keys(name, state.get("selected") or [])
+        )
+
+    def _keys(self, table: str, keys: list[str]) -> list[Any]:
+        return list(keys)
+
+    def _drawn(self) -> ipywidgets.DOMWidget:
+        return self.table
+
+    def _still(self) -> dict[str, str]:
+        return bundle(self.document)
+
+
+class Explorer(TableExplorer):
     """Controls and a table over one result.
 
     Attributes:
@@ -81,7 +104,6 @@ class Explorer(Lasting, ipywidgets.VBox):
             ``In[3]:4`` for lines, names for operations.
     """
 
-    selection = traitlets.Tuple()
     _UNCUT: ClassVar[frozenset[str]] = frozenset()  # tables that the row limit leaves whole
 
     def __init__(self, result: Any, controls: Sequence[ipywidgets.Widget] = ()) -> None:
@@ -110,9 +132,6 @@ class Explorer(Lasting, ipywidgets.VBox):
     def _build(self) -> Document:
         raise NotImplementedError
 
-    def _keys(self, table: str, keys: list[str]) -> list[Any]:
-        return list(keys)
-
     def _draw(self) -> Document:
         document = self._build()
         tables = document.tables
@@ -136,18 +155,6 @@ class Explorer(Lasting, ipywidgets.VBox):
             return
         self.message.value = ""
         self._refresh()
-
-    def _choose(self, change: Any) -> None:
-        tables = change["new"].get("tables", {})
-        self.selection = tuple(
-            key for name, state in tables.items() for key in self._keys(name, state.get("selected") or [])
-        )
-
-    def _drawn(self) -> ipywidgets.DOMWidget:
-        return self.table
-
-    def _still(self) -> dict[str, str]:
-        return bundle(self.document)
 
 
 class ComparisonExplorer(Explorer):
