@@ -12,7 +12,7 @@ from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.scaling import THREADS, Curve, crossovers, times_along
 
-from ..drawing.axes import HUES, literal, new_axes
+from ..drawing.axes import CURVE_HUES, literal, new_axes
 from .comparison_facts import alternative_name
 from .curves import axis_of, fixed_text
 from .plot_samples import plot_samples
@@ -95,7 +95,7 @@ def _draw(ax: Axes, comparison: Comparison, curve: Curve, unit: units.Scale, hue
     ends = np.array([(point.low, point.high) for point in curve.points]).T / unit.size
     spread = np.nan_to_num(np.abs(ends - times))
     said = [comparison.frame["verdict"].iloc[row] for row in rows]
-    style: dict[str, Any] = {"color": HUES[hue % len(HUES)], "linestyle": _LINES[dash % len(_LINES)]}
+    style: dict[str, Any] = {"color": CURVE_HUES[hue % len(CURVE_HUES)], "linestyle": _LINES[dash % len(_LINES)]}
     name = ", ".join(text for text in (alternative_name(comparison, rows[0]), fixed_text(curve.fixed)) if text)
     ax.errorbar(at, times, yerr=spread, label=literal(name), linewidth=1.5, **style)
     marks: dict[str, Any] = {"marker": _MARKERS[hue % len(_MARKERS)], "color": style["color"], "linestyle": "none"}

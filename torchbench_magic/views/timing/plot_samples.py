@@ -10,7 +10,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..drawing.axes import HUES, literal, new_axes
+from ..drawing.axes import CURVE_HUES, literal, new_axes
 from .comparison_facts import placed_name
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def plot_samples(comparison: Comparison, ax: Axes | None = None) -> Axes:
     for place, (row, times) in enumerate(shown):
         counts, _ = np.histogram(times / unit.size, bins=bins)
         top = _HIGH * counts / max(int(counts.max()), 1)
-        hue = HUES[(names.index(placed_name(comparison, row)) + (len(names) == 1)) % len(HUES)]
+        hue = CURVE_HUES[(names.index(placed_name(comparison, row)) + (len(names) == 1)) % len(CURVE_HUES)]
         ax.stairs(place - top, bins, baseline=place, fill=True, color=hue, alpha=0.7)  # the axis points down
         middle = float(np.median(times)) / unit.size
         ax.plot([middle, middle], [place, place - _HIGH], color="0.2", linewidth=1)
