@@ -12,7 +12,7 @@ import os
 import sqlite3
 import uuid
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ __all__ = ["PATIENCE", "Store", "load", "save"]
 
 PATIENCE = 5.0
 """Seconds to wait for another kernel that is writing."""
-_MOST_KEYS = 500  # SQLite takes at least 999 values a statement
 
 _INSERT = "INSERT INTO record (run, kind, version, saved, header) VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ'), ?)"
 
@@ -217,15 +216,8 @@ def _groups_without(result: Comparison, keys: Sequence[str], known: set[str]) ->
 
 
 def _known(connection: sqlite3.Connection, keys: Sequence[str]) -> set[str]:
-    known: set[str] = set()
-    for some in _chunks(keys):
-        query = f"SELECT fingerprint FROM measurement WHERE fingerprint IN ({','.join('?' * len(some))})"
-        known.update(key for (key,) in connection.execute(query, some))
-    return known
-
-
-def _chunks(keys: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (keys[at : at + _MOST_KEYS] for at in range(0, len(keys), _MOST_KEYS))
+    query = "SELECT 1 FROM measurement WHERE fingerprint = ? LIMIT 1"
+    return {key for key in keys if connection.execute(query, (key,)).fetchone()}
 
 
 def _write_profile(connection: sqlite3.Connection, profile: Profile, run: str) -> None:
