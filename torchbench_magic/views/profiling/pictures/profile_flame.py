@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
         how = "profile with --memory" if METRICS[metric] == "allocated" else "nothing ran on a device"
         raise InputError(f"no {metric} was recorded: {how}")
     order = (*first, *(measure for measure in graph.measures if measure is not first[0]))
-    return FlameGraph(**{**vars(graph), "measures": order, "title": _title(profile, metric)})
+    return replace(graph, measures=order, title=_title(profile, metric))
 
 
 def drawn(profile: Profile, place: int) -> Drawn | None:
