@@ -25,7 +25,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("CountsDiff", "explore"): f"{_VIEWS}.widgets.counts_explorer:CountsExplorer",
     ("CountsDiff", "flamegraph"): f"{_VIEWS}.counting.call_flame:of_diff",
     ("CountsDiff", "document"): f"{_VIEWS}.counting.counts:document",
-    ("ProfileDiff", "explore"): f"{_VIEWS}.widgets.profile_diff_explorer:ProfileDiffExplorer",
+    ("ProfileDiff", "explore"): f"{_VIEWS}.widgets.explorers:ProfileDiffExplorer",
     ("ProfileDiff", "document"): f"{_VIEWS}.profiling.profile_diff:document",
     ("Profile", "document"): f"{_VIEWS}.profiling.profile:document",
     ("Profile", "under"): f"{_VIEWS}.profiling.memory:documents",
@@ -40,7 +40,7 @@ OF_EVERY: dict[str, str] = {
     "repr": f"{_VIEWS}.carriers.any_result:to_text",
     "mimebundle": f"{_VIEWS}.carriers.any_result:mimebundle",
     "to_markdown": f"{_VIEWS}.carriers.any_result:to_markdown",
-    "to_html": f"{_VIEWS}.carriers.page:to_html",
+    "to_html": f"{_VIEWS}.carriers.any_result:to_html",
 }
 """What all results that have a document show of themselves alike."""
 

@@ -1,15 +1,18 @@
-"""Whatever result in each carrier: its document, and those that stand under it."""
+"""Whatever result in each carrier: its document, and those that stand under it; and as a page in a file."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
+from torchbench_magic.errors import InputError
 from torchbench_magic.results._gateway import TABLE, show
 
 from ..document import Document
-from . import bundle, markdown, text
+from . import bundle, html, markdown, text
 
-__all__ = ["mimebundle", "to_markdown", "to_text"]
+__all__ = ["mimebundle", "to_html", "to_markdown", "to_text"]
 
 
 def _documents(result: object, options: dict[str, Any]) -> list[Document]:
@@ -30,3 +33,20 @@ def mimebundle(result: object, **options: Any) -> dict[str, str]:
 def to_markdown(result: object, **options: Any) -> str:
     """The documents as GitHub markdown."""
     return "\n\n".join(map(markdown.render, _documents(result, options)))
+
+
+def to_html(shown: Any, path: str | os.PathLike[str] | None = None) -> str | None:
+    """One page that opens from disk, without kernel and network, of anything that displays itself as html: written to
+    ``path``, or returned.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    text = html.around(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
+    if path is None:
+        return text
+    try:
+        Path(path).expanduser().write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from None
+    return None

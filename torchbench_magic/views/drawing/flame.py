@@ -6,7 +6,6 @@ an inline module and in a widget; where no script runs, the table is read.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,8 @@ import numpy.typing as npt
 from torchbench_magic import units
 
 from ..built_columns import BuiltColumn, cells_of, columns_of, texts
-from ..carriers import html, text
+from ..carriers import any_result, html, text
 from ..carriers.mounting import fitted, mounted, script, script_data
-from ..carriers.page import to_html
 from ..document import Document, Phrase, clipped, printable
 from ..table import Cell, Column, Group, Row, Table
 from .axes import literal, new_axes
@@ -143,9 +141,7 @@ class FlameGraph:
     def __repr__(self) -> str:
         return text.for_stdout(flame_document(self))
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """The picture as a page that needs neither kernel nor network: written to ``path``, or returned."""
-        return to_html(self, path)
+    to_html = any_result.to_html
 
     def plot(self, ax: Any = None) -> Any:
         """The picture with matplotlib; its Axes are returned. MissingTool where matplotlib is not installed."""

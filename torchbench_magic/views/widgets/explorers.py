@@ -17,6 +17,7 @@ import pandas as pd
 import traitlets
 
 from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..carriers import spec
@@ -25,14 +26,16 @@ from ..carriers.kept_output import Lasting
 from ..carriers.mounting import script
 from ..document import Document
 from ..drawing import flame
+from ..frame_rows import frame_rows
 from ..profiling import profile as profile_view
+from ..profiling import profile_diff
 from ..profiling.grouping import GROUPINGS
 from ..profiling.operations import sort_column
 from ..profiling.pictures import profile_flame
 from ..profiling.place_names import place
 from ..timing import comparison as comparison_view
 
-__all__ = ["ComparisonExplorer", "Explorer", "ProfileExplorer", "TableExplorer", "TableWidget"]
+__all__ = ["ComparisonExplorer", "Explorer", "ProfileDiffExplorer", "ProfileExplorer", "TableExplorer", "TableWidget"]
 
 MOST_ROWS = 5000  # of one table that travel to the browser
 MOST_FRAMES = 50_000
@@ -250,3 +253,17 @@ class ProfileExplorer(Explorer):
         )
 
 
+class ProfileDiffExplorer(Explorer):
+    """Filter the lines and operations of two profiles; ``rows`` are those of ``.lines`` or ``.ops`` selected."""
+
+    result: ProfileDiff
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """Rows of ``.lines`` whose place is selected; of ``.ops`` where operations are."""
+        lines, ops = self.result.lines, self.result.ops
+        chosen = [profile_diff.place_in_other(self.result, row) in self.selection for row in frame_rows(lines)]
+        return lines[chosen] if any(chosen) else ops[ops["op"].isin(self.selection)]
+
+    def _build(self) -> Document:
+        return profile_diff.document(self.result)

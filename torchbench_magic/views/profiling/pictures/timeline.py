@@ -6,7 +6,6 @@ time on each track is read. Bars that are too short to be seen are drawn togethe
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,9 +20,8 @@ from torchbench_magic.errors import InputError
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
 from torchbench_magic.views.built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
-from torchbench_magic.views.carriers import html, text
+from torchbench_magic.views.carriers import any_result, html, text
 from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
-from torchbench_magic.views.carriers.page import to_html
 from torchbench_magic.views.document import Document, Drawn, Phrase, clipped, printable
 from torchbench_magic.views.drawing.bars import HUES, Bars, module
 from torchbench_magic.views.frame_rows import frame_rows
@@ -103,9 +101,7 @@ class Timeline:
     def __repr__(self) -> str:
         return text.for_stdout(document(self))
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """The picture as a page that needs neither kernel nor network: written to ``path``, or returned."""
-        return to_html(self, path)
+    to_html = any_result.to_html
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": text.render(document(self)), "text/html": "".join(markup(self))}
