@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["frame_columns", "detail", "judgement", "seen"]
 
+_IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
+
 Floats = npt.NDArray[np.float64]
 
 
 def frame_columns(axes: Sequence[str]) -> list[str]:
     """Names of the columns of ``Comparison.frame``, in order."""
-    identity = ["label", "sub_label", "description", "env", "num_threads", "device", *axes]
     times = ["median", "iqr", "mean", "cpu_clock_median", "samples", "number_per_run"]
     judged = ["ratio", "ratio_low", "ratio_high", "verdict", "method", "instructions", "instructions_ratio"]
-    return identity + times + judged
+    return [*_IDENTITY, *axes, *times, *judged]
 
 
 def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
@@ -38,12 +39,7 @@ def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
         times: seconds of one call, one value a block.
     """
     return {
-        "label": subject.label,
-        "sub_label": subject.sub_label,
-        "description": subject.description,
-        "env": subject.env,
-        "num_threads": subject.num_threads,
-        "device": subject.device,
+        **{name: getattr(subject, name) for name in _IDENTITY},
         **dict(subject.axes),
         "median": float(np.median(times)) if len(times) else math.nan,
         "iqr": float(np.subtract(*np.percentile(times, [75, 25]))) if len(times) > 1 else math.nan,
