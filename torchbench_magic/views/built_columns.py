@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchbench_magic import units
 
 from .frame_rows import float_or_none
-from .table import Cell, Column, Tone
+from .table import Cell, Column, Group, Row, Table, Tone
 
-__all__ = ["BuiltColumn", "cells_of", "columns_of", "counted", "measured_columns", "share", "texts"]
+__all__ = ["BuiltColumn", "built_table", "cells_of", "columns_of", "counted", "measured_columns", "share", "texts"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,18 @@ def columns_of(built: Iterable[BuiltColumn]) -> tuple[Column, ...]:
 def cells_of(built: Iterable[BuiltColumn], *record: Any) -> tuple[Cell, ...]:
     """The cells of one record."""
     return tuple(each.cell(*record) for each in built)
+
+
+def built_table(
+    name: str,
+    built: Sequence[BuiltColumn],
+    records: Iterable[Any],
+    key: Callable[[Any], str] = lambda record: "",
+    **more: Any,
+) -> Table:
+    """The table of ``records``, each with its ``key``; ``more`` are other attributes of the table."""
+    rows = tuple(Row(cells_of(built, record), key(record)) for record in records)
+    return Table(name, columns_of(built), (Group(rows),) if rows else (), **more)
 
 
 def measured_columns(

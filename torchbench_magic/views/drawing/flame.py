@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from torchbench_magic import units
 
-from ..built_columns import BuiltColumn, cells_of, columns_of, texts
+from ..built_columns import BuiltColumn, built_table, texts
 from ..carriers import any_result, html, text
 from ..carriers.mounting import fitted, mounted, script, script_data
 from ..document import Document, Phrase, clipped, printable
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Cell, Column
 from .axes import literal, new_axes
 
 if TYPE_CHECKING:
@@ -165,11 +165,10 @@ def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
         _amount("total", measure.total, measure.scale),
         BuiltColumn(Column("share", "total", "%", "number"), lambda at: _share(float(measure.total[at]), span)),
     ]
-    rows = [Row(cells_of(built, at)) for at in order]
-    left = len(graph) - len(rows)
-    hidden = f"{units.count(len(rows)) if rows else 'none'} of {units.count(len(graph))} frames" if left else ""
+    left = len(graph) - len(order)
+    hidden = f"{units.count(len(order)) if order else 'none'} of {units.count(len(graph))} frames" if left else ""
     hidden += f". All frames: {graph.where}" if hidden and graph.where else ""
-    table = Table("frames", columns_of(built), (Group(tuple(rows)),) if rows else (), hidden=hidden)
+    table = built_table("frames", built, order, hidden=hidden)
     return Document("flame graph", (Phrase(graph.title),), (table,), where=graph.where)
 
 

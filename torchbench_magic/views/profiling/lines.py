@@ -14,7 +14,7 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile, Source
 
 from ..annotated_source import Region, Span, coloured, regions, shown_lines
-from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
+from ..built_columns import BuiltColumn, built_table, cells_of, counted, measured_columns, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table
 from .operations import grouped, is_backward
@@ -254,12 +254,11 @@ def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str)
         built.append(measured_columns("allocated", "allocated", seen.bytes_scale("allocated", "peak")))
     if seen.profile.options.shapes:
         built.append(texts("input_shapes", "input shapes", 60, lambda op: shapes_text(op["input_shapes"]), quiet=True))
-    rows = tuple(Row(cells_of(built, record)) for record in every[:_DETAIL_ROWS])
     rest = every[_DETAIL_ROWS:]
     left = sum(float(record["self_cpu_time"]) for record in rest)
     hidden = f"{len(rest)} more take {units.seconds_text(left, digits=2)}" if rest else ""
     backward = any(is_backward(str(record["op"])) for record in every)
-    return Table("operations of a line", columns_of(built), (Group(rows),), hidden=hidden), backward
+    return built_table("operations of a line", built, every[:_DETAIL_ROWS], hidden=hidden), backward
 
 
 def _totals(seen: Annotated) -> Iterator[Row]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from torchbench_magic import units
 
-from ..built_columns import BuiltColumn, cells_of, columns_of, texts
+from ..built_columns import BuiltColumn, built_table, texts
 from ..carriers import bundle
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of
@@ -189,12 +189,11 @@ def _events(events: EventList, *notes: StyledText) -> Document:
         Phrase(f" has {units.percent(_share(top.self_cpu_time_total / 1e6, whole))} % of the self time"),
     )
     built = _event_columns(rows, whole)
-    made = tuple(Row(cells_of(built, event)) for event in rows)
     scope = f"Self time of all events: {units.seconds_text(whole)}; those of the kernel's own threads are among them."
     return Document(
         kind="profile",
         sentence=sentence,
-        tables=(Table("operations", columns_of(built), (Group(made),), sorted_by="self_cpu_time"),),
+        tables=(built_table("operations", built, rows, sorted_by="self_cpu_time"),),
         footer=(*notes, (Phrase(scope),)),
         where=".table(row_limit=-1)",
     )

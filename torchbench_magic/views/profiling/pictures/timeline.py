@@ -19,13 +19,13 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
-from torchbench_magic.views.built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
+from torchbench_magic.views.built_columns import BuiltColumn, built_table, counted, measured_columns, texts
 from torchbench_magic.views.carriers import any_result, html, text
 from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
 from torchbench_magic.views.document import Document, Drawn, Phrase, clipped, printable
 from torchbench_magic.views.drawing.bars import HUES, Bars, module
 from torchbench_magic.views.frame_rows import frame_rows
-from torchbench_magic.views.table import Cell, Column, Group, Row, Table
+from torchbench_magic.views.table import Cell, Column
 
 from ..operations import is_backward
 from ..place_names import op_text
@@ -227,10 +227,9 @@ def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
         counted("calls", "calls"),
         measured_columns("time", "time", units.spread_scale(sums["time"])),
     )
-    rows = tuple(Row(cells_of(built, row)) for row in frame_rows(shown))
     every = f"{len(shown)} of {units.count(len(sums))} names. All: .between(start, end)"
     hidden = every if len(sums) > len(shown) else ""
-    table = Table("timeline", columns_of(built), (Group(rows),) if rows else (), hidden=hidden)
+    table = built_table("timeline", built, frame_rows(shown), hidden=hidden)
     return Document("timeline", (Phrase(line.title),), (table,), where=".frame")
 
 
