@@ -204,11 +204,17 @@ def bundle_of(shell: Any, result: Any, *, explore: bool = False, **options: Any)
 
     ``options`` go to the view, such as ``sort_by`` of a profile.
     """
-    from torchbench_magic.results import _gateway
+    from torchbench_magic.results._gateway import show
     from torchbench_magic.views.name_in_notebook import shown_as
 
+    mode = _mode(shell, explore)
     with shown_as(_name_of(shell, result)):
-        return _shown(shell, result, _gateway.show, explore, options)
+        if mode == "widget":
+            data, metadata = shell.display_formatter.format(show(result, "explore", **options))
+            return data, metadata
+        if mode == "text":
+            return {"text/plain": show(result, "repr", **options)}, {}
+        return show(result, "mimebundle", **options), {}
 
 
 def _name_of(shell: Any, result: Any) -> str:
@@ -218,16 +224,11 @@ def _name_of(shell: Any, result: Any) -> str:
     return next((name for name in _KEPT if names.get(name) is result), None) or next(own, "")
 
 
-def _shown(shell: Any, result: Any, show: Callable[..., Any], explore: bool, options: dict[str, Any]) -> _Bundle:
+def _mode(shell: Any, explore: bool = False) -> str:
+    """How results are shown; without a kernel as text."""
     settings = settings_of(shell)
     mode = "widget" if explore else settings.display if settings is not None else "auto"
-    in_kernel = getattr(shell, "kernel", None) is not None
-    if mode == "widget" and in_kernel:
-        data, metadata = shell.display_formatter.format(show(result, "explore", **options))
-        return data, metadata
-    if mode == "text" or not in_kernel:
-        return {"text/plain": show(result, "repr", **options)}, {}
-    return show(result, "mimebundle", **options), {}
+    return "text" if getattr(shell, "kernel", None) is None else mode
 
 
 def register_formatters(shell: Any) -> None:
@@ -295,7 +296,4 @@ class _OfTorch:
         shown = getattr(torch_results, self._shower)(value) if own is None else own()
         if shown is None:
             return None
-        settings = settings_of(self._shell)
-        as_text = settings is not None and settings.display == "text"
-        is_kernel = getattr(self._shell, "kernel", None) is not None
-        return shown if is_kernel and not as_text else {"text/plain": shown["text/plain"]}
+        return {"text/plain": shown["text/plain"]} if _mode(self._shell) == "text" else shown
