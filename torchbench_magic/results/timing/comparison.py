@@ -143,7 +143,8 @@ class Comparison(Storable):
     # ---- compared -----------------------------------------------------------------------------------------
 
     @cached_property
-    def _groups(self) -> dict[int, list[int]]:
+    def groups(self) -> dict[int, list[int]]:
+        """Group -> the rows that were sampled side by side."""
         groups: dict[int, list[int]] = {}
         for i, subject in enumerate(self.subjects):
             groups.setdefault(subject.group, []).append(i)
@@ -166,7 +167,7 @@ class Comparison(Storable):
     def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
         """Row -> (interval of its log ratio, rounds, why it decides nothing where the rounds alone would decide)."""
         pairs: dict[int, Callable[[float], tuple[Interval, int, Void | None]]] = {}
-        for rows in self._groups.values():
+        for rows in self.groups.values():
             base = self._baseline_of(rows)
             if base is None:
                 continue
@@ -237,7 +238,7 @@ class Comparison(Storable):
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""
         if i in self.unpaired:
             return self.unpaired[i].baseline
-        return self._baseline_of(self._groups[self.subjects[i].group])
+        return self._baseline_of(self.groups[self.subjects[i].group])
 
     @cached_property
     def count_pairs(self) -> tuple[Pair, ...]:
@@ -256,7 +257,7 @@ class Comparison(Storable):
                 return judgement(other.ratio, 0.0, math.inf, "undecided", "unpaired")
             word = "undecided" if self._is_used_up(i) and other.verdict not in (None, "baseline") else other.verdict
             return judgement(other.ratio, other.low, other.high, word, "unpaired")
-        base = self._baseline_of(self._groups[subject.group])
+        base = self._baseline_of(self.groups[subject.group])
         if base is None:
             return judgement(math.nan, math.nan, math.nan, None, None)
         if i == base:
@@ -277,7 +278,7 @@ class Comparison(Storable):
         for i, (interval, rounds) in self._intervals.items():
             is_open = rounds and i not in self.unpaired and i not in self.voids and not self._is_used_up(i)
             if is_open and verdict(interval, self.margin) == "undecided":
-                sampled = sum(float(self._blocks[j].wall.sum()) for j in self._groups[self.subjects[i].group])
+                sampled = sum(float(self._blocks[j].wall.sum()) for j in self.groups[self.subjects[i].group])
                 total = self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)
                 more[i] = (max(need, rounds + 1) - rounds) * total / rounds  # NaN stays NaN

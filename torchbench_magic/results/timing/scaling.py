@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import pandas as pd
-
 from .comparison import Comparison
 
 __all__ = [
@@ -127,18 +125,16 @@ def crossovers(comparison: Comparison, axis: str | None = None) -> list[Crossove
     axis = axis if axis is not None else main_axis(comparison)
     if axis is None:
         return []
-    frame = comparison.frame
+    frame = comparison.frame.fillna({"verdict": ""})
     logarithmic = bool((frame[axis] > 0).all())
     verdicts, ratios, along = (frame[name].tolist() for name in ("verdict", "ratio", axis))
-    bases = {
-        s.group: s.description for s, v in zip(comparison.subjects, frame["verdict"], strict=True) if _is(v, "baseline")
-    }
+    bases = {s.group: s.description for s, v in zip(comparison.subjects, verdicts, strict=True) if v == "baseline"}
     found = []
     for (description, fixed), rows in _lines(comparison, axis).items():
         baseline = next((name for i in rows if (name := bases.get(comparison.subjects[i].group)) is not None), None)
         if description is None or baseline is None or baseline == description:
             continue
-        said = [str(verdicts[i]) for i in rows]
+        said = [verdicts[i] for i in rows]
         decided = [k for k, verdict in enumerate(said) if verdict in ("faster", "slower")]
         for first, last in pairwise(decided):
             if said[first] == said[last]:
@@ -185,10 +181,6 @@ def _lines(comparison: Comparison, axis: str) -> dict[tuple[str | None, tuple[tu
     for rows in found.values():
         rows.sort(key=lambda i: columns[axis][i])
     return found
-
-
-def _is(verdict: Any, word: str) -> bool:
-    return verdict is not pd.NA and verdict == word
 
 
 def _key(value: Any) -> Any:

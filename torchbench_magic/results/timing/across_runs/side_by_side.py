@@ -289,9 +289,6 @@ class _Rows:
         self._whole, self._results, self._homes, self._baseline = whole, names, homes, baseline
         self._yardsticks = yardsticks
         self.descriptions = dict.fromkeys(s.description for s in whole.subjects if s.description is not None)
-        self._groups: dict[int, list[int]] = {}
-        for row, subject in enumerate(whole.subjects):
-            self._groups.setdefault(subject.group, []).append(row)
         self._points: dict[tuple[object, ...], list[int]] = {}
         for row, subject in enumerate(whole.subjects):
             self._points.setdefault(_point(subject), []).append(row)
@@ -315,7 +312,7 @@ class _Rows:
         """Paired where they were sampled side by side, else with the baseline of the same point and env."""
         found: dict[int, Unpaired] = {}
         as_result = self._baseline in self._results and self._baseline not in self.descriptions
-        for rows in self._groups.values():
+        for rows in self._whole.groups.values():
             if as_result:
                 found |= {row: self._against(row, self._in_result(row)) for row in rows}
             elif self._baseline is not None:
@@ -377,7 +374,7 @@ class _Rows:
         bases = {one.baseline for row, one in found.items() if one.baseline is not None and one.baseline != row}
         alone = {row: Unpaired(None) for row, one in found.items() if one.baseline == row and row not in bases}
         bases -= found.keys()
-        for rows in self._groups.values():
+        for rows in self._whole.groups.values():
             if len(rows) > 1:
                 named = [row for row in rows if self._whole.subjects[row].description == self._baseline]
                 bases -= {(named or rows)[0]}
@@ -389,7 +386,7 @@ class _Rows:
             return self._baseline if self._baseline in self.descriptions else None
         had = {result.baseline for result in results.values()}
         (name,) = had if len(had) == 1 else (None,)
-        groups = [rows for rows in self._groups.values() if len(rows) > 1]
+        groups = [rows for rows in self._whole.groups.values() if len(rows) > 1]
         everywhere = all(any(self._whole.subjects[row].description == name for row in rows) for rows in groups)
         return name if everywhere else None
 

@@ -52,8 +52,8 @@ def yardstick_of(then: Home, now: Home) -> tuple[int, int] | None:
 
     The baseline of this run where it will do, else the first.
     """
-    before = {likeness(then[0], row): row for row in _group(then)}
-    pairs = [(before[key], row) for row in _group(now) if (key := likeness(now[0], row)) in before]
+    before = {likeness(then[0], row): row for row in _beside(then)}
+    pairs = [(before[key], row) for row in _beside(now) if (key := likeness(now[0], row)) in before]
     pairs = [pair for pair in pairs if is_unchanged((then[0], pair[0]), (now[0], pair[1]))]
     named = [pair for pair in pairs if now[0].subjects[pair[1]].description == now[0].baseline]
     return next(iter(named or pairs), None)
@@ -82,8 +82,7 @@ def through_yardstick(then: Home, now: Home, baseline: int, margin: float) -> Un
     return Unpaired(baseline, shown.median, shown.low, shown.high, word, reason)
 
 
-def _group(home: Home) -> Sequence[int]:
+def _beside(home: Home) -> Sequence[int]:
     """The rows that were sampled side by side with one, itself included."""
     result, row = home
-    group = result.subjects[row].group
-    return [at for at, subject in enumerate(result.subjects) if subject.group == group]
+    return result.groups[result.subjects[row].group]
