@@ -272,6 +272,7 @@ class Profile(Storable):
         """A flame graph of ``time``, ``device`` time or allocated ``bytes``; it displays itself in a notebook.
 
         Raises:
+            OptionError: an unknown metric.
             InputError: that was not measured.
         """
         return show(self, "flamegraph", metric=metric)

@@ -51,11 +51,7 @@ _BATCH = 10_000
 
 
 def write_chrome_trace(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Write ``profile`` to ``path``, gzip where it ends in ``.gz``. What is there is replaced, at the end, at once.
-
-    Raises:
-        TraceError: it cannot be written, or the profile holds no events.
-    """
+    """See `Profile.export_trace`. What is there is replaced, at the end, at once."""
     trace, target = profile.trace, Path(path).expanduser()
     if trace is None:
         raise TraceError("this profile holds no events over time, so there is no trace to export")

@@ -183,11 +183,7 @@ def load(path: str | os.PathLike[str]) -> list[Comparison | Profile]:
 
 
 def save(result: Comparison | Profile, path: str | os.PathLike[str]) -> None:
-    """Add a result to the store at ``path``, see `Comparison.save`.
-
-    Raises:
-        StoreError: the file cannot be written as it stands.
-    """
+    """See `Storable.save`."""
     Store(path).append(result)
 
 

@@ -353,6 +353,7 @@ class Comparison(Storable):
         Raises:
             MissingTool: matplotlib is not installed.
             InputError: there is nothing to plot along.
+            OptionError: an unknown kind.
         """
         return _gateway.show(self, "plot", kind=kind, axis=axis, ax=ax)
 

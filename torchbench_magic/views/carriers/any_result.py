@@ -36,12 +36,7 @@ def to_markdown(result: object, **options: Any) -> str:
 
 
 def to_html(shown: Any, path: str | os.PathLike[str] | None = None) -> str | None:
-    """One page that opens from disk, without kernel and network, of anything that displays itself as html: written to
-    ``path``, or returned.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """See `Shown.to_html`; of anything that displays itself as html."""
     text = html.around(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
     if path is None:
         return text

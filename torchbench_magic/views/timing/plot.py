@@ -27,24 +27,7 @@ _LINES = ("-", "--", "-.", ":")
 
 
 def plot(comparison: Comparison, *, kind: str = "scaling", axis: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw every alternative along an axis: hollow marks are undecided, dashed verticals mark where two swap places.
-    Or (``distribution``) the samples of each measurement.
-
-    Args:
-        comparison: for ``scaling``, with a sweep axis or several thread counts.
-        kind: ``scaling`` or ``distribution``.
-        axis: name of a numeric sweep axis, or ``num_threads``; None is the sweep axis with the most values, else the
-            thread count.
-        ax: matplotlib Axes to draw into; None makes a new figure.
-
-    Returns:
-        The Axes.
-
-    Raises:
-        MissingTool: matplotlib is not installed.
-        InputError: there is nothing to plot along.
-        OptionError: an unknown kind.
-    """
+    """See `Comparison.plot`: hollow marks are undecided, dashed verticals mark where two swap places."""
     if kind == "distribution":
         return plot_samples(comparison, ax)
     if kind != "scaling":

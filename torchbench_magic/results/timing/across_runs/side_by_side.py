@@ -102,11 +102,7 @@ def _side_by_side(
 
 
 def rebase(made: Comparison, name: str) -> Comparison:
-    """See `Comparison.rebase`.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """See `Comparison.rebase`."""
     if AXIS in made.axes:
         return _rebased(made, name)
     names = list(dict.fromkeys(s.description for s in made.subjects if s.description is not None))

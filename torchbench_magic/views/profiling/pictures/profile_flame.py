@@ -29,12 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
-    """The call tree as a flame graph in which frames are as wide as their share of ``metric``; others can be chosen.
-
-    Raises:
-        OptionError: an unknown metric.
-        InputError: it was not measured, or nothing was recorded.
-    """
+    """See `Profile.flamegraph`: frames are as wide as their share of ``metric``; others can be chosen."""
     if metric not in METRICS:
         raise OptionError(f"metric {metric!r} is unknown; there are: time, device, bytes")
     graph = graph_of(profile)

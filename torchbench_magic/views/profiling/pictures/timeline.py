@@ -108,11 +108,7 @@ class Timeline:
 
 
 def timeline(profile: Profile) -> Timeline:
-    """The timeline of ``profile``.
-
-    Raises:
-        InputError: it holds no events over time.
-    """
+    """See `Profile.timeline`."""
     trace = profile.trace
     if trace is None:
         raise InputError("this profile holds no events over time, so there is no timeline")
