@@ -40,11 +40,8 @@ class Counted:
     @property
     def instructions(self) -> float:
         """Of one call, the empty loop taken out."""
-        return _per_call(self.stats)
-
-
-def _per_call(stats: CallgrindStats) -> float:
-    return (stats.stmt_exclusive_stats.sum() - stats.baseline_exclusive_stats.sum()) / stats.number_per_run
+        stats = self.stats
+        return (stats.stmt_exclusive_stats.sum() - stats.baseline_exclusive_stats.sum()) / stats.number_per_run
 
 
 class Counts(Mapping[CountKey, "CallgrindStats | None"]):

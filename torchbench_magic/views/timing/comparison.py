@@ -59,7 +59,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
         sentence=nothing_done(comparison) + _sentence(comparison),
         tables=(_table(comparison, metric), *by_threads),
         doubts=doubt_lines(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
-        footer=tuple(_footer(comparison, threads.threads_definition() if by_threads else "")),
+        footer=tuple(_footer(comparison, threads.DEFINITION if by_threads else "")),
         where=of_result(".frame"),
         picture=curves.curves_svg(comparison) or "",
     )
@@ -128,7 +128,8 @@ def _table(comparison: Comparison, metric: str) -> Table:
         built += _ratios(comparison)
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
-        built.append(BuiltColumn(column, _instructions))
+        counted = lambda at, record: Cell(units.count(record.instructions), float_or_none(record.instructions))
+        built.append(BuiltColumn(column, counted))
     if frame["instructions_ratio"].nunique() > 1:
         column = Column("instructions_ratio", "ratio", "instr.", "number")
         built.append(BuiltColumn(column, _instructions_ratio))
@@ -232,10 +233,6 @@ def _instructions_ratio(at: int, record: Any) -> Cell:
         return Cell()
     shown = "1" if value == 1 else units.number(value, units.Scale(places=3), digits=None)
     return Cell(shown, float(value), "quiet" if value == 1 else "")
-
-
-def _instructions(at: int, record: Any) -> Cell:
-    return Cell(units.count(record.instructions), float_or_none(record.instructions))
 
 
 _MARKS = {"baseline": "baseline", "undecided": "open", "": "open"}

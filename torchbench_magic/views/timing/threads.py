@@ -17,9 +17,14 @@ from ..table import Cell, Column, Group, Row, Table
 from .comparison_facts import LONGEST_NAME, alternative_name
 from .curves import fixed_text
 
-__all__ = ["advice", "threads_definition", "doubt", "threads_table"]
+__all__ = ["DEFINITION", "advice", "doubt", "threads_table"]
 
 _MOST_ADVICE = 3
+DEFINITION = (
+    "Threads to use: the largest count within the usable cores that still gains more than 10 %."
+    " Extra CPU: processor time beyond that of the smallest count."
+)
+"""Explains the columns of the table, for the footer."""
 
 
 def threads_table(comparison: Comparison) -> Table | None:
@@ -94,14 +99,6 @@ def doubt(comparison: Comparison) -> StyledText:
         return ()
     worst = max(refused, key=lambda curve: max(float_or_none(point.outside) or 0.0 for point in curve.points))
     return (Phrase(f"No thread count is recommended: {worst.refused}."),)
-
-
-def threads_definition() -> str:
-    """Explains the columns of the table, for the footer."""
-    return (
-        "Threads to use: the largest count within the usable cores that still gains more than 10 %."
-        " Extra CPU: processor time beyond that of the smallest count."
-    )
 
 
 def _gain(found: Sequence[ThreadCurve]) -> str:
