@@ -47,18 +47,6 @@ ProfilerCost = Literal["little", "noticeable", "most"]
 class Profile(Storable):
     """Time and bytes of one run, per line (``.lines``) and per op (``.ops``). Holds no tensors and no frames.
 
-    A synthetic one, as the tests of the views build it::
-
-        lines = frame_of(LINE_COLUMNS, {
-            "cell": [3, 3, pd.NA], "line": [2, 3, pd.NA], "source": ["y = x @ x", "y.sum()", "not attributed"],
-            "file": ["<cell>", "<cell>", None], "source_id": ["ab12", "ab12", None], "thread": [0, 0, 0],
-            "calls": [1, 1, 0], "wall_time": [0.5, 0.1, 0.01], "self_cpu_time": [0.4, 0.1, 0.0],
-            "cpu_time": [0.4, 0.1, 0.0], "python_time": [0.1, 0.0, 0.01], "backward_cpu_time": [0.2, 0.0, 0.0]})
-        ops = frame_of(OP_COLUMNS, {"op": ["aten::mm"], "calls": [1], "self_cpu_time": [0.4], "cpu_time": [0.4],
-            "cell": [3], "line": [2], "source_id": ["ab12"], "file": ["<cell>"], "thread": [0]})
-        Profile(lines=lines, ops=ops, wall_time=0.61, num_threads=2, source_id="ab12",
-                sources={"ab12": Source("ab12", "<cell>", "%%tprofile\\ny = x @ x\\ny.sum()", cell=3)})
-
     Attributes:
         lines: one row per (source_id, line, thread), columns of `LINE_COLUMNS`; ``.attrs["doubts"]`` of it and of
             ``ops`` holds ``warnings`` as plain values; empty where lines cannot be had
