@@ -184,10 +184,6 @@ class Delivery:
 
         return NO_PROGRESS if self.options.quiet else self.output
 
-    def keep(self, result: Any) -> None:
-        """Keep ``result`` as the last one of its family."""
-        self.session.shell.push({f"_{self.family}": result}, interactive=False)
-
     def deliver(self, result: Any) -> None:
         """Keep and show ``result``; None (interrupted before anything was measured) shows nothing."""
         shell = self.session.shell
@@ -195,7 +191,7 @@ class Delivery:
             self.output.clear()
             return
         self.is_delivered = True
-        self.keep(result)
+        shell.push({f"_{self.family}": result}, interactive=False)
         if self.options.output is not None:
             shell.push({self.options.output: result})
         if self.options.quiet:

@@ -15,7 +15,7 @@ from torchbench_magic.results.counting.functions import GROUPS
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..document import Document, Phrase, StyledText, clipped
-from ..frame_rows import frame_rows
+from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
 
 __all__ = ["LONGEST_NAME", "counts_definition", "document", "exact_text", "footer", "signed_text"]
@@ -107,7 +107,7 @@ def _table(
         listed = of[of["delta"].abs() >= smallest].head(most)
         rows = [_row(record, largest, detail) for record in frame_rows(listed)]
         rows += _left(of, len(listed), diff.names)
-        sums = _sums(of, largest) if not diff.inclusive else tuple(Cell() for _ in columns)
+        sums = _sums(of) if not diff.inclusive else tuple(Cell() for _ in columns)
         groups.append(Group(tuple(rows), name, _note(of, diff), sums))
     differ = int((frame["delta"].abs() >= 0.5).sum())
     every, changed = (units.count(number) if number else "none" for number in (len(frame), differ))
@@ -158,27 +158,24 @@ def _row(record: dict[str, Any], largest: float, detail: Callable[[str], Table |
     text = str(record["text"])
     cells = (
         Cell(str(record["function"])),
-        Cell(exact_text(base), base),
-        Cell(exact_text(count), count),
-        Cell(signed_text(delta), delta),
+        *_numbers(base, count, delta),
         Cell(picture=(delta / largest,) if largest and delta else (0.0,)),
         Cell(_change(base, count), (count - base) / base if base > 0 else None, "quiet"),
-        Cell("" if math.isnan(noise) else exact_text(noise), None if math.isnan(noise) else noise, "quiet"),
+        Cell("" if math.isnan(noise) else exact_text(noise), float_or_none(noise), "quiet"),
     )
     return Row(cells, key=text, detail=None if detail is None else detail(text))
 
 
-def _sums(of: pd.DataFrame, largest: float, name: str = "", noise: str = "", tone: Tone = "") -> tuple[Cell, ...]:
+def _sums(of: pd.DataFrame, name: str = "", noise: str = "", tone: Tone = "") -> tuple[Cell, ...]:
     base, count, delta = (float(of[column].sum()) for column in ("baseline_count", "count", "delta"))
-    return (
-        Cell(name, tone=tone),
-        Cell(exact_text(base), base, tone),
-        Cell(exact_text(count), count, tone),
-        Cell(signed_text(delta), delta, tone),
-        Cell(picture=(0.0,)),
-        Cell(_change(base, count), None, tone),
-        Cell(noise, None, "quiet"),
-    )
+    numbers = _numbers(base, count, delta, tone)
+    change = Cell(_change(base, count), None, tone)
+    return Cell(name, tone=tone), *numbers, Cell(picture=(0.0,)), change, Cell(noise, None, "quiet")
+
+
+def _numbers(base: float, count: float, delta: float, tone: Tone = "") -> tuple[Cell, ...]:
+    both = (Cell(exact_text(value), value, tone) for value in (base, count))
+    return *both, Cell(signed_text(delta), delta, tone)
 
 
 def _totals(frame: pd.DataFrame, diff: CountsDiff) -> Iterator[Row]:
@@ -186,9 +183,9 @@ def _totals(frame: pd.DataFrame, diff: CountsDiff) -> Iterator[Row]:
     known = frame[frame["group"] != "allocator and lookup"]
     whole = diff.whole.noise if diff.whole is not None and not diff.applied[1:] else math.nan
     noise = "" if math.isnan(whole) or diff.applied not in ((), ("standardize",)) else exact_text(whole)
-    yield Row(_sums(frame, 0.0, "total", noise, "strong"))
+    yield Row(_sums(frame, "total", noise, "strong"))
     if 0 < len(known) < len(frame):
-        yield Row(_sums(known, 0.0, "total without allocator and lookup", "", "quiet"))
+        yield Row(_sums(known, "total without allocator and lookup", "", "quiet"))
 
 
 def exact_text(value: float) -> str:

@@ -174,7 +174,7 @@ def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
 
 def _amount(name: str, values: npt.NDArray[np.float64], scale: units.Scale) -> BuiltColumn:
     column = Column(name, name, scale.unit, "number")
-    return BuiltColumn(column, lambda at: Cell(units.number(values[at], scale), float(values[at])))
+    return BuiltColumn(column, lambda at: Cell(units.number(float(values[at]), scale), float(values[at])))
 
 
 def _share(part: float, whole: float) -> Cell:

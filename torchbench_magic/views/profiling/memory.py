@@ -153,20 +153,10 @@ def _totals(every: pd.DataFrame, peak: int, older: int, scale: units.Scale, coun
     if older:
         cells = [Cell("freed of what was there before", tone="quiet"), Cell(), Cell(units.number(-float(older), scale))]
         yield Row((*cells, *[Cell()] * (count - len(cells))))
-    blocks = float(every["blocks"].fillna(0).sum())
+    blocks = Cell(units.count(float(every["blocks"].fillna(0).sum())))
     total = Cell(units.number(float(peak), scale, digits=None), tone="strong")
-    yield Row(
-        (
-            Cell("at the peak"),
-            Cell(),
-            total,
-            Cell(),
-            Cell(),
-            Cell(units.count(blocks)),
-            Cell(),
-            Cell(units.number(retained, scale), retained),
-        )
-    )
+    after = Cell(units.number(retained, scale), retained)
+    yield Row((Cell("at the peak"), Cell(), total, Cell(), Cell(), blocks, Cell(), after))
 
 
 def _start(profile: Profile) -> str:
