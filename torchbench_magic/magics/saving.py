@@ -13,27 +13,13 @@ from .reading.options import TimerOptions
 
 if TYPE_CHECKING:
     from torchbench_magic.results.storage.resumed_runs import Recording
-    from torchbench_magic.results.timing.comparison import Comparison
 
-__all__ = ["Kept", "keeping"]
-
-
-class Kept:
-    """The store beside one run, or none."""
-
-    def __init__(self, recording: Recording | None) -> None:
-        self._recording = recording
-        self.keep = None if recording is None else recording.keep
-        self.skip = None if recording is None else recording.skip
-
-    def finish(self, result: Comparison) -> Comparison:
-        """The result, with what is to be said of the store."""
-        return result if self._recording is None else self._recording.finish(result)
+__all__ = ["keeping"]
 
 
 @contextmanager
-def keeping(options: TimerOptions) -> Iterator[Kept]:
-    """Open the store that the options name, before anything is measured.
+def keeping(options: TimerOptions) -> Iterator[Recording | None]:
+    """Open the store that the options name, before anything is measured; None without one.
 
     Raises:
         OptionError: ``--resume`` without a store.
@@ -42,7 +28,7 @@ def keeping(options: TimerOptions) -> Iterator[Kept]:
     if options.save is None:
         if options.resume:
             raise OptionError("--resume needs a file of results: give --save PATH, or set %config TorchBench.store")
-        yield Kept(None)
+        yield None
         return
     from torchbench_magic.core.machine.commit import read_commit
     from torchbench_magic.core.machine.environment import read_environment
@@ -51,7 +37,7 @@ def keeping(options: TimerOptions) -> Iterator[Kept]:
 
     environment = replace(read_environment(), commit=read_commit())
     counting = None if options.counting is None else (options.counting.number, options.counting.form)
-    kept = Kept(Recording(Store(options.save), environment, resume=options.resume, counting=counting))
+    kept = Recording(Store(options.save), environment, resume=options.resume, counting=counting)
     try:
         yield kept
     except Interrupted as interrupt:
