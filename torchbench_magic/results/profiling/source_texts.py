@@ -8,7 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["Source", "line_text"]
+from .trace import Trace
+
+__all__ = ["Source", "line_text", "node_sources"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Source:
         lines = self.text.splitlines()
         index = number - self.first_line
         return lines[index] if 0 <= index < len(lines) else ""
+
+
+def node_sources(trace: Trace, sources: Mapping[str, Source]) -> list[Source | None]:
+    """Of each node of ``trace``, the source that its line stands in; None for a root, and where no text is known."""
+    return [sources.get(trace.sources[at]) if at >= 0 else None for at in trace.nodes["source"].tolist()]
 
 
 def line_text(sources: Mapping[str, Source], source_id: Any, line: Any) -> str | None:

@@ -26,6 +26,7 @@ from typing import IO
 from torchbench_magic.errors import TraceError
 
 from ..profiling.profile import Profile
+from ..profiling.source_texts import node_sources
 from ..profiling.trace import KINDS, Trace, Track, line_ranges
 from .packed_columns import PackedColumn, pack_columns, unpack_columns
 from .profile_record import profile_of, profile_record
@@ -172,8 +173,7 @@ def _meta(name: str, pid: int, tid: int, args: str) -> str:
 def _labels(profile: Profile, trace: Trace) -> tuple[list[str], list[str]]:
     """Of each node, ``In[3]:4`` and its text, as JSON; those of a root are empty."""
     places, texts = [], []
-    for number, line in zip(trace.nodes["source"].tolist(), trace.nodes["line"].tolist(), strict=True):
-        source = profile.sources.get(trace.sources[number]) if number >= 0 else None
+    for source, line in zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True):
         label = f"{source.label}:{line}" if source is not None else ""
         places.append(_text(label) if label else "")
         texts.append(_text(f"{label}  {source.line(line).strip()}") if source is not None else "")

@@ -154,12 +154,10 @@ def since_last(
     alike: dict[tuple[str, ...], list[int]] = {}
     for at in rows:
         alike.setdefault(tuple(identity_differences(*last[at], current, at)), []).append(at)
-    doubts = [
-        _changes(
-            changed, listed([name_in_doubt(current.subjects[at]) for at in found], len(alike) > 1), last, current, found
-        )
-        for changed, found in alike.items()
-    ]
+    doubts = []
+    for changed, found in alike.items():
+        names_of = listed([name_in_doubt(current.subjects[at]) for at in found]) if len(alike) > 1 else ""
+        doubts.append(_changes(changed, names_of, last, current, found))
     missing = [name_in_doubt(s) for row, s in enumerate(current.subjects) if row not in last]
     if missing:
         known = [(name_in_doubt(current.subjects[row]), words) for row, words in sorted(nearest.items()) if words]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.source_texts import node_sources
 from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
 from torchbench_magic.views.built_columns import BuiltColumn, built_table, counted, measured_columns, texts
 from torchbench_magic.views.carriers import any_result, html, text
@@ -160,10 +161,8 @@ def _tracks(trace: Trace) -> tuple[list[str], dict[int, int], Ints]:
 
 def _node_places(profile: Profile, trace: Trace, places: dict[str, int]) -> Ints:
     """Of each node, and at the end of none, the number of its place; -1 for a root."""
-    found = []
-    for source, line in zip(trace.nodes["source"].tolist(), trace.nodes["line"].tolist(), strict=True):
-        known = profile.sources.get(trace.sources[source]) if source >= 0 else None
-        found.append(places.setdefault(f"{known.label}:{line}", len(places)) if known is not None else -1)
+    stands = zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True)
+    found = [-1 if known is None else places.setdefault(f"{known.label}:{line}", len(places)) for known, line in stands]
     return np.array([*found, -1], dtype=np.int64)
 
 
@@ -171,8 +170,7 @@ def _lines(
     profile: Profile, trace: Trace, lines_of: dict[int, int], node_place: Ints, names: dict[str, int]
 ) -> Bars:
     texts = []
-    for source, at in zip(trace.nodes["source"].tolist(), trace.nodes["line"].tolist(), strict=True):
-        known = profile.sources.get(trace.sources[source]) if source >= 0 else None
+    for known, at in zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True):
         words = f"{known.label}:{at} {known.line(at).strip()}" if known is not None else "no line"
         texts.append(names.setdefault(words, len(names)))
     depth_of = np.full(len(trace.nodes), -1, dtype=np.int64)  # a root is no row
