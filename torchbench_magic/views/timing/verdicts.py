@@ -91,27 +91,26 @@ def _weight(points: Sequence[Judged]) -> tuple[int, float]:
 
 def _clause(points: Sequence[Judged], baseline: str | None, *, is_plural: bool = False) -> list[Phrase]:
     common = _common(points)
-    against = [code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
+    as_it, against = (
+        [Phrase(word), code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
+        for word in (" as ", " against ")
+    )
     if common in ("faster", "slower"):
         verb, adverb = ("is", "fast") if common == "faster" else ("takes", "long")
-        than = [Phrase(" as "), *against] if against else []
         return [
             Phrase(f" {verb} {_times(points, common)} times as {adverb}"),
-            *than,
+            *as_it,
             Phrase(_everywhere(points) + _ends(points, common)),
         ]
     if common == "same":
-        to = [Phrase(" as "), *against] if against else []
-        return [Phrase(f" take{'' if is_plural else 's'} the same time"), *to, Phrase(_everywhere(points))]
+        return [Phrase(f" take{'' if is_plural else 's'} the same time"), *as_it, Phrase(_everywhere(points))]
     if common == "mixed":
-        to = [Phrase(" against "), *against] if against else []
         counts = Counter(point.verdict or "not judged" for point in points)
         words = sorted(counts, key=lambda word: _ORDER.get(word, 5))
-        return [*to, Phrase(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
-    to = [Phrase(" against "), *against] if against else []
+        return [*against, Phrase(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
     reasons = list(dict.fromkeys(point.why for point in points if point.why))
     why = f": {', '.join(reasons)}" if reasons else ""
-    return [*to, Phrase(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
+    return [*against, Phrase(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
 
 
 def _everywhere(points: Sequence[Judged]) -> str:
