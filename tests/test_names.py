@@ -55,7 +55,7 @@ def ambiguous() -> dict[str, list[str]]:
     return found
 
 
-VERBS = {"compare", "profile", "table", "count", "page"}
+VERBS = {"compare", "profile", "table", "count"}
 """Public names, and the plainest word for a thing that a module of another room is about."""
 
 

@@ -6,15 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from .columns import frame_of
 from .source_texts import Source
-from .trace import KINDS, Trace
+from .trace import KINDS, Ints, Trace
 
 __all__ = ["DEVICE_COLUMNS", "IDLE_COLUMNS", "device_table", "idle_gaps", "idle_share"]
-
-Ints = NDArray[np.int64]
 
 DEVICE_COLUMNS: dict[str, str] = {
     "kind": "object",  # kernel, memcpy, memset; runtime: a call of the host, whose time is the host's

@@ -7,13 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from .trace import EVENT_COLUMNS, KINDS, NODE_COLUMNS, SEGMENT_COLUMNS, Trace, compact
+from .trace import EVENT_COLUMNS, KINDS, NODE_COLUMNS, SEGMENT_COLUMNS, Ints, Trace, compact
 
 __all__ = ["one_after_the_other"]
 
-Ints = NDArray[np.int64]
 T = TypeVar("T", bound=Hashable)
 _OPS = (KINDS.index("op"), KINDS.index("range"))
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 __all__ = [
     "EVENT_COLUMNS",
     "KINDS",
+    "Ints",
     "NODE_COLUMNS",
     "ON_DEVICE",
     "SEGMENT_COLUMNS",

@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from .. import _gateway
@@ -21,7 +20,7 @@ from ..machine.environment import Environment
 from ..shown import Storable
 from . import counted_rows
 from .blocks import Blocks, blocks_of
-from .intervals import Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
+from .intervals import Floats, Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
 from .ranges import Range, Unpaired, range_of_windows
 from .rows import detail, frame_columns, judgement, seen
 from .subject import Clock, Subject
@@ -41,7 +40,6 @@ _SAMPLE_TYPES = {
     "position": "int64",
 }
 
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

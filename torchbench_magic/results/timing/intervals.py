@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 __all__ = [
     "ALPHA",
+    "Floats",
     "Interval",
     "Look",
     "Verdict",

@@ -33,9 +33,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from .intervals import Interval, verdict
+from .intervals import Floats, Interval, verdict
 
 __all__ = [
     "BLIND",
@@ -51,7 +50,6 @@ __all__ = [
     "range_of_windows",
 ]
 
-Floats = npt.NDArray[np.float64]
 
 WINDOWS = 6
 """Windows into which one run is cut at least."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from .intervals import median_interval
+from .intervals import Floats, median_interval
 from .ranges import Range
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ __all__ = ["frame_columns", "detail", "judgement", "seen"]
 
 _IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
 
-Floats = npt.NDArray[np.float64]
 
 
 def frame_columns(axes: Sequence[str]) -> list[str]:

@@ -35,7 +35,6 @@ __all__ = [
 ]
 
 Bundle = dict[str, str]
-_WHOLE = units.Scale(places=0)
 _ROWS = 20
 _LONGEST = 120
 
@@ -115,7 +114,7 @@ def function_counts(counts: FunctionCounts) -> Bundle:
     kind = "inclusive" if counts.inclusive else "exclusive"
     sentence = (
         Phrase(units.count(len(counts)), "figure"), Phrase(f" functions, {kind}: "),
-        Phrase(units.number(counts.sum(), _WHOLE, digits=None), "strong"), Phrase(" instructions in all"),
+        Phrase(units.count(counts.sum()), "strong"), Phrase(" instructions in all"),
     )  # fmt: skip
     return _shown(Document("function counts", sentence, (_functions(counts),), where="the object itself"), repr(counts))
 
@@ -138,7 +137,7 @@ def _functions(counts: FunctionCounts) -> Table:
     for count, function in entries:
         drawn = (count / most,) if signed else (((("torch", count / most),)), ())
         share = Cell(units.percent(abs(count) / whole), abs(count) / whole)
-        cells = (Cell(units.number(count, _WHOLE, digits=None), count), share, Cell(picture=drawn), Cell(function))
+        cells = (Cell(units.count(count), count), share, Cell(picture=drawn), Cell(function))
         rows.append(Row(cells))
     return Table("functions", columns, (Group(tuple(rows)),), sorted_by="" if signed else "count")
 

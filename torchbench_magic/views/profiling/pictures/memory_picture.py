@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import peak_of
 from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.trace import Ints
 from torchbench_magic.views.carriers.mounting import script, script_data
 from torchbench_magic.views.document import clipped, printable
 from torchbench_magic.views.drawing.scales import round_ticks
@@ -23,7 +24,6 @@ from ..place_names import place
 
 __all__ = ["Layer", "picture", "stack"]
 
-Ints = NDArray[np.int64]
 _WIDTH, _HEIGHT = 690, 170  # px of the plotted ground
 _LEFT, _TOP, _RIGHT, _BOTTOM = 48, 18, 114, 38
 _COLUMNS = 345  # of 2 px

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.source_texts import node_sources
-from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
+from torchbench_magic.results.profiling.trace import KINDS, Ints, Trace, line_ranges
 from torchbench_magic.views.built_columns import BuiltColumn, built_table, counted, measured_columns, texts
 from torchbench_magic.views.carriers import any_result, html, text
 from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
@@ -43,7 +42,6 @@ _LONGEST_NAME = 100
 _WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
 _HUE_OF_KIND = ("torch", "python", "other", "torch", "memory", "memory")  # of each of KINDS
 
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
