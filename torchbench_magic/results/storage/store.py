@@ -14,6 +14,7 @@ import uuid
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -126,18 +127,15 @@ class Store:
             " ORDER BY record DESC LIMIT 1"
         )
         found: dict[int, tuple[Comparison, int]] = {}
-        read: dict[int, Comparison | None] = {}
         with reading(self.path, patience=self.patience) as connection:
+            read = cache(partial(self._read, connection))
             for row, subject in enumerate(result.subjects):
                 hit = connection.execute(query, (key_of(identity_of(subject)), fingerprint(result, row))).fetchone()
                 if hit is None:
                     continue
                 number, there = hit
-                if number not in read:
-                    found_there = self._read(connection, number)
-                    read[number] = found_there if isinstance(found_there, Comparison) else None
-                record = read[number]
-                if record is not None and there < len(record.subjects):
+                record = read(number)
+                if isinstance(record, Comparison) and there < len(record.subjects):
                     found[row] = record, there
         return found
 
