@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
 
 from torchbench_magic.results.cell import source_id_of
 
@@ -47,12 +46,6 @@ def _is_short(lines: list[str]) -> bool:
 
 
 def _diff(before: list[str], now: list[str]) -> SourceDiff:
-    lines = [*_without_header(difflib.unified_diff(before, now, lineterm="", n=_CONTEXT))]
+    lines = list(difflib.unified_diff(before, now, lineterm="", n=_CONTEXT))[2:]  # without the header
     more = len(lines) - MOST_LINES
     return (*lines[:MOST_LINES], *([f"… {more} more line{'s' if more > 1 else ''}"] if more > 0 else []))
-
-
-def _without_header(lines: Iterator[str]) -> Iterator[str]:
-    for nth, line in enumerate(lines):
-        if nth > 1:
-            yield line
