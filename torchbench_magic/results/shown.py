@@ -25,9 +25,9 @@ class Shown:
         written: str | None = show(self, "to_html", path=path)
         return written
 
-    def to_markdown(self) -> str:
-        """The tables as GitHub markdown."""
-        return str(show(self, "to_markdown"))
+    def to_markdown(self, **options: Any) -> str:
+        """The tables as GitHub markdown; ``options`` are those of the view, such as ``sort_by`` of a profile."""
+        return str(show(self, "to_markdown", **options))
 
     def explore(self) -> Any:
         """A live widget over this result (ipywidgets)."""

@@ -20,15 +20,7 @@ from ..shown import Storable
 from ..timing.intervals import median_interval
 from . import allocations
 from .callers import calls_of
-from .columns import (
-    ARGUMENT_COLUMNS,
-    FRAME_COLUMNS,
-    LINE_COLUMNS,
-    MEMORY_COLUMNS,
-    OP_COLUMNS,
-    WORKER_COLUMNS,
-    frame_of,
-)
+from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, MEMORY_COLUMNS, PROFILE_TABLES, WORKER_COLUMNS, frame_of
 from .device_times import device_table, idle_gaps
 from .frames.call_trees import is_tree
 from .frames.modules import modules_of
@@ -123,13 +115,8 @@ class Profile(Storable):
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
 
     def __post_init__(self) -> None:
-        for name, frame, columns in (
-            ("lines", self.lines, LINE_COLUMNS),
-            ("ops", self.ops, OP_COLUMNS),
-            ("memory", self.memory, MEMORY_COLUMNS),
-            ("frames", self.frames, FRAME_COLUMNS),
-            ("workers", self.workers, WORKER_COLUMNS),
-        ):
+        for name, columns in PROFILE_TABLES.items():
+            frame = getattr(self, name)
             if frame is not None and list(frame.columns) != list(columns):
                 raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
         if not is_tree(self.frames):
@@ -294,7 +281,3 @@ class Profile(Storable):
             InputError: what is grouped by was not recorded.
         """
         return str(show(self, "table", **options))
-
-    def to_markdown(self, **options: Any) -> str:
-        """The tables as markdown."""
-        return str(show(self, "to_markdown", **options))

@@ -21,6 +21,7 @@ __all__ = [
     "NODE_COLUMNS",
     "ON_DEVICE",
     "SEGMENT_COLUMNS",
+    "TRACE_TABLES",
     "LineRange",
     "Trace",
     "Track",
@@ -64,6 +65,10 @@ SEGMENT_COLUMNS: dict[str, str] = {
     "start": "int64",  # ns since the body was entered; the segment ends where the next one of its thread starts
     "node": "int32",  # the line that is active
 }
+
+
+TRACE_TABLES = {"events": EVENT_COLUMNS, "nodes": NODE_COLUMNS, "segments": SEGMENT_COLUMNS}
+"""Field of a `Trace` -> the columns of its table."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +138,8 @@ class Trace:
     process: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
-        for name, frame, columns in (
-            ("events", self.events, EVENT_COLUMNS),
-            ("nodes", self.nodes, NODE_COLUMNS),
-            ("segments", self.segments, SEGMENT_COLUMNS),
-        ):
-            if {c: str(frame[c].dtype) for c in frame.columns} != columns:
+        for name, columns in TRACE_TABLES.items():
+            if {c: str(dtype) for c, dtype in getattr(self, name).dtypes.items()} != columns:
                 raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
         if problem := self._broken():
             raise ValueError(problem)
