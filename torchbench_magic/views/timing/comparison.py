@@ -142,33 +142,29 @@ def _table(comparison: Comparison, metric: str) -> Table:
 
 
 def _identity(comparison: Comparison) -> list[BuiltColumn]:
-    frame = comparison.frame
+    frame, axes = comparison.frame, comparison.axes
     alone = not frame["verdict"].notna().any()
-    found = []
-    axes = comparison.axes
+    found: list[BuiltColumn] = []
+
+    def add(name: str, label: str, cell: Callable[[int, Any], Cell], **more: Any) -> None:
+        found.append(BuiltColumn(Column(name, label, **more), cell))
+
     given = [name for name in ("label", "env", "device") if frame[name].nunique(dropna=False) > 1]
     if not axes and frame["sub_label"].notna().any():
         given.append("sub_label")
     for name in given:
         widest = 44 if name == "sub_label" else 24  # a fuzzed input says at its end that it is discontiguous
-        column = Column(name, name.replace("_", " "), leading=not alone, widest=widest)
-        found.append(BuiltColumn(column, _reader(name)))
+        add(name, name.replace("_", " "), _reader(name), leading=not alone, widest=widest)
     for name in axes:
-        values = [_plain_number(value) for value in frame[name]]
-        numeric = all(value is not None for value in values)
-        column = Column(name, clipped(name, 24), kind="number" if numeric else "text", leading=not alone, widest=24)
-        found.append(BuiltColumn(column, _reader(name, numeric=numeric)))
-    threads = Column("num_threads", "threads", kind="number", leading=not alone)
-    found.append(BuiltColumn(threads, lambda at, r: Cell(units.count(r.num_threads), float(r.num_threads))))
+        numeric = all(_plain_number(value) is not None for value in frame[name])
+        kind = "number" if numeric else "text"
+        add(name, clipped(name, 24), _reader(name, numeric=numeric), kind=kind, leading=not alone, widest=24)
+    threads = lambda at, record: Cell(units.count(record.num_threads), float(record.num_threads))
+    add("num_threads", "threads", threads, kind="number", leading=not alone)
     word = "statement" if alone else "alternative"
-    found.append(
-        BuiltColumn(
-            Column("description", word, kind="code", widest=32), lambda at, r: Cell(alternative_name(comparison, at))
-        )
-    )
+    add("description", word, lambda at, record: Cell(alternative_name(comparison, at)), kind="code", widest=32)
     if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
-        column = Column("state", "ran with", widest=32)
-        found.append(BuiltColumn(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
+        add("state", "ran with", lambda at, record: Cell(", ".join(comparison.subjects[at].state)), widest=32)
     return found
 
 
