@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from torchbench_magic.views.carriers import bundle, html, spec
-from torchbench_magic.views.carriers.any_result import mimebundle
+from torchbench_magic.views.carriers import html, spec
+from torchbench_magic.views.carriers.any_result import bundle, mimebundle
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
@@ -138,7 +138,7 @@ def stored(bundle: dict[str, str]) -> int:
 )
 def test_an_output_is_at_most_one_megabyte_and_says_what_is_not_in_it(rows: int, text: str) -> None:
     document = long_document(rows, text)
-    made = bundle.bundle(document)
+    made = bundle(document)
     assert stored(made) <= 1_000_000
     sent = json.loads(Elements(made["text/html"]).scripts[0])["tables"][0]
     shown = len(sent["groups"][0]["rows"])
@@ -156,7 +156,7 @@ def test_five_thousand_short_rows_all_fit() -> None:
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_table_of_no_row_or_one_row_can_be_shown(rows: int) -> None:
-    made = bundle.bundle(long_document(rows))
+    made = bundle(long_document(rows))
     assert Elements(made["text/html"]).tags.count("tr") == rows + 1
     assert made["text/plain"]
 

@@ -1,4 +1,4 @@
-"""Whatever result in each carrier: its document, and those that stand under it; and as a page in a file."""
+"""Whatever result in each carrier: its document, and those that stand under it; as what a notebook keeps, as a page."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torchbench_magic.errors import InputError
 from torchbench_magic.results._gateway import TABLE, show
 
 from ..document import Document
-from . import bundle, html, markdown, text
+from . import html, markdown, text
 
-__all__ = ["mimebundle", "to_html", "to_markdown", "to_text"]
+__all__ = ["bundle", "mimebundle", "to_html", "to_markdown", "to_text"]
 
 
 def _documents(result: object, options: dict[str, Any]) -> list[Document]:
@@ -27,7 +27,7 @@ def to_text(result: object, **options: Any) -> str:
 
 def mimebundle(result: object, **options: Any) -> dict[str, str]:
     """``text/plain`` and ``text/html``."""
-    return bundle.bundle(*_documents(result, options))
+    return bundle(*_documents(result, options))
 
 
 def to_markdown(result: object, **options: Any) -> str:
@@ -45,3 +45,13 @@ def to_html(shown: Any, path: str | os.PathLike[str] | None = None) -> str | Non
     except OSError as error:
         raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from None
     return None
+
+
+def bundle(document: Document, *under: Document) -> dict[str, str]:
+    """``text/plain`` with the numbers and ``text/html`` with the same, live where scripts run; at most 1 MB.
+
+    What stands ``under`` the document has its own sentence and table, and is small.
+    """
+    below = "".join(map(html.render, under))
+    plain = "\n\n".join(map(text.render, (document, *under)))
+    return {"text/plain": plain, "text/html": html.render(document, most_bytes=html.MOST_BYTES - len(below)) + below}

@@ -13,8 +13,8 @@ import numpy as np
 
 from torchbench_magic import units
 
-from ..built_columns import BuiltColumn, built_table, texts
-from ..carriers import bundle
+from ..built_columns import BuiltColumn, built_table, cells_of, columns_of, texts
+from ..carriers.any_result import bundle
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of
 from ..table import Cell, Column, Group, Row, Table
@@ -127,19 +127,18 @@ def _functions(counts: FunctionCounts) -> Table:
     most = max((abs(count) for count, _ in entries), default=1) or 1
     kind: Any = "change" if signed else "bar"
     legend = (("faster", "fewer"), ("slower", "more")) if signed else ()
-    columns = (
-        Column("count", "instructions", kind="number"),
-        Column("share", "share", "%", "number"),
-        Column("bar", "", kind=kind, legend=legend),
-        Column("function", "function", kind="code", widest=60),
+
+    def bar(count: int) -> Cell:
+        return Cell(picture=(count / most,) if signed else ((("torch", count / most),), ()))
+
+    built = (
+        BuiltColumn(Column("count", "instructions", kind="number"), lambda one: Cell(units.count(one[0]), one[0])),
+        BuiltColumn(Column("share", "share", "%", "number"), lambda one: _percent(abs(one[0]), whole)),
+        BuiltColumn(Column("bar", "", kind=kind, legend=legend), lambda one: bar(one[0])),
+        texts("function", "function", 60, lambda one: one[1]),
     )
-    rows = []
-    for count, function in entries:
-        drawn = (count / most,) if signed else (((("torch", count / most),)), ())
-        share = Cell(units.percent(abs(count) / whole), abs(count) / whole)
-        cells = (Cell(units.count(count), count), share, Cell(picture=drawn), Cell(function))
-        rows.append(Row(cells))
-    return Table("functions", columns, (Group(tuple(rows)),), sorted_by="" if signed else "count")
+    rows = tuple(Row(cells_of(built, one)) for one in entries)
+    return Table("functions", columns_of(built), (Group(rows),), sorted_by="" if signed else "count")
 
 
 def event_list(events: EventList) -> Bundle:
@@ -243,4 +242,4 @@ def _share(value: float, whole: float) -> float:
 
 
 def _shown(document: Document, text: str) -> Bundle:
-    return {**bundle.bundle(document), "text/plain": text}
+    return {**bundle(document), "text/plain": text}

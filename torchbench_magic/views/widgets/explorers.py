@@ -21,7 +21,7 @@ from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..carriers import spec
-from ..carriers.bundle import bundle
+from ..carriers.any_result import bundle
 from ..carriers.kept_output import Lasting
 from ..carriers.mounting import script
 from ..document import Document
