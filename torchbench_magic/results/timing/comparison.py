@@ -148,6 +148,10 @@ class Comparison(Storable):
             groups.setdefault(subject.group, []).append(i)
         return groups
 
+    def beside(self, row: int) -> list[int]:
+        """The rows that were sampled side by side with one, itself included."""
+        return self.groups[self.subjects[row].group]
+
     def _baseline_of(self, rows: Sequence[int]) -> int | None:
         """The baseline's row in one group; None when the group has none or is a lone statement."""
         if len(rows) < 2:
@@ -236,7 +240,7 @@ class Comparison(Storable):
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""
         if i in self.unpaired:
             return self.unpaired[i].baseline
-        return self._baseline_of(self.groups[self.subjects[i].group])
+        return self._baseline_of(self.beside(i))
 
     @cached_property
     def count_pairs(self) -> tuple[Pair, ...]:
@@ -255,7 +259,7 @@ class Comparison(Storable):
                 return judgement(other.ratio, 0.0, math.inf, "undecided", "unpaired")
             word = "undecided" if self._is_used_up(i) and other.verdict not in (None, "baseline") else other.verdict
             return judgement(other.ratio, other.low, other.high, word, "unpaired")
-        base = self._baseline_of(self.groups[subject.group])
+        base = self._baseline_of(self.beside(i))
         if base is None:
             return judgement(math.nan, math.nan, math.nan, None, None)
         if i == base:
@@ -276,7 +280,7 @@ class Comparison(Storable):
         for i, (interval, rounds) in self._intervals.items():
             is_open = rounds and i not in self.unpaired and i not in self.voids and not self._is_used_up(i)
             if is_open and verdict(interval, self.margin) == "undecided":
-                sampled = sum(float(self._blocks[j].wall.sum()) for j in self.groups[self.subjects[i].group])
+                sampled = sum(float(self._blocks[j].wall.sum()) for j in self.beside(i))
                 total = self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)
                 more[i] = (max(need, rounds + 1) - rounds) * total / rounds  # NaN stays NaN
