@@ -43,10 +43,7 @@ IDLE_COLUMNS: dict[str, str] = {
 
 def device_table(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFrame:
     """Kernels, copies and fills, and apart from them the runtime calls, summed by what launched them."""
-    if trace is None:
-        return frame_of(DEVICE_COLUMNS, {})
-    events = trace.events[trace.is_on_device | trace.is_kind("runtime")]
-    if events.empty:
+    if trace is None or (events := trace.events[trace.is_on_device | trace.is_kind("runtime")]).empty:
         return frame_of(DEVICE_COLUMNS, {})
     op = np.append(trace.events["name"].to_numpy(), -1)[_launching_op(trace, events.index.to_numpy())]
     keyed = events.assign(op=op)[["kind", "name", "track", "op", "node", "duration"]]

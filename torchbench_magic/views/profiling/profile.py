@@ -42,11 +42,8 @@ def document(
     """The profile, ready for any carrier: the lines, the operations by ``sort_by``, at most ``row_limit`` rows of
     them as ``group_by`` says, the modules, and a flame graph.
 
-    Operations come before the lines where a grouping of them is asked for, or as ``operations_first`` says.
-
-    Raises:
-        OptionError: ``sort_by`` is no column of ``.ops`` and no key of torch's profiler; an unknown ``group_by``.
-        InputError: what is grouped by was not recorded.
+    Operations come before the lines where a grouping of them is asked for, or as ``operations_first`` says. Errors are
+    those of `operations`.
     """
     ops = operations(profile, sort_by=sort_by, row_limit=row_limit, group_by=group_by)
     lines = lines_table(profile)

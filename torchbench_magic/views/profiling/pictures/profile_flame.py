@@ -12,7 +12,7 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.document import Drawn, Phrase, clipped, plain
+from torchbench_magic.views.document import Drawn, clipped
 from torchbench_magic.views.drawing.flame import FlameGraph, Measure, markup
 from torchbench_magic.views.name_in_notebook import of_result
 
@@ -54,9 +54,9 @@ def drawn(profile: Profile, place: int) -> Drawn | None:
 
 def _title(profile: Profile, metric: str) -> str:
     source = profile.sources.get(profile.source_id or "")
-    what = {"time": "time", "device": "device time", "bytes": "bytes", "allocated": "bytes"}[metric]
+    what = {"time": "time", "device": "device time"}.get(metric, "bytes")
     of = f" of {source.label}" if source is not None else ""
-    return plain((Phrase(f"Where the {what}{of} goes, by line, function, module and operation"),))
+    return f"Where the {what}{of} goes, by line, function, module and operation"
 
 
 def graph_of(profile: Profile) -> FlameGraph | None:
