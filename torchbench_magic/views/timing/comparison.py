@@ -21,7 +21,7 @@ from ..drawing.histogram import histogram, span_of, span_text
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Axis, Cell, Column, Group, Row, Table, Tone
-from . import code_to_paste, curves, edited_source, lone_statement, swaps, threads, verdicts
+from . import code_to_paste, curves, edited_source, lone_statement, threads, verdicts
 from .comparison_facts import (
     LONGEST_NAME,
     alternative_name,
@@ -98,7 +98,7 @@ def _sentence(comparison: Comparison) -> StyledText:
         if not math.isnan(record.ratio) and record.verdict != "baseline"
     ]
     if judged:
-        swap = swaps.clause(comparison)
+        swap = verdicts.swaps_clause(comparison)
         return verdicts.sentence(judged, _baseline(comparison)) + ((Phrase("; "), *swap) if swap else ())
     medians = frame["median"].dropna()
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")

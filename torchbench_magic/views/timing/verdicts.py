@@ -1,4 +1,5 @@
-"""The sentence of a comparison: which alternative is faster than the baseline, where, and by how much."""
+"""The sentence of a comparison: which alternative is faster than the baseline, where, and by how much; and where two
+alternatives swap places along a sweep."""
 
 from __future__ import annotations
 
@@ -8,13 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchbench_magic import units
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.scaling import Crossover, crossovers
 
 from ..document import Phrase, Style, StyledText, clipped, code
+from .curves import fixed_text
 
-__all__ = ["Judged", "sentence"]
+__all__ = ["Judged", "sentence", "swaps_clause"]
 
 _LONGEST_NAME = 60
 _MOST_NAMED = 4
+_MOST_SWAPS = 3
 
 
 @dataclass(frozen=True)
@@ -151,3 +156,28 @@ def _factor(point: Judged, verdict: str) -> tuple[float, float, float]:
 
 def _inverse(value: float) -> float:
     return 1 / value if value else math.inf
+
+
+def swaps_clause(comparison: Comparison) -> StyledText:
+    """``bmm is faster than mul_sum below n ≈ 320, slower above``; empty where nothing swaps.
+
+    Several are parted by semicolons, the ones beyond three counted.
+    """
+    found = crossovers(comparison)
+    runs: list[Phrase] = []
+    for nth, swap in enumerate(found[:_MOST_SWAPS]):
+        runs += [Phrase("; ")] if nth else []
+        runs += _said(swap)
+    if len(found) > _MOST_SWAPS:
+        runs.append(Phrase(f"; {len(found) - _MOST_SWAPS} more swaps"))
+    return tuple(runs)
+
+
+def _said(swap: Crossover) -> list[Phrase]:
+    where = f" ({fixed_text(swap.fixed)})" if swap.fixed else ""
+    return [
+        code(clipped(swap.faster_below, _LONGEST_NAME)),
+        Phrase(" is faster than "),
+        code(clipped(swap.faster_above, _LONGEST_NAME)),
+        Phrase(f" below {swap.axis} ≈ {units.number(swap.at, digits=2)}, slower above{where}"),
+    ]
