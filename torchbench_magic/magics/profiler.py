@@ -15,12 +15,12 @@ from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 from torchbench_magic.core.code.body import CompiledBody
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
-from .profile_files import check_files, write_files
 from .reading.enclosing_names import unseen_names
 from .reading.grammar import describe, documented
 from .reading.local_scope import Names
 from .reading.options import ProfilerOptions
 from .reading.sections import has_code
+from .saving import check_files, write_files
 from .session import Delivery, SessionMagics, one_line_errors
 
 if TYPE_CHECKING:
