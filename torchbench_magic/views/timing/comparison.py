@@ -21,7 +21,7 @@ from ..drawing.histogram import histogram, span_of, span_text
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Axis, Cell, Column, Group, Row, Table, Tone
-from . import code_to_paste, curves, edited_source, lone_statement, threads, verdicts
+from . import code_under, curves, lone_statement, threads, verdicts
 from .comparison_facts import (
     LONGEST_NAME,
     alternative_name,
@@ -67,7 +67,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
 
 def under(comparison: Comparison) -> list[Document]:
     """What stands below it: what was edited, the differences of counts, the code that ran."""
-    return [*edited_source.inline(comparison), *counts_inline.inline(comparison), *code_to_paste.inline(comparison)]
+    return [*code_under.edited(comparison), *counts_inline.inline(comparison), *code_under.to_paste(comparison)]
 
 
 _WHY = {

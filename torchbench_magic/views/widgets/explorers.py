@@ -119,8 +119,7 @@ class Explorer(TableExplorer):
         self.message = ipywidgets.Label()
         self._matcher: re.Pattern[str] | None = None
         self.table = TableWidget(answers=True)
-        self.document = self._draw()
-        self.table.spec = spec.as_dict(self.document, MOST_ROWS)
+        self._refresh()
         self.pattern.observe(self._search, "value")
         for control in (*controls, self.row_limit):
             control.observe(self._refresh, "value")
