@@ -164,10 +164,7 @@ def swaps_clause(comparison: Comparison) -> StyledText:
     Several are parted by semicolons, the ones beyond three counted.
     """
     found = crossovers(comparison)
-    runs: list[Phrase] = []
-    for nth, swap in enumerate(found[:_MOST_SWAPS]):
-        runs += [Phrase("; ")] if nth else []
-        runs += _said(swap)
+    runs = [phrase for swap in found[:_MOST_SWAPS] for phrase in (Phrase("; "), *_said(swap))][1:]
     if len(found) > _MOST_SWAPS:
         runs.append(Phrase(f"; {len(found) - _MOST_SWAPS} more swaps"))
     return tuple(runs)
