@@ -20,7 +20,6 @@ from torchbench_magic.errors import OptionError
 from .option_values import read_not_empty
 
 __all__ = [
-    "Option",
     "describe",
     "documented",
     "inherited",

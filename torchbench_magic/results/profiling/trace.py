@@ -22,7 +22,6 @@ __all__ = [
     "ON_DEVICE",
     "SEGMENT_COLUMNS",
     "TRACE_TABLES",
-    "LineRange",
     "Trace",
     "Track",
     "compact",

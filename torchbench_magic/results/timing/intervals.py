@@ -27,7 +27,6 @@ __all__ = [
     "Floats",
     "Interval",
     "Look",
-    "Verdict",
     "holm_level",
     "log_ratio_interval",
     "median_interval",

@@ -41,7 +41,6 @@ __all__ = [
     "DRIFT",
     "RUNS",
     "SPAN",
-    "WINDOWS",
     "Range",
     "Single",
     "Unpaired",

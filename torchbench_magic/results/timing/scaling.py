@@ -15,11 +15,8 @@ from typing import Any
 from .comparison import Comparison
 
 __all__ = [
-    "MARGINAL_GAIN",
-    "MOST_OUTSIDE",
     "Crossover",
     "Curve",
-    "CurvePoint",
     "ThreadCurve",
     "ThreadPoint",
     "crossovers",

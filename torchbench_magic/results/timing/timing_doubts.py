@@ -23,7 +23,6 @@ from .used_up import doubts_of_subjects
 from .voided_verdicts import CO_LOAD, SEVERAL, WAITED
 
 __all__ = [
-    "BUSY_PRESSURE",
     "doubts_of",
     "is_bimodal",
     "is_co_loaded",
