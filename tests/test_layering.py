@@ -184,7 +184,8 @@ def test_only_the_gateway_names_a_view_in_results() -> None:
 
 
 def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
-    for (kind, _), target in (_gateway.TABLE | _gateway.HANDED_ON).items():
+    every = {("Comparison", verb): target for verb, target in _gateway.OF_EVERY.items()}
+    for (kind, _), target in (_gateway.TABLE | _gateway.HANDED_ON | every).items():
         module, _, name = target.partition(":")
         assert callable(getattr(importlib.import_module(module), name)), target
         assert hasattr(torchbench_magic, kind)
@@ -192,34 +193,25 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
         [
             ("Comparison", "compare"),
             ("Comparison", "explore"),
-            ("Comparison", "mimebundle"),
             ("Comparison", "plot"),
-            ("Comparison", "repr"),
-            ("Comparison", "to_html"),
-            ("Comparison", "to_markdown"),
+            ("Comparison", "document"),
+            ("Comparison", "under"),
             ("Counts", "flamegraph"),
             ("CountsDiff", "explore"),
             ("CountsDiff", "flamegraph"),
-            ("CountsDiff", "mimebundle"),
-            ("CountsDiff", "repr"),
-            ("CountsDiff", "to_html"),
-            ("CountsDiff", "to_markdown"),
+            ("CountsDiff", "document"),
             ("Profile", "explore"),
             ("Profile", "flamegraph"),
             ("ProfileDiff", "explore"),
-            ("ProfileDiff", "mimebundle"),
-            ("ProfileDiff", "repr"),
-            ("ProfileDiff", "to_html"),
-            ("ProfileDiff", "to_markdown"),
-            ("Profile", "mimebundle"),
+            ("ProfileDiff", "document"),
             ("Profile", "plot"),
-            ("Profile", "repr"),
+            ("Profile", "document"),
+            ("Profile", "under"),
             ("Profile", "table"),
             ("Profile", "timeline"),
-            ("Profile", "to_html"),
-            ("Profile", "to_markdown"),
         ]
     )
+    assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_markdown"]
     assert sorted(_gateway.HANDED_ON) == [
         ("Comparison", "rebase"),
         ("Comparison", "save"),

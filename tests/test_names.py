@@ -18,8 +18,8 @@ SAME_SUBJECT = {
 """Modules that are one subject on several floors: what is recorded or asked, what was seen, how it looks."""
 
 SAME_ROLE = {
-    "document", "inline", "drawn",  # a result as a document; what stands under it; a picture as one of its views
-    "to_text", "to_markdown", "mimebundle", "explore", "flamegraph", "plot", "render",  # what every view or carrier has
+    "document", "drawn",  # a result as a document; a picture as one of its views
+    "flamegraph", "plot", "render",  # what every view or carrier has
     "markup", "module", "spec_of",  # the parts of a picture: its element, its script, what the script reads
     "main",  # of a process: the command line, the server that counts
     "load_ipython_extension",  # IPython's name for it
@@ -55,7 +55,7 @@ def ambiguous() -> dict[str, list[str]]:
     return found
 
 
-VERBS = {"compare", "profile", "table", "count", "page"}
+VERBS = {"compare", "profile", "table", "count"}
 """Public names, and the plainest word for a thing that a module of another room is about."""
 
 

@@ -327,7 +327,7 @@ def memory() -> int:
 def pictures() -> int:
     """Bytes that a profile of half a million events leaves in the saved notebook."""
     from torchbench_magic import profile
-    from torchbench_magic.views.profiling.profile import mimebundle
+    from torchbench_magic.views.carriers.any_result import mimebundle
 
     figures = []
     for body, text in (("small ops", SMALL_OPS), ("training", TRAINING)):

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
-import pandas as pd
 from nbclient import NotebookClient
 from playwright.sync_api import Browser, sync_playwright
 from record import Figure, record
 
+from torchbench_magic import units
 from torchbench_magic.views.carriers import html, mounting, spec
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.drawing import flame
@@ -98,8 +98,8 @@ def many_frames(count: int) -> flame.FlameGraph:
         total[parent[at]] += total[at]
     kinds = np.array(["python", "op", "line", "backward"])[np.arange(count) % 4]
     names = [f"function_{at % 3000} (module.py:{at % 900})" for at in range(count)]
-    tree = pd.DataFrame({"parent": parent, "name": names, "kind": kinds, "self": own, "total": total})
-    return flame.flame_graph(tree, f"{count} frames")
+    measure = flame.Measure("time", total, own, units.spread_scale(total.tolist()), axis=True)
+    return flame.FlameGraph(f"{count} frames", parent, names, kinds.tolist(), (measure,))
 
 
 def timed(browser: Browser, folder: Path, module: str, given: str, script: str) -> list[dict[str, float]]:

@@ -16,7 +16,7 @@ from torchbench_magic.views.carriers import html
 from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.timing import comparison
 
-from ..views.builders import profile_of, two_shapes
+from ..views.builders import flame_graph, profile_of, two_shapes
 from .test_bad_input import rows_of
 
 pytestmark = pytest.mark.browser
@@ -82,7 +82,7 @@ def test_a_long_table_is_scrolled_by_keyboard(show: Open) -> None:
 
 
 def test_every_canvas_has_a_name_and_a_table(show: Open) -> None:
-    page = show(html.around("".join(flame.markup(flame.flame_graph(TREE, "three frames"))), "flame"))
+    page = show(html.around("".join(flame.markup(flame_graph(TREE, "three frames"))), "flame"))
     for canvas in page.locator("canvas").all():
         assert canvas.get_attribute("aria-label")
         assert canvas.get_attribute("tabindex") == "0"
@@ -115,7 +115,7 @@ def test_all_grows_with_the_readers_letters(show: Open) -> None:
 
 def test_a_click_finds_its_frame_with_large_letters(show: Open) -> None:
     page = show(
-        html.around("".join(flame.markup(flame.flame_graph(TREE, "three frames"))), "f").replace(
+        html.around("".join(flame.markup(flame_graph(TREE, "three frames"))), "f").replace(
             "<style>:root{", "<style>html{font-size:150%}:root{", 1
         )
     )

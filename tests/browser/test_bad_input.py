@@ -19,7 +19,7 @@ from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 from torchbench_magic.views.widgets.explorers import TableWidget
 
-from ..views.builders import HOSTILE, comparison_of, profile_of, two_shapes
+from ..views.builders import HOSTILE, comparison_of, flame_graph, profile_of, two_shapes
 from ..views.counting.test_counts import compared, counted
 from ..views.profiling.test_memory import made as memory_profile
 
@@ -74,7 +74,7 @@ def every_result(name: str) -> list[Any]:
         compared(A=counted(mul=100, hostile=3), B=counted(mul=150, hostile=5), **{name[:50]: counted(mul=1)}),
         profile_of(cell_text="\n".join(lines)),
         memory_profile(),
-        flame.flame_graph(tree, name),
+        flame_graph(tree, name),
     ]
 
 
@@ -130,7 +130,7 @@ def test_numbers_that_are_none_are_dashes_and_sort_last(show: Open) -> None:
     assert not [text for text in table.locator("td").all_inner_texts() if text.strip().lower() in ("nan", "inf")]
     table.get_by_role("button", name="median").click()
     expect(table.locator("tbody tr.row")).to_have_count(4)
-    assert len(flame.flame_graph(tree, "t")) == 3
+    assert len(flame_graph(tree, "t")) == 3
 
 
 def rows_of(count: int) -> Document:
@@ -164,7 +164,7 @@ def test_a_pattern_that_explodes_neither_hangs_the_page_nor_loses_the_rows(show:
         tree = pd.DataFrame(
             {"parent": [-1, 0], "name": [name, "b"], "kind": "op", "self": [1.0, 1.0], "total": [2.0, 1.0]}
         )
-        page = show("".join(flame.markup(flame.flame_graph(tree, "two frames"))))
+        page = show("".join(flame.markup(flame_graph(tree, "two frames"))))
     field, status = page.get_by_role("searchbox").first, page.get_by_role("status").first
     for pattern in EXPLODING:
         began = time.monotonic()

@@ -14,6 +14,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from torchbench_magic.views.drawing import flame
 
+from ..views.builders import flame_graph
+
 pytestmark = pytest.mark.browser
 
 Open = Callable[..., Page]
@@ -31,7 +33,7 @@ TREE = pd.DataFrame(
 
 
 def drawn(tree: pd.DataFrame, title: str) -> str:
-    return "".join(flame.markup(flame.flame_graph(tree, title)))
+    return "".join(flame.markup(flame_graph(tree, title)))
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def big(count: int) -> pd.DataFrame:
 
 
 def test_fifty_thousand_frames_zoom_within_thirty_milliseconds(show: Open) -> None:
-    spec = json.dumps(flame.spec_of(flame.flame_graph(big(50_000), "many"))).replace("<", "\\u003c")
+    spec = json.dumps(flame.spec_of(flame_graph(big(50_000), "many"))).replace("<", "\\u003c")
     script = f"{flame.module()}\nwindow.unmount = mount(document.getElementById('host'), {spec});"
     page = show(f'<div id="host" class="torchbench-flame"></div><script type="module">{script}</script>')
     expect(canvas(page)).to_be_visible()

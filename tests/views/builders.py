@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from torchbench_magic import units
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.machine.environment import Environment
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.views.drawing.flame import FlameGraph, Measure
 
 ENVIRONMENT = Environment(python="3.11.7", torch="2.13.0+cpu", usable_cores=2, num_threads=2)
 MIB = 2**20
@@ -205,3 +207,12 @@ def profile_of(
         "n_events": 1204,
     }
     return Profile(lines=line_frame, ops=op_frame, **(known | fields))  # type: ignore[arg-type]
+
+
+def flame_graph(tree: pd.DataFrame, title: str) -> FlameGraph:
+    """The flame graph of a table: one row per frame, a parent before its children, with ``parent`` (position of the
+    row, -1 for a root), ``name``, ``kind``, and seconds ``self`` and ``total``."""
+    total, own = (tree[name].to_numpy(dtype=np.float64) for name in ("total", "self"))
+    measure = Measure("time", total, own, units.spread_scale(total.tolist()), axis=True)
+    parent = tree["parent"].to_numpy(dtype=np.int64)
+    return FlameGraph(title, parent, tree["name"].astype(str).tolist(), tree["kind"].astype(str).tolist(), (measure,))

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic import line_magic, magics_class, no_var_expand
 
 from torchbench_magic.errors import OptionError
 
 from .reading.grammar import describe, documented, read_words
 from .reading.options import CompareOptions
-from .session import Session, one_line_errors
+from .session import SessionMagics, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.results.profiling.profile import Profile
@@ -47,12 +47,8 @@ _ITEM = re.compile(r"([^\W\d]\w*)(\[[^\]]*\]|\.[^\W\d]\w*)+")
 
 
 @magics_class
-class CompareMagics(Magics):
+class CompareMagics(SessionMagics):
     """The magic that compares what was measured."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session.shell)
-        self._session = session
 
     @no_var_expand
     @line_magic

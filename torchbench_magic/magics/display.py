@@ -20,16 +20,17 @@ _RESULTS = (
     ("torchbench_magic.results.profiling.profile", "Profile"),
     ("torchbench_magic.results.profiling.profile_diff", "ProfileDiff"),
 )
-_TORCHS = (
-    ("torch.utils.benchmark.utils.common", "Measurement"),
-    ("torch.utils.benchmark.utils.compare", "Compare"),
-    ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "CallgrindStats"),
-    ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "FunctionCounts"),
-    ("torch.autograd.profiler_util", "EventList"),
-    ("torch.profiler.profiler", "profile"),
-)
-_LIVE = ("torchbench_magic.views.carriers.kept_output", "Lasting")
+_CALLGRIND = "torch.utils.benchmark.utils.valgrind_wrapper.timer_interface"
 _LIST = ("torch.autograd.profiler_util", "EventList")
+_TORCHS = {  # type of torch's -> the function of `torch_results` that shows it
+    ("torch.utils.benchmark.utils.common", "Measurement"): "measurement",
+    ("torch.utils.benchmark.utils.compare", "Compare"): "compare_table",
+    (_CALLGRIND, "CallgrindStats"): "callgrind_stats",
+    (_CALLGRIND, "FunctionCounts"): "function_counts",
+    _LIST: "event_list",
+    ("torch.profiler.profiler", "profile"): "profiler_averages",
+}
+_LIVE = ("torchbench_magic.views.carriers.kept_output", "Lasting")
 """By name: that torch's results are shown richly is no reason to import torch."""
 _KEPT = ("_timer", "_tprofile", "_tcompare")
 _VIEW = "application/vnd.jupyter.widget-view+json"
@@ -203,11 +204,17 @@ def bundle_of(shell: Any, result: Any, *, explore: bool = False, **options: Any)
 
     ``options`` go to the view, such as ``sort_by`` of a profile.
     """
-    from torchbench_magic.results import _gateway
+    from torchbench_magic.results._gateway import show
     from torchbench_magic.views.name_in_notebook import shown_as
 
+    mode = _mode(shell, explore)
     with shown_as(_name_of(shell, result)):
-        return _shown(shell, result, _gateway.show, explore, options)
+        if mode == "widget":
+            data, metadata = shell.display_formatter.format(show(result, "explore", **options))
+            return data, metadata
+        if mode == "text":
+            return {"text/plain": show(result, "repr", **options)}, {}
+        return show(result, "mimebundle", **options), {}
 
 
 def _name_of(shell: Any, result: Any) -> str:
@@ -217,16 +224,11 @@ def _name_of(shell: Any, result: Any) -> str:
     return next((name for name in _KEPT if names.get(name) is result), None) or next(own, "")
 
 
-def _shown(shell: Any, result: Any, show: Callable[..., Any], explore: bool, options: dict[str, Any]) -> _Bundle:
+def _mode(shell: Any, explore: bool = False) -> str:
+    """How results are shown; without a kernel as text."""
     settings = settings_of(shell)
     mode = "widget" if explore else settings.display if settings is not None else "auto"
-    in_kernel = getattr(shell, "kernel", None) is not None
-    if mode == "widget" and in_kernel:
-        data, metadata = shell.display_formatter.format(show(result, "explore", **options))
-        return data, metadata
-    if mode == "text" or not in_kernel:
-        return {"text/plain": show(result, "repr", **options)}, {}
-    return show(result, "mimebundle", **options), {}
+    return "text" if getattr(shell, "kernel", None) is None else mode
 
 
 def register_formatters(shell: Any) -> None:
@@ -234,9 +236,9 @@ def register_formatters(shell: Any) -> None:
     formatter = shell.display_formatter.mimebundle_formatter
     for module, name in _RESULTS:
         formatter.for_type_by_name(module, name, lambda result, **_: bundle_of(shell, result))
-    for module, name in _TORCHS:
+    for (module, name), shower in _TORCHS.items():
         if name not in _printers_of(formatter, module):  # who has a printer of their own keeps it
-            formatter.for_type_by_name(module, name, _OfTorch(shell, module, name))
+            formatter.for_type_by_name(module, name, _OfTorch(shell, shower))
     formatter.for_type_by_name(*_LIVE, lambda live, **_: _live_bundle(shell, live))
     plain = shell.display_formatter.formatters["text/plain"]
     plain.for_type_by_name(*_LIST, _print_events)  # as it is a list, IPython's printer of lists would come first
@@ -284,17 +286,14 @@ def _printers_of(formatter: Any, module: str) -> set[str]:
 class _OfTorch:
     """Shows one type of torch's."""
 
-    def __init__(self, shell: Any, module: str, name: str) -> None:
-        self._shell, self._key = shell, (module, name)
+    def __init__(self, shell: Any, shower: str) -> None:
+        self._shell, self._shower = shell, shower
 
     def __call__(self, value: Any, include: Any = None, exclude: Any = None) -> Any:
-        from torchbench_magic.views.torch_forms.torch_results import SHOWN
+        from torchbench_magic.views.torch_forms import torch_results
 
         own = getattr(value, "_repr_mimebundle_", None)  # a subclass may show itself
-        shown = SHOWN[self._key](value) if own is None else own()
+        shown = getattr(torch_results, self._shower)(value) if own is None else own()
         if shown is None:
             return None
-        settings = settings_of(self._shell)
-        as_text = settings is not None and settings.display == "text"
-        is_kernel = getattr(self._shell, "kernel", None) is not None
-        return shown if is_kernel and not as_text else {"text/plain": shown["text/plain"]}
+        return {"text/plain": shown["text/plain"]} if _mode(self._shell) == "text" else shown

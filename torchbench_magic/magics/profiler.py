@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.displayhook import DisplayHook
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 
 from torchbench_magic.core.code.body import CompiledBody
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
-from .profile_files import check_files, write_files
 from .reading.enclosing_names import unseen_names
-from .reading.grammar import describe, documented, read_line
-from .reading.local_scope import Names, check_not_local, local_names
+from .reading.grammar import describe, documented
+from .reading.local_scope import Names
 from .reading.options import ProfilerOptions
 from .reading.sections import has_code
-from .session import Delivery, Session, one_line_errors
+from .saving import check_files, write_files
+from .session import Delivery, SessionMagics, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.core.profiling.profiler import Asked
@@ -64,12 +64,8 @@ class _Request:
 
 
 @magics_class
-class ProfilerMagics(Magics):
+class ProfilerMagics(SessionMagics):
     """The magics that profile."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session.shell)
-        self._session = session
 
     @no_var_expand
     @line_cell_magic
@@ -104,19 +100,15 @@ class ProfilerMagics(Magics):
         from torchbench_magic.core.profiling.profiler import Asked
         from torchbench_magic.views.profiling.profile import check_keys
 
-        session, book = self._session, self._session.book
-        magic = "%tprofile" if cell is None else "%%tprofile"
-        options, rest = read_line(ProfilerOptions, magic, line)
-        local = local_names(session.shell.user_ns)
-        check_not_local(options.output, local)
-        session.check_target(options.output)
+        session = self._session
+        options, rest, local, place = session.begun(ProfilerOptions, "tprofile", line, cell)
         check_keys(options.sort_by, options.group_by)
         check_files(options)
         names = Names(session.shell.user_ns, local)
         asked = Asked(
             options=options.asked,
             namespace=names.namespace,
-            cells=book.text_of,
+            cells=session.book.text_of,
             root=session.root,
             on_trace=_on_trace(options.on_trace, names.namespace),
         )
@@ -124,8 +116,7 @@ class ProfilerMagics(Magics):
             raise OptionError(f"%%tprofile takes no code on its line: {rest.strip()}; put it into the cell")
         text = rest if cell is None else cell
         if not has_code(text):
-            raise BodyError(f"nothing to profile: write the code after {magic}")
-        place = book.place_of_line("tprofile", line) if cell is None else book.place_of_cell("tprofile", cell)
+            raise BodyError(f"nothing to profile: write the code after {'%tprofile' if cell is None else '%%tprofile'}")
         body = session.as_cell(text, place, place.magic_line + (cell is not None))
         compiled = session.compiled(body, place, mark_loop if options.steps is not None else None)
         shows_value = cell is not None and not _is_silenced(cell)

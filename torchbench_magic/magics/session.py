@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
+from IPython.core.magic import Magics
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.code.notebook_cells import close_book, open_book
@@ -23,14 +24,17 @@ from . import awaiting, settings
 from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters
 from .reading.alignment import aligned_text
 from .reading.cells import Book, Place
+from .reading.grammar import read_line
+from .reading.local_scope import check_not_local, local_names
+from .reading.options import SharedOptions
 from .tracebacks import Tracebacks
 
 if TYPE_CHECKING:
     from torchbench_magic.core.progress import Progress
 
-    from .reading.options import SharedOptions
+__all__ = ["Delivery", "Session", "SessionMagics", "one_line_errors"]
 
-__all__ = ["Delivery", "Session", "one_line_errors"]
+T = TypeVar("T", bound=SharedOptions)
 
 
 class Session:
@@ -98,6 +102,19 @@ class Session:
                 error.end_offset = None if error.end_offset is None else error.end_offset + column
             raise
 
+    def begun(self, kind: type[T], family: str, line: str, cell: str | None) -> tuple[T, str, dict[str, Any], Place]:
+        """(options, rest of the line, names of the calling function, where the code stands) of a magic that measures.
+
+        Raises:
+            OptionError: in one line: an option, or a variable that ``-o`` cannot set.
+        """
+        options, rest = read_line(kind, f"%{family}" if cell is None else f"%%{family}", line, self.settings.defaults())
+        local = local_names(self.shell.user_ns)
+        check_not_local(options.output, local)
+        self.check_target(options.output)
+        place = self.book.place_of_line(family, line) if cell is None else self.book.place_of_cell(family, cell)
+        return options, rest, local, place
+
     @contextmanager
     def delivering(self, family: str, options: SharedOptions, **view: Any) -> Iterator[Delivery]:
         """Run a measurement: its result, whole or partial, is kept as ``_family`` and shown.
@@ -137,6 +154,14 @@ class Session:
         )
 
 
+class SessionMagics(Magics):
+    """Magics of a session."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.shell)
+        self._session = session
+
+
 @dataclass
 class Delivery:
     """The result of one magic on its way to the user."""
@@ -159,10 +184,6 @@ class Delivery:
 
         return NO_PROGRESS if self.options.quiet else self.output
 
-    def keep(self, result: Any) -> None:
-        """Keep ``result`` as the last one of its family."""
-        self.session.shell.push({f"_{self.family}": result}, interactive=False)
-
     def deliver(self, result: Any) -> None:
         """Keep and show ``result``; None (interrupted before anything was measured) shows nothing."""
         shell = self.session.shell
@@ -170,7 +191,7 @@ class Delivery:
             self.output.clear()
             return
         self.is_delivered = True
-        self.keep(result)
+        shell.push({f"_{self.family}": result}, interactive=False)
         if self.options.output is not None:
             shell.push({self.options.output: result})
         if self.options.quiet:

@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 
 from torchbench_magic.errors import BodyError, OptionError
 
 from .cpp import check_language, read_cpp
 from .reading.enclosing_names import unseen_names
-from .reading.grammar import describe, documented, read_line
-from .reading.local_scope import check_not_local, local_names
+from .reading.grammar import describe, documented
 from .reading.options import TimerOptions
 from .reading.sections import Section, Sections, split_sections
 from .reading.timed_statements import python_of, timed_statement
-from .saving import Kept, keeping
-from .session import Delivery, Session, one_line_errors
+from .saving import keeping
+from .session import Delivery, SessionMagics, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.core.timing.points.sweep import Point
     from torchbench_magic.core.timing.task import Task
     from torchbench_magic.results.doubts import Doubt
+    from torchbench_magic.results.storage.resumed_runs import Recording
     from torchbench_magic.results.timing.comparison import Comparison
 
 __all__ = ["TimerMagics"]
@@ -64,12 +64,8 @@ class _Request:
 
 
 @magics_class
-class TimerMagics(Magics):
+class TimerMagics(SessionMagics):
     """The magics that time."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session.shell)
-        self._session = session
 
     @no_var_expand
     @line_cell_magic
@@ -81,7 +77,7 @@ class TimerMagics(Magics):
                 raise BodyError("await needs a cell of its own that begins with %%timer, and %autoawait on")
             with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
                 measured = _measured(_hooked(request, kept, delivery), is_cpp=request.options.cpp)
-                delivery.result = kept.finish(_with(measured, request.doubts))
+                delivery.result = _finished(measured, request, kept)
         return delivery.result
 
     async def timer_async(self, line: str, cell: str) -> Comparison:
@@ -92,7 +88,7 @@ class TimerMagics(Magics):
             request = self._read(line, cell)
             with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
                 measured = await compare_bodies_async(_hooked(request, kept, delivery))
-                delivery.result = kept.finish(_with(measured, request.doubts))
+                delivery.result = _finished(measured, request, kept)
         return delivery.result
 
     def _read(self, line: str, cell: str | None) -> _Request:
@@ -100,24 +96,16 @@ class TimerMagics(Magics):
         from torchbench_magic.core.timing.task import Task
 
         session, shell = self._session, self._session.shell
-        options, rest = read_line(
-            TimerOptions, "%timer" if cell is None else "%%timer", line, session.settings.defaults()
-        )
-        local = local_names(shell.user_ns)
-        check_not_local(options.output, local)
-        session.check_target(options.output)
+        options, rest, local, place = session.begun(TimerOptions, "timer", line, cell)
         check_language(options)
         if options.callgrind is None and options.callgrind_form != "function":
             raise OptionError("--callgrind-form says how --callgrind counts: give both")
-        book = session.book
-        place = book.place_of_line("timer", line) if cell is None else book.place_of_cell("timer", cell)
         plan = options.plan(label=None if place.number is None else f"In[{place.number}]")
         if options.cpp:
             from torchbench_magic.core.cpp.cpp_timer import SnippetTask
 
             code = read_cpp(options, rest, cell, place)
-            before: dict[str, Any] = {"setup": code.setup, "global_setup": code.global_setup}
-            return _Request(options, SnippetTask(code.bodies, plan=plan, counting=options.counting, **before))
+            return _Request(options, SnippetTask(**vars(code), plan=plan, counting=options.counting))
         setup_lines = [] if options.setup is None else [options.setup]
         if cell is None:
             sections = Sections(None, (Section(None, rest, place.magic_line),))
@@ -157,10 +145,11 @@ class TimerMagics(Magics):
         return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)
 
 
-def _hooked(request: _Request, kept: Kept, delivery: Delivery) -> Task:
+def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Task:
     """The task with what it calls while it runs: the store, the progress, and `deliver` when the code fails."""
-    skip = None if request.options.cpp else kept.skip  # C++ has one point
-    return replace(request.task, keep=kept.keep, skip=skip, failed=delivery.deliver, progress=delivery.progress)
+    task = replace(request.task, failed=delivery.deliver, progress=delivery.progress)
+    # C++ has one point
+    return task if kept is None else replace(task, keep=kept.keep, skip=None if request.options.cpp else kept.skip)
 
 
 def _measured(task: Task, *, is_cpp: bool) -> Comparison:
@@ -174,6 +163,8 @@ def _measured(task: Task, *, is_cpp: bool) -> Comparison:
     return compare_snippets(task)
 
 
-def _with(measured: Comparison, doubts: Sequence[Doubt]) -> Comparison:
-    """The result with what was found in the text before it ran."""
-    return replace(measured, warnings=[*doubts, *measured.warnings]) if doubts else measured
+def _finished(measured: Comparison, request: _Request, kept: Recording | None) -> Comparison:
+    """The result with what was found in the text before it ran, and with what is to be said of the store."""
+    if request.doubts:
+        measured = replace(measured, warnings=[*request.doubts, *measured.warnings])
+    return measured if kept is None else kept.finish(measured)

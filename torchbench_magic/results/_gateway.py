@@ -10,41 +10,39 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["HANDED_ON", "TABLE", "hand_on", "show"]
+__all__ = ["HANDED_ON", "OF_EVERY", "TABLE", "hand_on", "show"]
 
 _VIEWS = "torchbench_magic.views"
 _RESULTS = "torchbench_magic.results"
 
 TABLE: dict[tuple[str, str], str] = {
-    ("Comparison", "to_html"): f"{_VIEWS}.carriers.page:to_html",
-    ("Comparison", "repr"): f"{_VIEWS}.timing.comparison:to_text",
-    ("Comparison", "mimebundle"): f"{_VIEWS}.timing.comparison:mimebundle",
-    ("Comparison", "to_markdown"): f"{_VIEWS}.timing.comparison:to_markdown",
+    ("Comparison", "document"): f"{_VIEWS}.timing.comparison:document",
+    ("Comparison", "under"): f"{_VIEWS}.timing.comparison:under",
     ("Comparison", "compare"): f"{_VIEWS}.torch_forms.torch_compare:torch_compare",
     ("Comparison", "plot"): f"{_VIEWS}.timing.plot:plot",
-    ("Comparison", "explore"): f"{_VIEWS}.widgets.explorers:explore",
+    ("Comparison", "explore"): f"{_VIEWS}.widgets.explorers:ComparisonExplorer",
     ("Counts", "flamegraph"): f"{_VIEWS}.counting.call_flame:flamegraph",
-    ("CountsDiff", "explore"): f"{_VIEWS}.widgets.counts_explorer:explore",
+    ("CountsDiff", "explore"): f"{_VIEWS}.widgets.counts_explorer:CountsExplorer",
     ("CountsDiff", "flamegraph"): f"{_VIEWS}.counting.call_flame:of_diff",
-    ("CountsDiff", "to_html"): f"{_VIEWS}.carriers.page:to_html",
-    ("CountsDiff", "repr"): f"{_VIEWS}.counting.counts:to_text",
-    ("CountsDiff", "mimebundle"): f"{_VIEWS}.counting.counts:mimebundle",
-    ("CountsDiff", "to_markdown"): f"{_VIEWS}.counting.counts:to_markdown",
-    ("ProfileDiff", "explore"): f"{_VIEWS}.widgets.profile_diff_explorer:explore",
-    ("ProfileDiff", "to_html"): f"{_VIEWS}.carriers.page:to_html",
-    ("ProfileDiff", "repr"): f"{_VIEWS}.profiling.profile_diff:to_text",
-    ("ProfileDiff", "mimebundle"): f"{_VIEWS}.profiling.profile_diff:mimebundle",
-    ("ProfileDiff", "to_markdown"): f"{_VIEWS}.profiling.profile_diff:to_markdown",
-    ("Profile", "to_html"): f"{_VIEWS}.carriers.page:to_html",
-    ("Profile", "repr"): f"{_VIEWS}.profiling.profile:to_text",
-    ("Profile", "mimebundle"): f"{_VIEWS}.profiling.profile:mimebundle",
-    ("Profile", "to_markdown"): f"{_VIEWS}.profiling.profile:to_markdown",
+    ("CountsDiff", "document"): f"{_VIEWS}.counting.counts:document",
+    ("ProfileDiff", "explore"): f"{_VIEWS}.widgets.explorers:ProfileDiffExplorer",
+    ("ProfileDiff", "document"): f"{_VIEWS}.profiling.profile_diff:document",
+    ("Profile", "document"): f"{_VIEWS}.profiling.profile:document",
+    ("Profile", "under"): f"{_VIEWS}.profiling.memory:documents",
     ("Profile", "table"): f"{_VIEWS}.torch_forms.op_table:table",
     ("Profile", "plot"): f"{_VIEWS}.profiling.pictures.plot_profile:plot",
     ("Profile", "flamegraph"): f"{_VIEWS}.profiling.pictures.profile_flame:flamegraph",
-    ("Profile", "explore"): f"{_VIEWS}.widgets.explorers:explore",
+    ("Profile", "explore"): f"{_VIEWS}.widgets.explorers:ProfileExplorer",
     ("Profile", "timeline"): f"{_VIEWS}.profiling.pictures.timeline:timeline",
 }
+
+OF_EVERY: dict[str, str] = {
+    "repr": f"{_VIEWS}.carriers.any_result:to_text",
+    "mimebundle": f"{_VIEWS}.carriers.any_result:mimebundle",
+    "to_markdown": f"{_VIEWS}.carriers.any_result:to_markdown",
+    "to_html": f"{_VIEWS}.carriers.any_result:to_html",
+}
+"""What all results that have a document show of themselves alike."""
 
 HANDED_ON: dict[tuple[str, str], str] = {
     ("Comparison", "rebase"): f"{_RESULTS}.timing.across_runs.side_by_side:rebase",
@@ -56,7 +54,7 @@ HANDED_ON: dict[tuple[str, str], str] = {
 
 def show(result: object, verb: str, **options: Any) -> Any:
     """Call the view function that shows ``verb`` of ``result``."""
-    return _call(TABLE[type(result).__name__, verb], result, options)
+    return _call(TABLE.get((type(result).__name__, verb)) or OF_EVERY[verb], result, options)
 
 
 def hand_on(result: object, verb: str, **options: Any) -> Any:

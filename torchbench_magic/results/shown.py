@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ._gateway import show
+from ._gateway import hand_on, show
 
-__all__ = ["Shown"]
+__all__ = ["Shown", "Storable"]
 
 
 class Shown:
@@ -25,9 +25,9 @@ class Shown:
         written: str | None = show(self, "to_html", path=path)
         return written
 
-    def to_markdown(self) -> str:
-        """The tables as GitHub markdown."""
-        return str(show(self, "to_markdown"))
+    def to_markdown(self, **options: Any) -> str:
+        """The tables as GitHub markdown; ``options`` are those of the view, such as ``sort_by`` of a profile."""
+        return str(show(self, "to_markdown", **options))
 
     def explore(self) -> Any:
         """A live widget over this result (ipywidgets)."""
@@ -38,3 +38,16 @@ class Shown:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return show(self, "mimebundle")
+
+
+class Storable(Shown):
+    """A result that a store keeps."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Add it to the store at ``path``, which is made where there is none; read it back with
+        ``torchbench_magic.load``. What is stored there already is not stored twice.
+
+        Raises:
+            StoreError: the file cannot be written as it stands.
+        """
+        hand_on(self, "save", path=path)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchbench_magic import units
 
 from .frame_rows import float_or_none
-from .table import Cell, Column
+from .table import Cell, Column, Group, Row, Table, Tone
 
-__all__ = ["BuiltColumn", "cells_of", "columns_of", "counted", "measured_columns", "share", "texts"]
+__all__ = ["BuiltColumn", "built_table", "cells_of", "columns_of", "counted", "measured_columns", "share", "texts"]
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,41 @@ def cells_of(built: Iterable[BuiltColumn], *record: Any) -> tuple[Cell, ...]:
     return tuple(each.cell(*record) for each in built)
 
 
+def built_table(
+    name: str,
+    built: Sequence[BuiltColumn],
+    records: Iterable[Any],
+    key: Callable[[Any], str] = lambda record: "",
+    **more: Any,
+) -> Table:
+    """The table of ``records``, each with its ``key``; ``more`` are other attributes of the table."""
+    rows = tuple(Row(cells_of(built, record), key(record)) for record in records)
+    return Table(name, columns_of(built), (Group(rows),) if rows else (), **more)
+
+
 def measured_columns(
-    name: str, label: str, scale: units.Scale, field: str = "", *, missing: float | None = None
+    name: str,
+    label: str,
+    scale: units.Scale,
+    field: str = "",
+    *,
+    missing: float | None = None,
+    digits: int | None = 3,
+    tone: Tone = "",
 ) -> BuiltColumn:
     """A number in the unit of ``scale``: the record's ``field``, which is ``name`` unless given."""
 
     def cell(record: Any) -> Cell:
         value = float_or_none(record[field or name])
         value = missing if value is None else value
-        return Cell(units.number(value, scale), value)
+        return Cell(units.number(value, scale, digits=digits), value, tone)
 
     return BuiltColumn(Column(name, label, scale.unit, "number"), cell)
 
 
-def counted(name: str, label: str, *, missing: float | None = None) -> BuiltColumn:
+def counted(name: str, label: str, unit: str = "", *, missing: float | None = None) -> BuiltColumn:
     """A whole number, all digits."""
-
-    def cell(record: Any) -> Cell:
-        value = float_or_none(record[name])
-        value = missing if value is None else value
-        return Cell(units.count(value), value)
-
-    return BuiltColumn(Column(name, label, kind="number"), cell)
+    return measured_columns(name, label, units.Scale(unit, places=0), missing=missing, digits=None)
 
 
 def share(label: str, of: Callable[[Any], float]) -> BuiltColumn:

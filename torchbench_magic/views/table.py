@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from .. import units
 
-__all__ = ["Axis", "Cell", "Column", "Group", "ColumnKind", "Picture", "Row", "Table", "Tone"]
+__all__ = ["HUES", "Axis", "Cell", "Column", "Group", "ColumnKind", "Picture", "Row", "Table", "Tone"]
 
 ColumnKind = Literal[
     "text", "code", "number", "range", "line", "bar", "change", "interval", "histogram", "verdict", "source"
@@ -22,6 +22,16 @@ ColumnKind = Literal[
 Tone = Literal["", "quiet", "strong", "faster", "slower", "torch", "python", "backward", "memory", "other"]
 Picture = tuple[object, ...]
 
+HUES: dict[str, str] = {
+    "torch": "#2468b0",
+    "python": "#d28a1a",
+    "backward": "#c583c4",
+    "memory": "#2ca184",
+    "other": "#7b8087",
+    "faster": "#2468b0",
+    "slower": "#cf4f2c",
+}
+"""Meaning -> its colour on white, where no theme is known."""
 PICTURES = ("bar", "change", "interval", "histogram")
 RIGHT = ("number", "range", "line")
 

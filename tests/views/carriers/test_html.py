@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from torchbench_magic.views.carriers import bundle, html, spec
+from torchbench_magic.views.carriers import html, spec
+from torchbench_magic.views.carriers.any_result import bundle, mimebundle
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
@@ -81,8 +82,8 @@ def test_a_lone_statement_unfolds_without_script() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_text_in_every_part_of_the_output(name: str) -> None:
-    usual = Elements(comparison.mimebundle(comparison_of())["text/html"])
-    hostile = Elements(comparison.mimebundle(comparison_of(names=(name, name + "2")))["text/html"])
+    usual = Elements(mimebundle(comparison_of())["text/html"])
+    hostile = Elements(mimebundle(comparison_of(names=(name, name + "2")))["text/html"])
     assert hostile.tags == usual.tags
     assert {key for key, _ in hostile.attributes} - {"title"} == {key for key, _ in usual.attributes}
     sent = json.loads(hostile.scripts[0])
@@ -137,7 +138,7 @@ def stored(bundle: dict[str, str]) -> int:
 )
 def test_an_output_is_at_most_one_megabyte_and_says_what_is_not_in_it(rows: int, text: str) -> None:
     document = long_document(rows, text)
-    made = bundle.bundle(document)
+    made = bundle(document)
     assert stored(made) <= 1_000_000
     sent = json.loads(Elements(made["text/html"]).scripts[0])["tables"][0]
     shown = len(sent["groups"][0]["rows"])
@@ -155,14 +156,14 @@ def test_five_thousand_short_rows_all_fit() -> None:
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_table_of_no_row_or_one_row_can_be_shown(rows: int) -> None:
-    made = bundle.bundle(long_document(rows))
+    made = bundle(long_document(rows))
     assert Elements(made["text/html"]).tags.count("tr") == rows + 1
     assert made["text/plain"]
 
 
 def test_an_ordinary_output_is_small() -> None:
-    assert stored(comparison.mimebundle(comparison_of())) < 100_000
-    assert stored(profile.mimebundle(profile_of())) < 100_000
+    assert stored(mimebundle(comparison_of())) < 100_000
+    assert stored(mimebundle(profile_of())) < 100_000
 
 
 def test_two_outputs_of_the_same_result_do_not_share_a_name() -> None:

@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 from torchbench_magic.errors import InputError, MissingTool, OptionError
-from torchbench_magic.views.drawing.flame import flame_graph
 
-from ..builders import HOSTILE, comparison_of, profile_of, two_shapes
+from ..builders import HOSTILE, comparison_of, flame_graph, profile_of, two_shapes
 from ..counting.test_counts import compared, counted
 from ..profiling.test_memory import made as memory_profile
 
@@ -119,7 +118,7 @@ def test_memory_is_drawn_as_layers_that_reach_the_peak(tmp_path: Path) -> None:
 
 
 def test_a_flame_graph_has_a_bar_per_frame_in_its_place(tmp_path: Path) -> None:
-    graph = flame_graph(TREE, "four frames", unit="s")
+    graph = flame_graph(TREE, "four frames")
     ax = graph.plot()
     bars = {
         (round(bar.get_x(), 6), round(bar.get_width(), 6), round(bar.get_y() + bar.get_height() / 2))

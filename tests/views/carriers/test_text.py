@@ -9,6 +9,7 @@ import pytest
 
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.views.carriers import markdown, text
+from torchbench_magic.views.carriers.any_result import to_text
 from torchbench_magic.views.document import Document, Phrase, backticked, plain, printable
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
@@ -87,7 +88,7 @@ def spaced(text: str) -> str:
 
 
 def test_a_comparison_reads_answer_first_then_table_then_how_it_was_measured() -> None:
-    assert spaced(comparison.to_text(compared())) == COMPARED
+    assert spaced(to_text(compared())) == COMPARED
 
 
 def test_several_thread_counts_are_a_table_of_their_own() -> None:
@@ -103,13 +104,13 @@ def test_a_profile_prints_the_annotated_source_and_the_operations() -> None:
 
 def test_no_line_is_longer_than_a_hundred_columns() -> None:
     long_names = comparison_of(names=("a rather long name of an alternative " * 3, "another " * 20))
-    for shown in (comparison.to_text(long_names), profile.to_text(profile_of())):
+    for shown in (to_text(long_names), to_text(profile_of())):
         assert max(map(len, shown.splitlines())) <= 100
 
 
 def test_a_terminal_without_unicode_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    shown = comparison.to_text(compared())
+    shown = to_text(compared())
     assert shown.isascii()
     assert "0.601 .. 0.613" in shown
     assert " us " in shown
@@ -118,8 +119,8 @@ def test_a_terminal_without_unicode_gets_ascii(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_on_their_line_and_cannot_move_the_cursor(name: str) -> None:
-    usual = comparison.to_text(two_shapes()).splitlines()
-    shown = comparison.to_text(two_shapes(names=(name, name + " 2"))).splitlines()
+    usual = to_text(two_shapes()).splitlines()
+    shown = to_text(two_shapes(names=(name, name + " 2"))).splitlines()
     table = slice(shown.index(""), None)
     assert len([line for line in shown[table] if "64 × 6" in line]) == 2
     assert len(usual[2:9]) == len(shown[table][1:8])

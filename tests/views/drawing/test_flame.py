@@ -18,7 +18,7 @@ from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.profiling import profile as profile_view
 from torchbench_magic.views.profiling.pictures import profile_flame
 
-from ..builders import HOSTILE, MIB, profile_of
+from ..builders import HOSTILE, MIB, flame_graph, profile_of
 
 # In[3] > line 6 > module > function > line of In[2] > op > op, twice with other shapes; line 7 > backward > op
 TREE = (
@@ -150,7 +150,7 @@ def test_a_profiles_output_has_the_flame_graph_behind_the_view_switch() -> None:
 
 def test_fifty_thousand_frames_stay_below_the_limit_and_the_rest_is_counted() -> None:
     tree = many(50_000)
-    made = "".join(flame.markup(flame.flame_graph(tree, "many")))
+    made = "".join(flame.markup(flame_graph(tree, "many")))
     assert mounting.stored(made) <= flame.MOST_BYTES
     spec = spec_in(made)
     kept = len(spec["parent"])
@@ -163,7 +163,7 @@ def test_fifty_thousand_frames_stay_below_the_limit_and_the_rest_is_counted() ->
 
 def test_what_is_cut_away_is_the_smallest() -> None:
     tree = many(2_000)
-    graph = flame.flame_graph(tree, "t").largest(300)
+    graph = flame_graph(tree, "t").largest(300)
     left = sorted(tree["total"], reverse=True)[300:]
     assert len(graph) == 300
     assert graph.measures[0].total.min() >= max(left)
@@ -173,7 +173,7 @@ def test_what_is_cut_away_is_the_smallest() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_text_is_never_markup(name: str) -> None:
     tree = many(3).assign(name=name)
-    made = "".join(flame.markup(flame.flame_graph(tree, name)))
+    made = "".join(flame.markup(flame_graph(tree, name)))
     assert "<script>window" not in made
     assert "<img" not in made
     assert made.lower().count("</script") == 2
@@ -193,7 +193,7 @@ def test_the_table_says_the_same_without_scripts() -> None:
 
 def test_a_tree_with_a_child_before_its_parent_is_refused() -> None:
     with pytest.raises(ValueError, match="parents before their children"):
-        flame.flame_graph(many(3).assign(parent=[-1, 2, 0]), "t")
+        flame_graph(many(3).assign(parent=[-1, 2, 0]), "t")
 
 
 def test_an_empty_profile_draws_nothing() -> None:

@@ -14,8 +14,9 @@ from torchbench_magic.results.profiling import allocations
 from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.views.carriers import text
+from torchbench_magic.views.carriers.any_result import mimebundle, to_text
 from torchbench_magic.views.document import plain
-from torchbench_magic.views.profiling import memory, profile
+from torchbench_magic.views.profiling import memory
 from torchbench_magic.views.profiling.pictures.memory_picture import _highest, picture, stack
 
 from ..builders import HOSTILE, profile_of
@@ -136,16 +137,16 @@ def test_text_of_the_cell_is_never_markup() -> None:
         key: replace(source, text="\n".join(HOSTILE * 2), file=HOSTILE[1]) for key, source in built.sources.items()
     }
     frame = memory_frame().assign(file=HOSTILE[1], cell=pd.array([pd.NA] * len(CHANGES), dtype="Int64"))
-    shown = profile.mimebundle(replace(built, sources=sources, memory=frame))["text/html"]
+    shown = mimebundle(replace(built, sources=sources, memory=frame))["text/html"]
     assert "<img" not in shown
     assert "<script>window.INJECTED" not in shown
 
 
 def test_text_plain_has_the_peak_and_the_lines() -> None:
-    shown = profile.to_text(made(bytes_before=10.0 * MIB))
+    shown = to_text(made(bytes_before=10.0 * MIB))
     assert "Memory of the CPU: peak 144 MiB" in shown
     assert "tensors of 10.0 MiB were there before it, 4.00 MiB of them freed by it" in " ".join(shown.split())
-    assert text.for_stdout(memory.documents(made())[0]) in profile.to_text(made())
+    assert text.for_stdout(memory.documents(made())[0]) in to_text(made())
 
 
 def test_a_device_that_only_gave_back_says_so() -> None:
@@ -176,5 +177,5 @@ def test_an_output_with_very_many_changes_stays_small() -> None:
             "thread": [0] * count,
         },
     )
-    html = profile.mimebundle(replace(made(), memory=frame))["text/html"]
+    html = mimebundle(replace(made(), memory=frame))["text/html"]
     assert len(html) < 400_000

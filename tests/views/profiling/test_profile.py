@@ -11,10 +11,11 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, Source
+from torchbench_magic.views.carriers.any_result import to_text
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.profiling import profile as view
-from torchbench_magic.views.profiling.operations import SORT_KEYS, operations, shapes_text
-from torchbench_magic.views.profiling.place_names import runs_text
+from torchbench_magic.views.profiling.operations import SORT_KEYS, operations
+from torchbench_magic.views.profiling.place_names import runs_text, shapes_text
 from torchbench_magic.views.table import Row, Table
 
 from ..builders import CELL, LINES, MODULE, OPS, profile_of
@@ -427,11 +428,11 @@ def test_a_profile_whose_events_were_lost_shows_wall_times_and_claims_nothing_of
     assert [column.name for column in table.columns] == ["line", "bar", "wall_time", "calls", "source"]
     longest = max(table.rows(), key=lambda row: row.cells[1].value or 0.0)
     assert longest.cells[1].value == lines["wall_time"].max()
-    text = view.to_text(made)
+    text = to_text(made)
     for claim in ("attributed", "= 0 torch", "no operation of torch ran", "0 %", "nan"):
         assert claim not in text
-    assert "own profiler" not in view.to_markdown(known)
-    assert "torch profiler of its own" in view.to_markdown(made)
+    assert "own profiler" not in known.to_markdown()
+    assert "torch profiler of its own" in made.to_markdown()
     assert "no operation of torch ran" not in made.table()
 
 

@@ -16,9 +16,10 @@ from torchbench_magic.errors import InputError, MissingTool
 from torchbench_magic.results.machine.contention import Contention
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.views.carriers import html, spec, text
+from torchbench_magic.views.carriers.any_result import mimebundle
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.drawing.scales import scale_of
-from torchbench_magic.views.timing import comparison, swaps, threads
+from torchbench_magic.views.timing import comparison, threads, verdicts
 from torchbench_magic.views.timing.curves import MOST_PANELS, curves_svg
 from torchbench_magic.views.timing.plot import plot
 
@@ -166,7 +167,7 @@ def test_an_output_of_hundreds_of_points_stays_below_a_megabyte_and_keeps_its_pi
         axes=[(("n", n),) for n in sizes],
         samples=6,
     )
-    bundle = comparison.mimebundle(made)
+    bundle = mimebundle(made)
     assert 5_000 < len(curves_svg(made) or "") < 60_000
     assert sum(len(json.dumps(part)) for part in bundle.values()) < 1_000_000
     assert "tb-curves" in bundle["text/html"]
@@ -209,19 +210,19 @@ def test_an_axis_holds_its_values_and_has_a_few_round_ticks_inside(values: tuple
 
 
 def test_the_swap_is_named_in_words_with_both_sides() -> None:
-    said = plain(swaps.clause(sweep()))
+    said = plain(verdicts.swaps_clause(sweep()))
     assert re.fullmatch(r"bmm is faster than mul_sum below n ≈ 3\d0, slower above", said)
 
 
 def test_swaps_beyond_three_are_counted() -> None:
-    said = plain(swaps.clause(sweep(threads=(1, 2, 3, 4, 5))))
+    said = plain(verdicts.swaps_clause(sweep(threads=(1, 2, 3, 4, 5))))
     assert said.count(" is faster than ") == 3
     assert said.endswith("; 2 more swaps")
     assert "(1 thread)" in said
 
 
 def test_nothing_is_said_where_nothing_swaps() -> None:
-    assert swaps.clause(comparison_of()) == ()
+    assert verdicts.swaps_clause(comparison_of()) == ()
 
 
 def test_the_thread_table_marks_the_count_to_use_and_what_is_beyond_the_cores() -> None:

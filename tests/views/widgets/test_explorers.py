@@ -8,7 +8,7 @@ import pytest
 
 from torchbench_magic.views.carriers.html import module
 from torchbench_magic.views.document import plain
-from torchbench_magic.views.widgets.explorers import ComparisonExplorer, ProfileExplorer, explore
+from torchbench_magic.views.widgets.explorers import ComparisonExplorer, ProfileExplorer
 from torchbench_magic.views.widgets.live import LiveView
 
 from ..builders import comparison_of, profile_of
@@ -28,7 +28,7 @@ def select(widget: Any, table: str, *keys: str) -> None:
 
 def test_explore_gives_the_widget_of_the_result() -> None:
     assert isinstance(comparison_of().explore(), ComparisonExplorer)
-    assert isinstance(explore(profile_of()), ProfileExplorer)
+    assert isinstance(profile_of().explore(), ProfileExplorer)
 
 
 def test_the_widget_draws_with_the_module_of_the_inline_output() -> None:
@@ -106,11 +106,11 @@ def test_operations_are_sorted_by_the_metric_chosen() -> None:
 
 
 def test_the_controls_of_a_profile_begin_as_it_was_asked_for() -> None:
-    widget = explore(profile_of(), sort_by="count", row_limit=2)
+    widget = ProfileExplorer(profile_of(), sort_by="count", row_limit=2)
     assert (widget.metric.value, widget.row_limit.value) == ("calls", 2)
     lines, operations = widget.document.tables
     assert len(list(operations.rows())) == 2
-    assert len(list(lines.rows())) == len(list(explore(profile_of()).document.tables[0].rows()))
+    assert len(list(lines.rows())) == len(list(ProfileExplorer(profile_of()).document.tables[0].rows()))
 
 
 def test_a_metric_that_was_not_measured_is_not_offered() -> None:

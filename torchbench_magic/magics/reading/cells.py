@@ -108,7 +108,8 @@ class Book:
     def _claim(self, cell: CellText, visible: int) -> Place:
         """The claim that a magic stands on this visible line of ``cell``."""
         text = cell.lines[visible - 1]
-        if _is_cell_magic(cell) or _is_aligned(cell):
+        is_aligned = all(line == number for number, line in enumerate(cell.visible, 1))
+        if is_aligned or cell.text.lstrip().startswith("%%"):
             self._show_source(cell.file, cell.text)
         else:
             # The cell's other code is compiled with IPython's numbering, and a file can have only one.
@@ -181,14 +182,6 @@ class Book:
             before = self._sources[file][1]
         linecache.cache[file] = ours
         self._sources[file] = (ours, before)
-
-
-def _is_cell_magic(cell: CellText) -> bool:
-    return cell.text.lstrip().startswith("%%")
-
-
-def _is_aligned(cell: CellText) -> bool:
-    return all(line == number for number, line in enumerate(cell.visible, 1))
 
 
 def _stands_at(lines: list[str], visible: int, magic: str, line: str | None, body: str | None) -> bool:

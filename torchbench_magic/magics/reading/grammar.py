@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 from torchbench_magic.errors import OptionError
 
+from .option_values import read_not_empty
+
 __all__ = [
-    "Option",
     "describe",
     "documented",
     "inherited",
@@ -43,7 +44,7 @@ class Option:
     Attributes:
         flags: as written, the long one last: ``("-t", "--threads")``.
         metavar: how the value is named in the help; empty for an option that takes none.
-        parse: text to value; raises ValueError with what is valid.
+        parse: text to value; raises ValueError with what is valid. Without it any text that is not empty is one.
         help: one sentence.
         shown_default: the default in words, where the value itself would not tell.
         trait: name of the `TorchBench` trait that gives the default.
@@ -54,7 +55,7 @@ class Option:
     flags: tuple[str, ...]
     help: str
     metavar: str = ""
-    parse: Callable[[str], Any] = str
+    parse: Callable[[str], Any] = read_not_empty
     shown_default: str = ""
     trait: str = ""
     repeatable: bool = False

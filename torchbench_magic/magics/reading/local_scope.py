@@ -19,29 +19,31 @@ def local_names(user_ns: Mapping[str, Any]) -> dict[str, Any]:
     """Names of the calling function, as ``%timeit`` sees them; none where a cell's own level calls.
 
     IPython hands locals to line magics alone (``needs_local_scope``; a cell magic gets the notebook's names for them),
-    so the frame is looked for here, for both: the first one that is neither IPython's nor this package's. Up to
-    Python 3.11 a comprehension has a frame of its own, whose names stand before those of the frame around it.
+    so the frame is looked for here, for both.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in _SHELL:
-        frame = frame.f_back
-    found: dict[str, Any] = {}
-    while frame is not None and frame.f_locals is not user_ns:
-        found = {name: value for name, value in frame.f_locals.items() if name.isidentifier()} | found
-        if frame.f_code.co_name not in _IMPLICIT:
-            break
-        frame = frame.f_back
-    return found
+    frames = reversed(_calling_frames(user_ns))
+    return {name: value for frame in frames for name, value in frame.f_locals.items() if name.isidentifier()}
 
 
 def calling_frame(user_ns: Mapping[str, Any]) -> FrameType | None:
     """The function that a magic stands in; None at a cell's own level."""
+    found = [frame for frame in _calling_frames(user_ns) if frame.f_code.co_name not in _IMPLICIT]
+    return found[0] if found else None
+
+
+def _calling_frames(user_ns: Mapping[str, Any]) -> list[FrameType]:
+    """The first frame that is neither IPython's nor this package's, unless it is a cell's own level. Up to Python 3.11
+    a comprehension has a frame of its own, whose names stand before those of the frame around it: it comes first."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (
-        str(frame.f_globals.get("__name__", "")).partition(".")[0] in _SHELL or frame.f_code.co_name in _IMPLICIT
-    ):
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in _SHELL:
         frame = frame.f_back
-    return None if frame is None or frame.f_locals is user_ns else frame
+    found: list[FrameType] = []
+    while frame is not None and frame.f_locals is not user_ns:
+        found.append(frame)
+        if frame.f_code.co_name not in _IMPLICIT:
+            break
+        frame = frame.f_back
+    return found
 
 
 def check_not_local(name: str | None, found: Mapping[str, Any]) -> None:

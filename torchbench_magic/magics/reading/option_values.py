@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from torchbench_magic.errors import OptionError
 
@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 
+Name = TypeVar("Name", bound=str)
+
+
 def read_count(text: str) -> int:
     try:
         value = int(text)
@@ -53,61 +56,51 @@ def read_thread_counts(text: str) -> tuple[int, ...]:
 
 
 def read_seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError("give seconds above 0")
-    return value
+    return _between(text, 0, math.inf, "give seconds above 0")
 
 
 def read_per_cent(text: str) -> float:
     """A share, written in per cent."""
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 1000:
-        raise ValueError("give per cent above 0, such as 1 or 0.5")
-    return value / 100
+    return _between(text.removesuffix("%"), 0, 1000, "give per cent above 0, such as 1 or 0.5") / 100
 
 
 def read_threshold(text: str) -> float:
+    return _between(text, 0, 10, "give the IQR over the median to reach, such as 0.1")
+
+
+def _between(text: str, low: float, high: float, valid: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value < 10:
-        raise ValueError("give the IQR over the median to reach, such as 0.1")
+    if not low < value < high:
+        raise ValueError(valid)
     return value
 
 
 def read_clock(text: str) -> Clock:
-    for name in ("wall", "cpu", "device"):
+    return _one_of(("wall", "cpu", "device"), text)
+
+
+def read_by(text: str) -> SideBy:
+    return _one_of(("description", "env"), text)
+
+
+def read_form(text: str) -> Form:
+    return _one_of(("function", "module"), text)
+
+
+def _one_of(names: tuple[Name, ...], text: str) -> Name:
+    for name in names:
         if text == name:
             return name
-    raise ValueError("give wall, cpu or device")
+    raise ValueError(f"give {', '.join(names[:-1])} or {names[-1]}")
 
 
 def read_seed(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) < 2**32):
         raise ValueError("give a whole number from 0 to 4294967295")
     return int(text)
-
-
-def read_by(text: str) -> SideBy:
-    for name in ("description", "env"):
-        if text == name:
-            return name
-    raise ValueError("give description or env")
-
-
-def read_form(text: str) -> Form:
-    for name in ("function", "module"):
-        if text == name:
-            return name
-    raise ValueError("give function or module")
 
 
 def read_schedule(text: str) -> Schedule:

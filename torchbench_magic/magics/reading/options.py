@@ -17,7 +17,6 @@ from .option_values import (
     read_count,
     read_form,
     read_from_zero,
-    read_not_empty,
     read_per_cent,
     read_rows,
     read_schedule,
@@ -97,29 +96,23 @@ class TimerOptions(SharedOptions, Plan):
         help="Ratios inside 1 ± this are called the same.", shown_default="1",
     )  # fmt: skip
     setup: str | None = option(
-        "--setup", metavar="CODE", parse=read_not_empty,
+        "--setup", metavar="CODE",
         help="Code that runs once before and is not timed; before the rest of the magic line and before the"
         " section named setup.",
     )  # fmt: skip
-    label = inherited(
-        "--label", metavar="TEXT", parse=read_not_empty, help="What is measured.", shown_default="In[n]"
-    )
-    sub_label = inherited(
-        "--sub-label", metavar="TEXT", parse=read_not_empty, help="Which input it is measured on."
-    )
+    label = inherited("--label", metavar="TEXT", help="What is measured.", shown_default="In[n]")
+    sub_label = inherited("--sub-label", metavar="TEXT", help="Which input it is measured on.")
     description = inherited(
-        "--description", metavar="TEXT", parse=read_not_empty,
+        "--description", metavar="TEXT",
         help="Name of the one alternative of a cell without sections.", shown_default="the statement",
     )  # fmt: skip
-    env = inherited(
-        "--env", metavar="TEXT", parse=read_not_empty, help="Name of the environment it is measured in."
-    )
+    env = inherited("--env", metavar="TEXT", help="Name of the environment it is measured in.")
     baseline = inherited(
-        "--baseline", metavar="NAME", parse=read_not_empty,
+        "--baseline", metavar="NAME",
         help="The section that the others are compared to.", shown_default="the first section",
     )  # fmt: skip
     device = inherited(
-        "--device", metavar="DEVICE", parse=read_not_empty,
+        "--device", metavar="DEVICE",
         help="Device to wait for: auto (the accelerator, where there is one), cpu (never wait), cuda, cuda:1, ...",
     )  # fmt: skip
     clock = inherited(
@@ -127,9 +120,7 @@ class TimerOptions(SharedOptions, Plan):
         help="What the figures are of: wall time, cpu (processor time of the process), or device (time between two"
         " events on the accelerator).",
     )  # fmt: skip
-    cold = inherited(
-        "--cold", help="Each sample is one call, after the processor's caches were emptied."
-    )
+    cold = inherited("--cold", help="Each sample is one call, after the processor's caches were emptied.")
     check = inherited(
         "--check",
         help="First compare what the alternatives return, by torch.testing.assert_close.",
@@ -144,13 +135,13 @@ class TimerOptions(SharedOptions, Plan):
         help="Leave the garbage collector on in timed code; a setup that calls gc.enable() does the same.",
     )  # fmt: skip
     sweep: tuple[str, ...] = option(
-        "--sweep", metavar='"NAME=EXPR"', parse=read_not_empty, default=(), repeatable=True,
+        "--sweep", metavar='"NAME=EXPR"', default=(), repeatable=True,
         help="Measure at each value that the Python expression gives, as a variable of setup and body; several"
         " --sweep options are combined, each value with each.",
         shown_default="one point",
     )  # fmt: skip
     fuzz: str | None = option(
-        "--fuzz", metavar="KIND[:COUNT]", parse=read_not_empty,
+        "--fuzz", metavar="KIND[:COUNT]",
         help="Measure on inputs that a fuzzer draws (10, or COUNT), as variables x, y, ... of setup and body. KIND is"
         " binary, unary, spectral, sparse-binary, sparse-unary or the name of a Fuzzer of the notebook.",
     )  # fmt: skip
@@ -167,7 +158,7 @@ class TimerOptions(SharedOptions, Plan):
         " nothing where it has no effect. A section `// --- global setup` is like --global-setup.",
     )  # fmt: skip
     global_setup: str | None = option(
-        "--global-setup", metavar="CODE", parse=read_not_empty,
+        "--global-setup", metavar="CODE",
         help="With --cpp: code at the level of the file, such as #include lines.",
         shown_default="none",
     )  # fmt: skip
@@ -182,7 +173,7 @@ class TimerOptions(SharedOptions, Plan):
         help="Count the loop that is timed, or statements at the level of a module, as torch does.",
     )  # fmt: skip
     save: str | None = option(
-        "--save", metavar="PATH", parse=read_not_empty, trait="store",
+        "--save", metavar="PATH", trait="store",
         help="Append each finished point to this file of results at once; torchbench_magic.load(PATH) reads it.",
     )  # fmt: skip
     resume: bool = option(
@@ -207,7 +198,7 @@ class CompareOptions(SharedOptions):
     """What ``%tcompare`` takes."""
 
     baseline: str | None = option(
-        "--baseline", metavar="NAME", parse=read_not_empty,
+        "--baseline", metavar="NAME",
         help="What the others are compared to: an alternative, a result, or with --by env an environment.",
         shown_default="the first",
     )  # fmt: skip
@@ -230,9 +221,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         "-t", "--threads", metavar="N", parse=read_count,
         help="torch thread count to run at.", shown_default="the current torch.get_num_threads()",
     )  # fmt: skip
-    memory = inherited(
-        "--memory", help="Bytes allocated and freed, per op and per line, and the peak."
-    )
+    memory = inherited("--memory", help="Bytes allocated and freed, per op and per line, and the peak.")
     shapes = inherited("--shapes", help="Shapes, dtypes and strides of each op's inputs.")
     host_memory = inherited(
         "--host-memory",
@@ -250,17 +239,17 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         " without) and tell what recording costs.",
     )  # fmt: skip
     group_by: str | None = option(
-        "--group-by", metavar="op|shape|line|module|stack[:N]", parse=read_not_empty,
+        "--group-by", metavar="op|shape|line|module|stack[:N]",
         help="Rows of the table of ops: each op, or each op and its input shapes (implies --shapes), line, module, or"
         " the N (5) innermost frames above it.",
         shown_default="op",
     )  # fmt: skip
     stacks: str | None = option(
-        "--stacks", metavar="FILE", parse=read_not_empty,
+        "--stacks", metavar="FILE",
         help="Write the call stacks with their self time to this file, for flamegraph.pl and speedscope.",
     )  # fmt: skip
     sort_by: str | None = option(
-        "-s", "--sort-by", metavar="KEY", parse=read_not_empty,
+        "-s", "--sort-by", metavar="KEY",
         help="Column that orders the table of ops, by torch's names.", shown_default="self time",
     )  # fmt: skip
     row_limit: int | None = option(
@@ -268,17 +257,17 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="Rows of the table of ops that are shown; -1 for all.", shown_default="what fits the output",
     )  # fmt: skip
     lines_of = inherited(
-        "--lines-of", metavar="MODULE|PATH", parse=read_not_empty, repeatable=True,
+        "--lines-of", metavar="MODULE|PATH", repeatable=True,
         help="Give the lines of this module or file too.",
         shown_default="cells, and .py files under the working directory",
     )  # fmt: skip
     trace: str | None = option(
-        "--trace", metavar="FILE", parse=read_not_empty,
+        "--trace", metavar="FILE",
         help="Write a Chrome trace of the run, with the cell's lines as ranges, for Perfetto; gzip where the name ends"
         " in .gz. torchbench_magic.load_trace(FILE) reads it.",
     )  # fmt: skip
     save: str | None = option(
-        "--save", metavar="PATH", parse=read_not_empty,
+        "--save", metavar="PATH",
         help="Add the profile to this file of results; torchbench_magic.load(PATH) reads it.",
     )  # fmt: skip
     schedule = inherited(
@@ -297,7 +286,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="Iterations that run before those that --steps records.", shown_default="1",
     )  # fmt: skip
     on_trace: str | None = option(
-        "--on-trace", metavar="DIR|NAME", parse=read_not_empty,
+        "--on-trace", metavar="DIR|NAME",
         help="For each recorded cycle write a trace into this folder, or call this function with the cycle's Profile.",
     )  # fmt: skip
     max_events = inherited(

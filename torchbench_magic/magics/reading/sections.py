@@ -82,10 +82,10 @@ def split_sections(
         SectionError: in one line, with the visible line number.
     """
     lines = (text if written is None else written).splitlines(keepends=True)
-    comments = list(_comments(text) if language == "python" else _cpp_comments(text))
+    every = list(_comments(text) if language == "python" else _cpp_comments(text))
+    comments, moved = ([(line, comment) for line, comment, is_moved in every if is_moved is of] for of in (False, True))
     headers = [(line, match["name"]) for line, comment in comments if (match := _named(_HEADER, comment))]
     mark = _MARKS[language]
-    moved = list(_moved_comments(text) if language == "python" else _moved_cpp_comments(text))
     _refuse_near(comments, moved, headers, lines, first_line, mark)
     if not headers:
         return Sections(None, (Section(None, "".join(lines), first_line),))
@@ -172,9 +172,10 @@ def _refuse_near(
             )
 
 
-def _moved_comments(text: str) -> Iterator[tuple[int, str]]:
-    """(line, text) of each comment that stands alone on its line behind a space and belongs to no block: outside of
-    brackets, and at the column of no block that is open, or below code at column 0 that opens none."""
+def _comments(text: str) -> Iterator[tuple[int, str, bool]]:
+    """(line, text, whether it was moved) of each comment at column 0 and outside of brackets, and of each that a space
+    has moved: it stands alone on its line and belongs to no block, at the column of none that is open, or below code at
+    column 0 that opens none. Text that does not tokenize has those before the error."""
     depth, columns, last = 0, [0], ""
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -188,8 +189,8 @@ def _moved_comments(text: str) -> Iterator[tuple[int, str]]:
                 before = token.line[: token.start[1]]
                 column = len(before.expandtabs())
                 is_out = (column < columns[-1] and column not in columns) or (len(columns) == 1 and last != ":")
-                if column and not before.strip() and not depth and is_out:
-                    yield token.start[0], token.string
+                if not depth and (not column or (is_out and not before.strip())):
+                    yield token.start[0], token.string, column > 0
             elif token.type not in _LAYOUT:
                 last = token.string
     except (tokenize.TokenError, SyntaxError):
@@ -199,33 +200,12 @@ def _moved_comments(text: str) -> Iterator[tuple[int, str]]:
 _LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
-def _moved_cpp_comments(text: str) -> Iterator[tuple[int, str]]:
-    """As `_moved_comments`; in C++ a block is what stands between braces."""
+def _cpp_comments(text: str) -> Iterator[tuple[int, str, bool]]:
+    """As `_comments`, of each ``//`` comment outside of strings and other comments; a block is what stands between
+    braces."""
     for token in _CPP.finditer(text):
         before = text[: token.start()].rpartition("\n")[2]
-        if token["comment"] and before and not before.strip():
-            above = _CPP.sub("", text[: token.start()])
+        if token["comment"] and not before.strip():
+            above = _CPP.sub("", text[: token.start()]) if before else ""
             if all(above.count(opens) == above.count(closes) for opens, closes in ("{}", "()")):
-                yield text.count("\n", 0, token.start()) + 1, token["comment"]
-
-
-def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """(line, text) of each comment at column 0 and outside of brackets. Text that does not tokenize has those before
-    the error."""
-    depth = 0
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.OP:
-                depth += (token.string in "([{") - (token.string in ")]}")
-            if token.type == tokenize.COMMENT and not token.start[1] and not depth:
-                yield token.start[0], token.string
-    except (tokenize.TokenError, SyntaxError):
-        return  # compiling the section says what is wrong, on its line
-
-
-def _cpp_comments(text: str) -> Iterator[tuple[int, str]]:
-    """(line, text) of each ``//`` comment at column 0, outside of strings and other comments."""
-    for token in _CPP.finditer(text):
-        starts_line = token.start() == 0 or text[token.start() - 1] == "\n"
-        if token["comment"] and starts_line:
-            yield text.count("\n", 0, token.start()) + 1, token["comment"]
+                yield text.count("\n", 0, token.start()) + 1, token["comment"], before != ""

@@ -18,7 +18,7 @@ from torchbench_magic.errors import InputError
 
 from .functions import parts_of
 
-__all__ = ["CallEdge", "CallGraph", "Side", "callers_or_callees"]
+__all__ = ["CallEdge", "CallGraph", "Neighbours", "Side", "callers_or_callees"]
 
 Side = Literal["callers", "callees"]
 
@@ -38,9 +38,32 @@ class CallEdge(NamedTuple):
     inclusive: int
 
 
+class Neighbours:
+    """Who called whom; which columns the tables have is said where the class is."""
+
+    def callers(self, function: str) -> pd.DataFrame:
+        """Who called a function; see `callees`."""
+        return self._beside(function, "callers")
+
+    def callees(self, function: str) -> pd.DataFrame:
+        """What a function called.
+
+        Args:
+            function: its name as in ``frame``, or ``file:function [library]`` where several have that name.
+
+        Raises:
+            InputError: there is no such function, or who called whom is not known (stats of torch alone).
+        """
+        return self._beside(function, "callees")
+
+    def _beside(self, function: str, side: Side) -> pd.DataFrame:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class CallGraph:
-    """The calls of one count.
+class CallGraph(Neighbours):
+    """The calls of one count. `callers` and `callees` are tables ``function file library calls inclusive``, per call of
+    the statement.
 
     Attributes:
         statement, empty: of the statement's dump and of the empty loop's.
@@ -103,21 +126,6 @@ class CallGraph:
             file, name, library = parts_of(callee)
             rows.append((parts_of(caller)[1], name, calls / self.number, cost / self.number, file, library))
         return pd.DataFrame(rows, columns=list(_FRAME))
-
-    def callers(self, function: str) -> pd.DataFrame:
-        """Who called it: ``function file library calls inclusive``. See `callees`."""
-        return self._beside(function, "callers")
-
-    def callees(self, function: str) -> pd.DataFrame:
-        """What it called: ``function file library calls inclusive``, per call of the statement.
-
-        Args:
-            function: its name, or ``file:function [library]`` where several have that name.
-
-        Raises:
-            InputError: no such function called or was called.
-        """
-        return self._beside(function, "callees")
 
     def _beside(self, function: str, side: Side) -> pd.DataFrame:
         known = dict.fromkeys(name for arc in self.net for name in arc)

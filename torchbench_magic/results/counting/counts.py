@@ -40,11 +40,8 @@ class Counted:
     @property
     def instructions(self) -> float:
         """Of one call, the empty loop taken out."""
-        return _per_call(self.stats)
-
-
-def _per_call(stats: CallgrindStats) -> float:
-    return (stats.stmt_exclusive_stats.sum() - stats.baseline_exclusive_stats.sum()) / stats.number_per_run
+        stats = self.stats
+        return (stats.stmt_exclusive_stats.sum() - stats.baseline_exclusive_stats.sum()) / stats.number_per_run
 
 
 class Counts(Mapping[CountKey, "CallgrindStats | None"]):
@@ -168,24 +165,28 @@ class Counts(Mapping[CountKey, "CallgrindStats | None"]):
 
 
 def stats_of(
-    statement: Mapping[str, Mapping[str, int]], empty: Mapping[str, Mapping[str, int]], number: int, **spec: Any
+    statement: Mapping[str, Mapping[str, int]],
+    empty: Mapping[str, Mapping[str, int]],
+    number: int,
+    *,
+    debug_symbols: bool | None = None,
+    **spec: Any,
 ) -> CallgrindStats:
     """A ``CallgrindStats`` of what callgrind counted.
 
     Args:
         statement, empty: ``{"inclusive": ..., "exclusive": ...}``, each ``file:function [library]`` -> instructions.
         number: calls.
+        debug_symbols: whether torch was built with them; None: as this one was.
         spec: fields of torch's ``TaskSpec``.
     """
     import torch
     from torch.utils.benchmark.utils.common import TaskSpec
-    from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import (
-        CallgrindStats,
-        FunctionCounts,
-    )
+    from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats, FunctionCounts
 
-    build = re.search("BUILD_TYPE=(.+),", torch.__config__.show())
-    build_type = build.group(1).split(",")[0] if build is not None else ""
+    if debug_symbols is None:
+        build = re.search("BUILD_TYPE=(.+),", torch.__config__.show())
+        debug_symbols = build is not None and build[1].split(",")[0] == "RelWithDebInfo"  # as torch has it
 
     def counts(costs: Mapping[str, int], inclusive: bool) -> FunctionCounts:
         return FunctionCounts._from_dict(dict(costs), inclusive)
@@ -193,7 +194,7 @@ def stats_of(
     return CallgrindStats(
         task_spec=TaskSpec(**spec),
         number_per_run=number,
-        built_with_debug_symbols=build_type == "RelWithDebInfo",  # as torch has it
+        built_with_debug_symbols=debug_symbols,
         baseline_inclusive_stats=counts(empty["inclusive"], True),
         baseline_exclusive_stats=counts(empty["exclusive"], False),
         stmt_inclusive_stats=counts(statement["inclusive"], True),

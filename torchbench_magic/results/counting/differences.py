@@ -14,7 +14,7 @@ from torchbench_magic.errors import InputError
 
 from .. import _gateway
 from ..shown import Shown
-from .call_graph import Side, callers_or_callees
+from .call_graph import Neighbours, Side, callers_or_callees
 from .counts import Counted, CountKey, Counts, taken_out
 from .functions import group_of, parts_of, standardized
 
@@ -62,8 +62,11 @@ class Total:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class CountsDiff(Shown):
+class CountsDiff(Neighbours, Shown):
     """What one statement executes that another does not, per function.
+
+    `callers` and `callees` are tables ``function file library baseline_calls calls baseline_count count delta``, the
+    largest change first: calls in either statement, and the inclusive instructions of these calls, per call of it.
 
     Attributes:
         names: (baseline, the other).
@@ -196,25 +199,6 @@ class CountsDiff(Shown):
     def has_calls(self) -> bool:
         """Whether `callers` and `callees` are known."""
         return self.sides is not None and all(side.calls is not None for side in self.sides)
-
-    def callers(self, function: str) -> pd.DataFrame:
-        """Who called a function in either statement, the largest change first; see `callees`."""
-        return self._beside(function, "callers")
-
-    def callees(self, function: str) -> pd.DataFrame:
-        """What a function called in either statement, the largest change first.
-
-        Args:
-            function: a name as in ``frame``, or its whole text where several have that name.
-
-        Returns:
-            ``function file library baseline_calls calls baseline_count count delta``: calls, and inclusive
-            instructions of these calls, per call of the statement. Functions are named as in ``frame``.
-
-        Raises:
-            InputError: there is no such function, or who called whom is not known (stats of torch alone).
-        """
-        return self._beside(function, "callees")
 
     def _beside(self, function: str, side: Side) -> pd.DataFrame:
         if self.sides is None or not self.has_calls:

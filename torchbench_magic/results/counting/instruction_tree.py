@@ -10,7 +10,7 @@ the inclusive costs of arcs count the same instructions many times.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .call_graph import CallGraph
@@ -45,12 +45,6 @@ class Frame:
     own: float
     calls: float = 0.0
     children: tuple[Frame, ...] = ()
-
-    def walk(self) -> Iterator[Frame]:
-        """This frame and all below it."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
 
 
 def tree_of(own: Mapping[str, int], graph: CallGraph, name: str) -> Frame:
@@ -141,41 +135,30 @@ def _sorted(frames: list[Frame]) -> tuple[Frame, ...]:
 
 
 def _circles(names: Mapping[str, None], arcs: Arcs) -> list[tuple[str, ...]]:
-    """Strongly connected components (Tarjan's algorithm, without recursion)."""
+    """Strongly connected components (Kosaraju's algorithm: what is reached backwards, from the last one left on)."""
     down: dict[str, list[str]] = defaultdict(list)
+    up: dict[str, list[str]] = defaultdict(list)
     for caller, callee in arcs:
         down[caller].append(callee)
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
-    found: list[tuple[str, ...]] = []
-    for start in names:
-        if start in index:
-            continue
-        work = [(start, iter(down[start]))]
-        index[start] = low[start] = len(index)
-        stack.append(start)
-        on_stack.add(start)
-        while work:
-            node, following = work[-1]
-            for callee in following:
-                if callee not in index:
-                    index[callee] = low[callee] = len(index)
-                    stack.append(callee)
-                    on_stack.add(callee)
-                    work.append((callee, iter(down[callee])))
-                    break
-                if callee in on_stack:
-                    low[node] = min(low[node], index[callee])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    members: list[str] = []
-                    while not members or members[-1] != node:
-                        members.append(stack.pop())
-                        on_stack.discard(members[-1])
-                    found.append(tuple(members))
+        up[callee].append(caller)
+    seen: set[str] = set()
+    left = [name for start in names for name in _reached(start, down, seen)]
+    seen.clear()
+    return [tuple(members) for start in reversed(left) if (members := _reached(start, up, seen))]
+
+
+def _reached(start: str, following: Mapping[str, Sequence[str]], seen: set[str]) -> list[str]:
+    """What ``start`` leads to and is not in ``seen`` yet, each after what itself leads to; it is put in there."""
+    found: list[str] = []
+    way = [] if start in seen else [(start, iter(following.get(start, ())))]
+    seen.add(start)
+    while way:
+        node, rest = way[-1]
+        new = next((name for name in rest if name not in seen), None)
+        if new is None:
+            found.append(node)
+            way.pop()
+        else:
+            seen.add(new)
+            way.append((new, iter(following.get(new, ()))))
     return found

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from .columns import ALIVE_COLUMNS, frame_of
+from .source_texts import Source, line_text
 
 __all__ = ["Peak", "alive", "by_line", "devices_of", "older_freed", "peak_of"]
 
 _LINE = ["device", "source_id", "line", "thread"]
-
-
-class _Text(Protocol):
-    def line(self, number: int) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -41,9 +38,9 @@ class Peak:
     row: int
 
 
-def devices_of(memory: pd.DataFrame) -> list[str]:
-    """Devices whose totals changed, the CPU first."""
-    return sorted(set(memory["device"]), key=lambda name: (name != "cpu", name))
+def devices_of(memory: pd.DataFrame | None) -> list[str]:
+    """Devices whose totals changed, the CPU first; none where bytes were not recorded."""
+    return sorted(set() if memory is None else set(memory["device"]), key=lambda name: (name != "cpu", name))
 
 
 def peak_of(memory: pd.DataFrame, device: str) -> Peak:
@@ -72,7 +69,7 @@ def older_freed(memory: pd.DataFrame, device: str, until: int) -> int:
     return int(-seen.loc[older, "change"].sum())
 
 
-def alive(memory: pd.DataFrame, sources: Mapping[str, _Text], moments: Iterable[tuple[str, int]]) -> pd.DataFrame:
+def alive(memory: pd.DataFrame, sources: Mapping[str, Source], moments: Iterable[tuple[str, int]]) -> pd.DataFrame:
     """What was alive after given changes, by the line that allocated it: columns of `ALIVE_COLUMNS`.
 
     Args:
@@ -91,7 +88,7 @@ def alive(memory: pd.DataFrame, sources: Mapping[str, _Text], moments: Iterable[
         cell=("cell", "first"),
         file=("file", "first"),
     ).reset_index()
-    made["source"] = [_text(sources, *where) for where in zip(made["source_id"], made["line"], strict=True)]
+    made["source"] = [line_text(sources, *where) for where in zip(made["source_id"], made["line"], strict=True)]
     made = made.astype({"device": object})
     order = {device: at for at, device in enumerate(devices_of(memory))}
     made["_device"] = [order[device] for device in made["device"]]
@@ -99,7 +96,7 @@ def alive(memory: pd.DataFrame, sources: Mapping[str, _Text], moments: Iterable[
     return frame_of(ALIVE_COLUMNS, {name: made[name].tolist() for name in ALIVE_COLUMNS})
 
 
-def by_line(memory: pd.DataFrame, sources: Mapping[str, _Text]) -> pd.DataFrame:
+def by_line(memory: pd.DataFrame, sources: Mapping[str, Source]) -> pd.DataFrame:
     """Bytes of each line on each device: ``allocated freed net alive_at_peak retained``.
 
     The sum of ``net`` on a device is the last total of it in ``memory``.
@@ -115,7 +112,7 @@ def by_line(memory: pd.DataFrame, sources: Mapping[str, _Text]) -> pd.DataFrame:
         cell=("cell", "first"), allocated=("allocated", "sum"), freed=("freed", "sum"), net=("net", "sum")
     ).reset_index()
     made.insert(
-        len(_LINE) + 1, "source", [_text(sources, *w) for w in zip(made["source_id"], made["line"], strict=True)]
+        len(_LINE) + 1, "source", [line_text(sources, *w) for w in zip(made["source_id"], made["line"], strict=True)]
     )
     ends = {device: int(np.flatnonzero((memory["device"] == device).to_numpy())[-1]) for device in devices_of(memory)}
     for name, moments in (
@@ -130,9 +127,3 @@ def by_line(memory: pd.DataFrame, sources: Mapping[str, _Text]) -> pd.DataFrame:
 
 def _key(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(None if pd.isna(part) else part for part in row[: len(_LINE)])
-
-
-def _text(sources: Mapping[str, _Text], source_id: Any, line: Any) -> str | None:
-    if pd.isna(source_id) or pd.isna(line) or source_id not in sources:
-        return None
-    return sources[str(source_id)].line(int(line))

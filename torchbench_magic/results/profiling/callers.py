@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
 from torchbench_magic.errors import InputError
+
+from .source_texts import Source, line_text
 
 __all__ = ["calls_of", "full_name"]
 
@@ -28,10 +30,6 @@ _SHOWN = [
 ]
 
 
-class _Text(Protocol):
-    def line(self, number: int) -> str: ...
-
-
 def full_name(ops: pd.Series[Any], op: str) -> str:
     """The name as the table has it; ``aten::`` may be left out.
 
@@ -47,15 +45,12 @@ def full_name(ops: pd.Series[Any], op: str) -> str:
     raise InputError(f"no op {op!r} in this profile" + (f"; near it: {', '.join(near)}" if near else ""))
 
 
-def calls_of(ops: pd.DataFrame, sources: Mapping[str, _Text], op: str) -> pd.DataFrame:
+def calls_of(ops: pd.DataFrame, sources: Mapping[str, Source], op: str) -> pd.DataFrame:
     """See `Profile.where`."""
     mine = ops[ops["op"] == full_name(ops["op"], op)]
     sums = mine.groupby(_BY, dropna=False, sort=False)[["calls", "self_cpu_time", "cpu_time"]].sum().reset_index()
     whole = float(sums["cpu_time"].sum())
     sums["share"] = sums["cpu_time"] / whole if whole else 0.0
-    sums["source"] = [
-        sources[source_id].line(int(line)) if source_id in sources and not pd.isna(line) else None
-        for source_id, line in zip(sums["source_id"], sums["line"], strict=True)
-    ]
+    sums["source"] = [line_text(sources, *place) for place in zip(sums["source_id"], sums["line"], strict=True)]
     ordered = sums.sort_values(["cpu_time", "self_cpu_time"], ascending=False, kind="stable")
     return ordered[_SHOWN].reset_index(drop=True)

@@ -18,6 +18,7 @@ __all__ = [
     "MEMORY_COLUMNS",
     "MODULE_COLUMNS",
     "OP_COLUMNS",
+    "PROFILE_TABLES",
     "WORKER_COLUMNS",
     "frame_of",
 ]
@@ -151,6 +152,15 @@ WORKER_COLUMNS: dict[str, str] = {
     "seconds": _SECONDS,  # of the worker's time on that line, sampled
     "share": _SECONDS,  # of what was sampled of this worker
 }
+
+PROFILE_TABLES: dict[str, dict[str, str]] = {
+    "lines": LINE_COLUMNS,
+    "ops": OP_COLUMNS,
+    "memory": MEMORY_COLUMNS,
+    "frames": FRAME_COLUMNS,
+    "workers": WORKER_COLUMNS,
+}
+"""Field of a `Profile` -> the columns of its table."""
 
 _EMPTY: dict[str, Any] = {_TEXT: None, _COUNT: 0, _MAYBE: pd.NA, _SECONDS: float("nan")}
 

@@ -18,6 +18,7 @@ from .profile import Profile, ProfileOptions
 __all__ = ["sum_of_cycles"]
 
 _LINE_KEYS = ("source_id", "line", "thread")
+_OP_KEYS = tuple(name for name in OP_COLUMNS if OP_COLUMNS[name] == "object" or name in ("cell", "line", "thread"))
 _HIGHEST = frozenset({"peak", "host_peak"})
 _SUMS = ("n_events", "n_line_events", "profiler_time")
 _COSTS = (None, "little", "noticeable", "most")
@@ -39,7 +40,7 @@ def sum_of_cycles(
         empty = {"lines": frame_of(LINE_COLUMNS, {}), "ops": frame_of(OP_COLUMNS, {})}
         return Profile(**{"wall_time": 0.0, "num_threads": 0, **empty, **known}, options=options, warnings=[*warnings])
     sources = {source_id: source for each in cycles for source_id, source in each.sources.items()}
-    ops = _added([each.ops for each in cycles], _text_columns(OP_COLUMNS, cycles[0].ops))
+    ops = _added([each.ops for each in cycles], _OP_KEYS)
     highest = max((each for each in cycles if each.memory is not None), key=_peak, default=cycles[0])
     of_cycles = {(doubt.kind, doubt.text): doubt for each in cycles for doubt in each.warnings}
     values: dict[str, Any] = {
@@ -66,11 +67,6 @@ def sum_of_cycles(
         **{name: sum(getattr(each, name) for each in cycles) for name in _SUMS},
     }
     return replace(cycles[0], **{**values, **known})
-
-
-def _text_columns(columns: dict[str, str], frame: pd.DataFrame) -> tuple[str, ...]:
-    """What tells rows of ``.ops`` apart: all columns of text, the line and the thread."""
-    return tuple(name for name in columns if columns[name] == "object" or name in ("cell", "line", "thread"))
 
 
 def _added(frames: Sequence[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:

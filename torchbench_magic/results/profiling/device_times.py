@@ -6,15 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from .columns import frame_of
 from .source_texts import Source
-from .trace import KINDS, Trace
+from .trace import KINDS, Ints, Trace
 
 __all__ = ["DEVICE_COLUMNS", "IDLE_COLUMNS", "device_table", "idle_gaps", "idle_share"]
-
-Ints = NDArray[np.int64]
 
 DEVICE_COLUMNS: dict[str, str] = {
     "kind": "object",  # kernel, memcpy, memset; runtime: a call of the host, whose time is the host's
@@ -46,10 +43,7 @@ IDLE_COLUMNS: dict[str, str] = {
 
 def device_table(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFrame:
     """Kernels, copies and fills, and apart from them the runtime calls, summed by what launched them."""
-    if trace is None:
-        return frame_of(DEVICE_COLUMNS, {})
-    events = trace.events[trace.is_on_device | trace.is_kind("runtime")]
-    if events.empty:
+    if trace is None or (events := trace.events[trace.is_on_device | trace.is_kind("runtime")]).empty:
         return frame_of(DEVICE_COLUMNS, {})
     op = np.append(trace.events["name"].to_numpy(), -1)[_launching_op(trace, events.index.to_numpy())]
     keyed = events.assign(op=op)[["kind", "name", "track", "op", "node", "duration"]]

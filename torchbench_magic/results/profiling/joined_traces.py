@@ -7,13 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from .trace import EVENT_COLUMNS, KINDS, NODE_COLUMNS, SEGMENT_COLUMNS, Trace, compact
+from .trace import EVENT_COLUMNS, KINDS, NODE_COLUMNS, SEGMENT_COLUMNS, Ints, Trace, compact
 
 __all__ = ["one_after_the_other"]
 
-Ints = NDArray[np.int64]
 T = TypeVar("T", bound=Hashable)
 _OPS = (KINDS.index("op"), KINDS.index("range"))
 
@@ -56,9 +54,9 @@ def one_after_the_other(traces: Sequence[Trace]) -> Trace | None:
         n_events, n_nodes = n_events + len(e), n_nodes + len(n)
     ordered = pd.concat(segments, ignore_index=True).sort_values(["thread", "start"], kind="stable")
     return Trace(
-        _typed(EVENT_COLUMNS, _ops_first(pd.concat(events, ignore_index=True))),
-        _typed(NODE_COLUMNS, pd.concat(nodes, ignore_index=True)),
-        _typed(SEGMENT_COLUMNS, ordered),
+        compact(EVENT_COLUMNS, _ops_first(pd.concat(events, ignore_index=True))),
+        compact(NODE_COLUMNS, pd.concat(nodes, ignore_index=True)),
+        compact(SEGMENT_COLUMNS, ordered),
         names=tuple(names),
         tracks=tuple(tracks),
         sources=tuple(sources),
@@ -93,7 +91,3 @@ def _ops_first(events: pd.DataFrame) -> pd.DataFrame:
     place[order], place[-1] = np.arange(len(order)), -1
     moved = events.iloc[order].reset_index(drop=True)
     return moved.assign(**{name: place[moved[name].to_numpy()] for name in ("parent", "launched_by")})
-
-
-def _typed(columns: dict[str, str], frame: pd.DataFrame) -> pd.DataFrame:
-    return compact(columns, {name: frame[name].to_numpy() for name in columns})

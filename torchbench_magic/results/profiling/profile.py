@@ -16,19 +16,11 @@ import pandas as pd
 from .._gateway import hand_on, show
 from ..doubts import Doubt, with_doubts
 from ..machine.environment import Environment
-from ..shown import Shown
+from ..shown import Storable
 from ..timing.intervals import median_interval
 from . import allocations
 from .callers import calls_of
-from .columns import (
-    ARGUMENT_COLUMNS,
-    FRAME_COLUMNS,
-    LINE_COLUMNS,
-    MEMORY_COLUMNS,
-    OP_COLUMNS,
-    WORKER_COLUMNS,
-    frame_of,
-)
+from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, MEMORY_COLUMNS, PROFILE_TABLES, WORKER_COLUMNS, frame_of
 from .device_times import device_table, idle_gaps
 from .frames.call_trees import is_tree
 from .frames.modules import modules_of
@@ -44,20 +36,8 @@ ProfilerCost = Literal["little", "noticeable", "most"]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Profile(Shown):
+class Profile(Storable):
     """Time and bytes of one run, per line (``.lines``) and per op (``.ops``). Holds no tensors and no frames.
-
-    A synthetic one, as the tests of the views build it::
-
-        lines = frame_of(LINE_COLUMNS, {
-            "cell": [3, 3, pd.NA], "line": [2, 3, pd.NA], "source": ["y = x @ x", "y.sum()", "not attributed"],
-            "file": ["<cell>", "<cell>", None], "source_id": ["ab12", "ab12", None], "thread": [0, 0, 0],
-            "calls": [1, 1, 0], "wall_time": [0.5, 0.1, 0.01], "self_cpu_time": [0.4, 0.1, 0.0],
-            "cpu_time": [0.4, 0.1, 0.0], "python_time": [0.1, 0.0, 0.01], "backward_cpu_time": [0.2, 0.0, 0.0]})
-        ops = frame_of(OP_COLUMNS, {"op": ["aten::mm"], "calls": [1], "self_cpu_time": [0.4], "cpu_time": [0.4],
-            "cell": [3], "line": [2], "source_id": ["ab12"], "file": ["<cell>"], "thread": [0]})
-        Profile(lines=lines, ops=ops, wall_time=0.61, num_threads=2, source_id="ab12",
-                sources={"ab12": Source("ab12", "<cell>", "%%tprofile\\ny = x @ x\\ny.sum()", cell=3)})
 
     Attributes:
         lines: one row per (source_id, line, thread), columns of `LINE_COLUMNS`; ``.attrs["doubts"]`` of it and of
@@ -135,13 +115,8 @@ class Profile(Shown):
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
 
     def __post_init__(self) -> None:
-        for name, frame, columns in (
-            ("lines", self.lines, LINE_COLUMNS),
-            ("ops", self.ops, OP_COLUMNS),
-            ("memory", self.memory, MEMORY_COLUMNS),
-            ("frames", self.frames, FRAME_COLUMNS),
-            ("workers", self.workers, WORKER_COLUMNS),
-        ):
+        for name, columns in PROFILE_TABLES.items():
+            frame = getattr(self, name)
             if frame is not None and list(frame.columns) != list(columns):
                 raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
         if not is_tree(self.frames):
@@ -238,15 +213,6 @@ class Profile(Shown):
         columns of `device_times.IDLE_COLUMNS`."""
         return idle_gaps(self.trace, self.sources)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Add it to the store at ``path``, which is made where there is none; read it back with
-        ``torchbench_magic.load``. What is stored there already is not stored twice.
-
-        Raises:
-            StoreError: the file cannot be written as it stands.
-        """
-        hand_on(self, "save", path=path)
-
     def export_trace(self, path: str | os.PathLike[str]) -> None:
         """Write a Chrome trace (JSON; gzip where the name ends in ``.gz``) for Perfetto and for torch's readers.
 
@@ -281,6 +247,7 @@ class Profile(Shown):
         """A flame graph of ``time``, ``device`` time or allocated ``bytes``; it displays itself in a notebook.
 
         Raises:
+            OptionError: an unknown metric.
             InputError: that was not measured.
         """
         return show(self, "flamegraph", metric=metric)
@@ -314,7 +281,3 @@ class Profile(Shown):
             InputError: what is grouped by was not recorded.
         """
         return str(show(self, "table", **options))
-
-    def to_markdown(self, **options: Any) -> str:
-        """The tables as markdown."""
-        return str(show(self, "to_markdown", **options))

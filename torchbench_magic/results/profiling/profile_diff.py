@@ -254,12 +254,8 @@ def _op_sums(profile: Profile) -> dict[str, dict[str, Any]]:
 def _framed(rows: list[dict[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     made = {}
     for name in columns:
-        values = [row[name] for row in rows]
         whole = name.removesuffix("_delta").endswith(("calls", "line", "cell", "allocated", "net", "peak", "thread"))
-        if whole:
-            made[name] = pd.Series(values, dtype="Int64")
-        elif "time" in name:
-            made[name] = pd.Series([np.nan if pd.isna(value) else float(value) for value in values], dtype="float64")
-        else:
-            made[name] = pd.Series(values, dtype="object")
+        dtype = "Int64" if whole else "Float64" if "time" in name else "object"
+        values = pd.Series([row[name] for row in rows], dtype=dtype)
+        made[name] = values.astype("float64") if dtype == "Float64" else values
     return pd.DataFrame(made, columns=list(columns))

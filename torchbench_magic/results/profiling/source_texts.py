@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Source"]
+import pandas as pd
+
+from .trace import Trace
+
+__all__ = ["Source", "line_text", "node_sources"]
 
 
 @dataclass(frozen=True)
@@ -38,3 +44,15 @@ class Source:
         lines = self.text.splitlines()
         index = number - self.first_line
         return lines[index] if 0 <= index < len(lines) else ""
+
+
+def node_sources(trace: Trace, sources: Mapping[str, Source]) -> list[Source | None]:
+    """Of each node of ``trace``, the source that its line stands in; None for a root, and where no text is known."""
+    return [sources.get(trace.sources[at]) if at >= 0 else None for at in trace.nodes["source"].tolist()]
+
+
+def line_text(sources: Mapping[str, Source], source_id: Any, line: Any) -> str | None:
+    """Text of a line of one of ``sources``; None for no line (NA), or of a source that is not there."""
+    if pd.isna(source_id) or pd.isna(line) or source_id not in sources:
+        return None
+    return sources[str(source_id)].line(int(line))

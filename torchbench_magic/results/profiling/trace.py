@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 __all__ = [
     "EVENT_COLUMNS",
     "KINDS",
+    "Ints",
     "NODE_COLUMNS",
     "ON_DEVICE",
     "SEGMENT_COLUMNS",
-    "LineRange",
+    "TRACE_TABLES",
     "Trace",
     "Track",
     "compact",
@@ -65,6 +66,10 @@ SEGMENT_COLUMNS: dict[str, str] = {
 }
 
 
+TRACE_TABLES = {"events": EVENT_COLUMNS, "nodes": NODE_COLUMNS, "segments": SEGMENT_COLUMNS}
+"""Field of a `Trace` -> the columns of its table."""
+
+
 @dataclass(frozen=True)
 class Track:
     """A thread, or a stream of a device: what runs on it runs in order.
@@ -82,7 +87,7 @@ class Track:
     device: str = ""
 
 
-def compact(columns: Mapping[str, str], values: Mapping[str, Ints]) -> pd.DataFrame:
+def compact(columns: Mapping[str, str], values: Mapping[str, Ints] | pd.DataFrame) -> pd.DataFrame:
     """The table of ``columns`` (name -> dtype) that holds ``values``, all of one length.
 
     Raises:
@@ -132,12 +137,8 @@ class Trace:
     process: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
-        for name, frame, columns in (
-            ("events", self.events, EVENT_COLUMNS),
-            ("nodes", self.nodes, NODE_COLUMNS),
-            ("segments", self.segments, SEGMENT_COLUMNS),
-        ):
-            if {c: str(frame[c].dtype) for c in frame.columns} != columns:
+        for name, columns in TRACE_TABLES.items():
+            if {c: str(dtype) for c, dtype in getattr(self, name).dtypes.items()} != columns:
                 raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
         if problem := self._broken():
             raise ValueError(problem)
@@ -171,8 +172,7 @@ class Trace:
     @cached_property
     def is_on_device(self) -> NDArray[np.bool_]:
         """bool [events]: ran on a device."""
-        numbers = [KINDS.index(kind) for kind in ON_DEVICE]
-        return np.isin(self.events["kind"].to_numpy(), numbers)
+        return self.is_kind(*ON_DEVICE)
 
     def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
         """bool [events]."""
@@ -182,12 +182,6 @@ class Trace:
     def devices(self) -> list[str]:
         """Those that have streams."""
         return list(dict.fromkeys(track.device for track in self.tracks if track.device))
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the columns."""
-        frames = (self.events, self.nodes, self.segments)
-        return int(sum(frame.memory_usage(index=False).sum() for frame in frames))
 
 
 @dataclass(frozen=True, slots=True)

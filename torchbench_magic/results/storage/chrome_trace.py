@@ -26,6 +26,7 @@ from typing import IO
 from torchbench_magic.errors import TraceError
 
 from ..profiling.profile import Profile
+from ..profiling.source_texts import node_sources
 from ..profiling.trace import KINDS, Trace, Track, line_ranges
 from .packed_columns import PackedColumn, pack_columns, unpack_columns
 from .profile_record import profile_of, profile_record
@@ -51,11 +52,7 @@ _BATCH = 10_000
 
 
 def write_chrome_trace(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Write ``profile`` to ``path``, gzip where it ends in ``.gz``. What is there is replaced, at the end, at once.
-
-    Raises:
-        TraceError: it cannot be written, or the profile holds no events.
-    """
+    """See `Profile.export_trace`. What is there is replaced, at the end, at once."""
     trace, target = profile.trace, Path(path).expanduser()
     if trace is None:
         raise TraceError("this profile holds no events over time, so there is no trace to export")
@@ -176,8 +173,7 @@ def _meta(name: str, pid: int, tid: int, args: str) -> str:
 def _labels(profile: Profile, trace: Trace) -> tuple[list[str], list[str]]:
     """Of each node, ``In[3]:4`` and its text, as JSON; those of a root are empty."""
     places, texts = [], []
-    for number, line in zip(trace.nodes["source"].tolist(), trace.nodes["line"].tolist(), strict=True):
-        source = profile.sources.get(trace.sources[number]) if number >= 0 else None
+    for source, line in zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True):
         label = f"{source.label}:{line}" if source is not None else ""
         places.append(_text(label) if label else "")
         texts.append(_text(f"{label}  {source.line(line).strip()}") if source is not None else "")

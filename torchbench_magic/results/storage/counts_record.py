@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..counting.call_graph import CallEdge, CallGraph
-from ..counting.counts import Counted, CountKey, Counts
+from ..counting.counts import Counted, CountKey, Counts, stats_of
 
 if TYPE_CHECKING:
     from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats
@@ -115,27 +115,15 @@ def _table(rows: list[tuple[object, ...]], types: Mapping[str, Any]) -> pd.DataF
 def _stats(
     costs: Mapping[Any, pd.DataFrame], at: int, layout: int, number: int, symbols: bool, spec: Mapping[str, Any]
 ) -> CallgrindStats:
-    from torch.utils.benchmark.utils.common import TaskSpec
-    from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CallgrindStats, FunctionCounts
-
     if set(spec) != set(_SPEC):
         raise ValueError("a task that is not described")
 
-    def counts(part: str, column: str) -> FunctionCounts:
-        rows = costs.get((at, layout, part))
-        pairs = () if rows is None else zip(rows["function"].tolist(), rows[column].tolist(), strict=True)
-        return FunctionCounts._from_dict({name: count for name, count in pairs if count}, column == "inclusive")
+    def counts(part: str) -> dict[str, dict[str, int]]:
+        rows = costs.get((at, layout, part), pd.DataFrame(columns=list(_COSTS)))
+        costing = ((kind, rows[rows[kind] != 0]) for kind in ("exclusive", "inclusive"))
+        return {kind: dict(zip(some["function"].tolist(), some[kind].tolist(), strict=True)) for kind, some in costing}
 
-    return CallgrindStats(
-        task_spec=TaskSpec(**spec),
-        number_per_run=number,
-        built_with_debug_symbols=symbols,
-        baseline_inclusive_stats=counts("empty", "inclusive"),
-        baseline_exclusive_stats=counts("empty", "exclusive"),
-        stmt_inclusive_stats=counts("statement", "inclusive"),
-        stmt_exclusive_stats=counts("statement", "exclusive"),
-        stmt_callgrind_out=None,
-    )
+    return stats_of(counts("statement"), counts("empty"), number, debug_symbols=symbols, **spec)
 
 
 def _calls(rows: pd.DataFrame | None) -> Iterator[CallEdge]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -12,17 +12,13 @@ import pandas as pd
 
 from torchbench_magic.errors import StoreError
 
-from ..profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, MEMORY_COLUMNS, OP_COLUMNS, WORKER_COLUMNS
+from ..profiling.columns import PROFILE_TABLES, frame_of
 from ..profiling.profile import Profile
-from ..profiling.trace import EVENT_COLUMNS, NODE_COLUMNS, SEGMENT_COLUMNS, Trace
+from ..profiling.trace import TRACE_TABLES, Trace
 from ..timing.identity import machine_of
 from .records import VERSIONS, Record, encoded, state_of
 
 __all__ = ["profile_fingerprint", "profile_of", "profile_record"]
-
-_PROFILE_TABLES = {"lines": LINE_COLUMNS, "ops": OP_COLUMNS, "memory": MEMORY_COLUMNS, "frames": FRAME_COLUMNS,
-                   "workers": WORKER_COLUMNS}
-_TRACE_TABLES = {"events": EVENT_COLUMNS, "nodes": NODE_COLUMNS, "segments": SEGMENT_COLUMNS}
 
 
 def profile_record(profile: Profile) -> Record:
@@ -38,13 +34,13 @@ def profile_record(profile: Profile) -> Record:
         "torch": environment.torch if environment is not None else None,
         "machine": list(machine_of(environment)) if environment is not None else None,
         **_encoded(profile, {*tables, "trace", "cycles", "saved"}),
-        "trace": None if trace is None else _encoded(trace, set(_TRACE_TABLES)),
+        "trace": None if trace is None else _encoded(trace, set(TRACE_TABLES)),
         "cycles": [cycle.header for cycle in cycles],
     }
     for number, cycle in enumerate(cycles):
         tables |= {f"cycles.{number}.{name}": table for name, table in cycle.tables.items()}
     if trace is not None:
-        tables |= {f"trace.{name}": getattr(trace, name) for name in _TRACE_TABLES}
+        tables |= {f"trace.{name}": getattr(trace, name) for name in TRACE_TABLES}
     return Record("Profile", VERSIONS["Profile"], header, tables)
 
 
@@ -63,7 +59,7 @@ def profile_of(record: Record) -> Profile:
         state = state_of(header, Profile)
         own = {item.name for item in fields(Profile)}
         tables: dict[str, Any] = {
-            name: _typed(table, _PROFILE_TABLES[name]) if name in _PROFILE_TABLES else table
+            name: _as_declared(table, PROFILE_TABLES[name]) if name in PROFILE_TABLES else table
             for name, table in record.tables.items()
             if name in own
         }
@@ -84,22 +80,13 @@ def _trace_of(record: Record) -> Trace | None:
     header = record.header.get("trace")
     if header is None:
         return None
-    tables: dict[str, Any] = {name: record.tables[f"trace.{name}"] for name in _TRACE_TABLES}  # it checks them itself
+    tables: dict[str, Any] = {name: record.tables[f"trace.{name}"] for name in TRACE_TABLES}  # it checks them itself
     return Trace(**tables, **state_of(header, Trace))
 
 
-def _typed(table: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+def _as_declared(table: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """The stored columns in the types that are declared for them; a column that came later holds nothing."""
-    empty: dict[str, Callable[[int], Any]] = {
-        "object": lambda n: [None] * n,
-        "Int64": lambda n: [pd.NA] * n,
-        "float64": lambda n: np.full(n, np.nan),
-    }
-    made = {}
-    for name, dtype in columns.items():
-        values = table[name] if name in table else empty.get(dtype, np.zeros)(len(table))
-        made[name] = pd.Series(values, dtype=dtype, index=range(len(table)))
-    return pd.DataFrame(made, columns=list(columns))
+    return frame_of(columns, {name: table[name] for name in columns if name in table})
 
 
 def profile_fingerprint(profile: Profile) -> str:

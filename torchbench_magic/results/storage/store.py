@@ -12,8 +12,9 @@ import os
 import sqlite3
 import uuid
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ __all__ = ["PATIENCE", "Store", "load", "save"]
 
 PATIENCE = 5.0
 """Seconds to wait for another kernel that is writing."""
-_MOST_KEYS = 500  # SQLite takes at least 999 values a statement
 
 _INSERT = "INSERT INTO record (run, kind, version, saved, header) VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ'), ?)"
 
@@ -127,18 +127,15 @@ class Store:
             " ORDER BY record DESC LIMIT 1"
         )
         found: dict[int, tuple[Comparison, int]] = {}
-        read: dict[int, Comparison | None] = {}
         with reading(self.path, patience=self.patience) as connection:
+            read = cache(partial(self._read, connection))
             for row, subject in enumerate(result.subjects):
                 hit = connection.execute(query, (key_of(identity_of(subject)), fingerprint(result, row))).fetchone()
                 if hit is None:
                     continue
                 number, there = hit
-                if number not in read:
-                    found_there = self._read(connection, number)
-                    read[number] = found_there if isinstance(found_there, Comparison) else None
-                record = read[number]
-                if record is not None and there < len(record.subjects):
+                record = read(number)
+                if isinstance(record, Comparison) and there < len(record.subjects):
                     found[row] = record, there
         return found
 
@@ -184,11 +181,7 @@ def load(path: str | os.PathLike[str]) -> list[Comparison | Profile]:
 
 
 def save(result: Comparison | Profile, path: str | os.PathLike[str]) -> None:
-    """Add a result to the store at ``path``, see `Comparison.save`.
-
-    Raises:
-        StoreError: the file cannot be written as it stands.
-    """
+    """See `Storable.save`."""
     Store(path).append(result)
 
 
@@ -217,15 +210,8 @@ def _groups_without(result: Comparison, keys: Sequence[str], known: set[str]) ->
 
 
 def _known(connection: sqlite3.Connection, keys: Sequence[str]) -> set[str]:
-    known: set[str] = set()
-    for some in _chunks(keys):
-        query = f"SELECT fingerprint FROM measurement WHERE fingerprint IN ({','.join('?' * len(some))})"
-        known.update(key for (key,) in connection.execute(query, some))
-    return known
-
-
-def _chunks(keys: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (keys[at : at + _MOST_KEYS] for at in range(0, len(keys), _MOST_KEYS))
+    query = "SELECT 1 FROM measurement WHERE fingerprint = ? LIMIT 1"
+    return {key for key in keys if connection.execute(query, (key,)).fetchone()}
 
 
 def _write_profile(connection: sqlite3.Connection, profile: Profile, run: str) -> None:

@@ -191,10 +191,7 @@ def _task_spec(value: _Standin) -> Any:
         stmt=_field(value, "stmt", str),
         setup=_field(value, "setup", str),
         global_setup=_field(value, "global_setup", str, ""),
-        label=_field(value, "label", _TEXT, None),
-        sub_label=_field(value, "sub_label", _TEXT, None),
-        description=_field(value, "description", _TEXT, None),
-        env=_field(value, "env", _TEXT, None),
+        **{name: _field(value, name, _TEXT, None) for name in ("label", "sub_label", "description", "env")},
         num_threads=_field(value, "num_threads", int, 1),
     )
 

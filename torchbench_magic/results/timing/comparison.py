@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from .. import _gateway
@@ -18,10 +17,10 @@ from ..counting.counts import CountKey, Counts
 from ..counting.differences import CountsDiff, Pair
 from ..doubts import Doubt, with_doubts
 from ..machine.environment import Environment
-from ..shown import Shown
+from ..shown import Storable
 from . import counted_rows
 from .blocks import Blocks, blocks_of
-from .intervals import Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
+from .intervals import Floats, Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
 from .ranges import Range, Unpaired, range_of_windows
 from .rows import detail, frame_columns, judgement, seen
 from .subject import Clock, Subject
@@ -41,11 +40,10 @@ _SAMPLE_TYPES = {
     "position": "int64",
 }
 
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Comparison(Shown):
+class Comparison(Storable):
     """Timings of the alternatives of one cell, or of one statement.
 
     Attributes:
@@ -143,11 +141,16 @@ class Comparison(Shown):
     # ---- compared -----------------------------------------------------------------------------------------
 
     @cached_property
-    def _groups(self) -> dict[int, list[int]]:
+    def groups(self) -> dict[int, list[int]]:
+        """Group -> the rows that were sampled side by side."""
         groups: dict[int, list[int]] = {}
         for i, subject in enumerate(self.subjects):
             groups.setdefault(subject.group, []).append(i)
         return groups
+
+    def beside(self, row: int) -> list[int]:
+        """The rows that were sampled side by side with one, itself included."""
+        return self.groups[self.subjects[row].group]
 
     def _baseline_of(self, rows: Sequence[int]) -> int | None:
         """The baseline's row in one group; None when the group has none or is a lone statement."""
@@ -166,7 +169,7 @@ class Comparison(Shown):
     def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
         """Row -> (interval of its log ratio, rounds, why it decides nothing where the rounds alone would decide)."""
         pairs: dict[int, Callable[[float], tuple[Interval, int, Void | None]]] = {}
-        for rows in self._groups.values():
+        for rows in self.groups.values():
             base = self._baseline_of(rows)
             if base is None:
                 continue
@@ -237,7 +240,7 @@ class Comparison(Shown):
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""
         if i in self.unpaired:
             return self.unpaired[i].baseline
-        return self._baseline_of(self._groups[self.subjects[i].group])
+        return self._baseline_of(self.beside(i))
 
     @cached_property
     def count_pairs(self) -> tuple[Pair, ...]:
@@ -256,7 +259,7 @@ class Comparison(Shown):
                 return judgement(other.ratio, 0.0, math.inf, "undecided", "unpaired")
             word = "undecided" if self._is_used_up(i) and other.verdict not in (None, "baseline") else other.verdict
             return judgement(other.ratio, other.low, other.high, word, "unpaired")
-        base = self._baseline_of(self._groups[subject.group])
+        base = self._baseline_of(self.beside(i))
         if base is None:
             return judgement(math.nan, math.nan, math.nan, None, None)
         if i == base:
@@ -277,7 +280,7 @@ class Comparison(Shown):
         for i, (interval, rounds) in self._intervals.items():
             is_open = rounds and i not in self.unpaired and i not in self.voids and not self._is_used_up(i)
             if is_open and verdict(interval, self.margin) == "undecided":
-                sampled = sum(float(self._blocks[j].wall.sum()) for j in self._groups[self.subjects[i].group])
+                sampled = sum(float(self._blocks[j].wall.sum()) for j in self.beside(i))
                 total = self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)
                 more[i] = (max(need, rounds + 1) - rounds) * total / rounds  # NaN stays NaN
@@ -335,15 +338,6 @@ class Comparison(Shown):
 
     # ---- handed on ------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Add it to the store at ``path``, which is made where there is none; read it back with
-        ``torchbench_magic.load``. What is stored there already is not stored twice.
-
-        Raises:
-            StoreError: the file cannot be written as it stands.
-        """
-        _gateway.hand_on(self, "save", path=path)
-
     def compare(self) -> Any:
         """A ``torch.utils.benchmark.Compare`` of the measurements, one that shows unlike runs as rows of their own."""
         return _gateway.show(self, "compare")
@@ -361,6 +355,7 @@ class Comparison(Shown):
         Raises:
             MissingTool: matplotlib is not installed.
             InputError: there is nothing to plot along.
+            OptionError: an unknown kind.
         """
         return _gateway.show(self, "plot", kind=kind, axis=axis, ax=ax)
 

@@ -71,14 +71,7 @@ def _alike(one: Counted, other: Counted) -> bool:
 def diff_of(
     counts: Counts, pairs: Sequence[Pair], name: str | CountKey | None, against: str | CountKey | None, inclusive: bool
 ) -> CountsDiff:
-    """The difference of two of the ``counts``; see ``Comparison.diff``.
-
-    Args:
-        pairs: what stands against what without being told.
-
-    Raises:
-        InputError: one of them was not counted, or there is nothing to compare with.
-    """
+    """See `Comparison.diff`; ``pairs``: what stands against what without being told."""
     if not counts:
         raise InputError("nothing was counted: time the cell with --callgrind")
     try:

@@ -36,7 +36,6 @@ __all__ = [
     "identifying_options",
     "source_id",
     "task_of",
-    "work_of",
 ]
 
 Identity = tuple[str, str | None, str | None, str | None, int, str]

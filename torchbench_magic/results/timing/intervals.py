@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 __all__ = [
     "ALPHA",
+    "Floats",
     "Interval",
     "Look",
-    "Verdict",
     "holm_level",
     "log_ratio_interval",
     "median_interval",

@@ -33,16 +33,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from .intervals import Interval, verdict
+from .intervals import Floats, Interval, verdict
 
 __all__ = [
     "BLIND",
     "DRIFT",
     "RUNS",
     "SPAN",
-    "WINDOWS",
     "Range",
     "Single",
     "Unpaired",
@@ -51,7 +49,6 @@ __all__ = [
     "range_of_windows",
 ]
 
-Floats = npt.NDArray[np.float64]
 
 WINDOWS = 6
 """Windows into which one run is cut at least."""

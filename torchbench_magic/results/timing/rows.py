@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from .intervals import median_interval
+from .intervals import Floats, median_interval
 from .ranges import Range
 
 if TYPE_CHECKING:
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["frame_columns", "detail", "judgement", "seen"]
 
-Floats = npt.NDArray[np.float64]
+_IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
+
 
 
 def frame_columns(axes: Sequence[str]) -> list[str]:
     """Names of the columns of ``Comparison.frame``, in order."""
-    identity = ["label", "sub_label", "description", "env", "num_threads", "device", *axes]
     times = ["median", "iqr", "mean", "cpu_clock_median", "samples", "number_per_run"]
     judged = ["ratio", "ratio_low", "ratio_high", "verdict", "method", "instructions", "instructions_ratio"]
-    return identity + times + judged
+    return [*_IDENTITY, *axes, *times, *judged]
 
 
 def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
@@ -38,12 +37,7 @@ def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
         times: seconds of one call, one value a block.
     """
     return {
-        "label": subject.label,
-        "sub_label": subject.sub_label,
-        "description": subject.description,
-        "env": subject.env,
-        "num_threads": subject.num_threads,
-        "device": subject.device,
+        **{name: getattr(subject, name) for name in _IDENTITY},
         **dict(subject.axes),
         "median": float(np.median(times)) if len(times) else math.nan,
         "iqr": float(np.subtract(*np.percentile(times, [75, 25]))) if len(times) > 1 else math.nan,

@@ -12,16 +12,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import pandas as pd
-
 from .comparison import Comparison
 
 __all__ = [
-    "MARGINAL_GAIN",
-    "MOST_OUTSIDE",
     "Crossover",
     "Curve",
-    "CurvePoint",
     "ThreadCurve",
     "ThreadPoint",
     "crossovers",
@@ -127,18 +122,16 @@ def crossovers(comparison: Comparison, axis: str | None = None) -> list[Crossove
     axis = axis if axis is not None else main_axis(comparison)
     if axis is None:
         return []
-    frame = comparison.frame
+    frame = comparison.frame.fillna({"verdict": ""})
     logarithmic = bool((frame[axis] > 0).all())
     verdicts, ratios, along = (frame[name].tolist() for name in ("verdict", "ratio", axis))
-    bases = {
-        s.group: s.description for s, v in zip(comparison.subjects, frame["verdict"], strict=True) if _is(v, "baseline")
-    }
+    bases = {s.group: s.description for s, v in zip(comparison.subjects, verdicts, strict=True) if v == "baseline"}
     found = []
     for (description, fixed), rows in _lines(comparison, axis).items():
         baseline = next((name for i in rows if (name := bases.get(comparison.subjects[i].group)) is not None), None)
         if description is None or baseline is None or baseline == description:
             continue
-        said = [str(verdicts[i]) for i in rows]
+        said = [verdicts[i] for i in rows]
         decided = [k for k, verdict in enumerate(said) if verdict in ("faster", "slower")]
         for first, last in pairwise(decided):
             if said[first] == said[last]:
@@ -187,10 +180,6 @@ def _lines(comparison: Comparison, axis: str) -> dict[tuple[str | None, tuple[tu
     return found
 
 
-def _is(verdict: Any, word: str) -> bool:
-    return verdict is not pd.NA and verdict == word
-
-
 def _key(value: Any) -> Any:
     """A value that equals itself, also where it is missing."""
     return None if value is None or (isinstance(value, float) and math.isnan(value)) else value
@@ -205,7 +194,7 @@ class ThreadPoint:
 
     Attributes:
         threads: torch's intra-op threads.
-        time: seconds of a call, the median; ``low`` and ``high`` are its 95 % interval in this run (NaN: not known).
+        time: seconds of a call, the median.
         speed_up: against the smallest count of the curve; NaN, as efficiency and extra_cpu, where one of the two was
             held up by other processes or the efficiency is above `MOST_EFFICIENCY`.
         efficiency: speed-up a thread, 1 where twice the threads halve the time.
@@ -217,8 +206,6 @@ class ThreadPoint:
 
     threads: int
     time: float
-    low: float
-    high: float
     speed_up: float
     efficiency: float
     cpu_seconds: float
@@ -268,8 +255,6 @@ def thread_curves(comparison: Comparison) -> list[ThreadCurve]:
             ThreadPoint(
                 threads=int(point.at),
                 time=point.median,
-                low=point.low,
-                high=point.high,
                 speed_up=first.median / point.median if believed else math.nan,
                 efficiency=first.median / point.median * first.at / point.at if believed else math.nan,
                 cpu_seconds=spent,

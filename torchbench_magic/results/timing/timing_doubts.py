@@ -23,7 +23,6 @@ from .used_up import doubts_of_subjects
 from .voided_verdicts import CO_LOAD, SEVERAL, WAITED
 
 __all__ = [
-    "BUSY_PRESSURE",
     "doubts_of",
     "is_bimodal",
     "is_co_loaded",
@@ -94,13 +93,6 @@ def is_bimodal(times: npt.NDArray[np.float64]) -> tuple[float, float] | None:
     slow, fast = float(np.median(right)), float(np.median(left))
     spread = max(float(np.median(np.abs(side - np.median(side)))) for side in (left, right))
     return (fast, slow) if slow > 1.01 * fast > 0 and slow - fast > 4 * spread * 1.4826 else None
-
-
-def _groups(made: Comparison) -> dict[int, list[int]]:
-    groups: dict[int, list[int]] = {}
-    for i, subject in enumerate(made.subjects):
-        groups.setdefault(subject.group, []).append(i)
-    return groups
 
 
 def _contentions(made: Comparison) -> list[Contention]:
@@ -181,13 +173,13 @@ def _busy(made: Comparison) -> Iterator[Doubt]:
     cores = made.environment.usable_cores
     spoiled = _co_loaded(made)
     own = {s.group for s in made.subjects if s.num_threads > cores or s.group in spoiled}  # said by others
-    own |= {group for group, rows in _groups(made).items() if all(_sleeps(made, i) for i in rows)}
+    own |= {group for group, rows in made.groups.items() if all(_sleeps(made, i) for i in rows)}
     by_group = {s.group: s.contention for s in made.subjects if s.contention is not None and s.group not in own}
     pressure = max((c.pressure for c in by_group.values() if not math.isnan(c.pressure)), default=math.nan)
     waited = _preempted(made)
     if not pressure > BUSY_PRESSURE and not waited:
         return
-    compared = any(len(rows) > 1 for rows in _groups(made).values())
+    compared = any(len(rows) > 1 for rows in made.groups.values())
     facts: dict[str, object] = {"pressure": pressure, "involuntary": _mean(_contentions(made), "involuntary")}
     why = [f"CPU pressure {pressure:.0%}".replace("%", " %")] if pressure > BUSY_PRESSURE else []
     if waited:

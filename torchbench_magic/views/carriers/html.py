@@ -12,7 +12,7 @@ from html import escape
 from torchbench_magic import units
 
 from ..document import Document, StyledText, clipped, printable
-from ..table import Cell, Column, Row, Table
+from ..table import HUES, Cell, Column, Row, Table
 from . import spec
 from .mounting import attribute, mounted, script, stored
 
@@ -24,15 +24,6 @@ _STATIC_TEXT = 120
 _FIGURE, _POINT = "\u2007", "\u2008"  # spaces as wide as a digit and as a point
 
 _DOUBT = "border-left:3px solid #cf4f2c;padding-left:9px"
-_HUES = {
-    "torch": "#2468b0",
-    "python": "#d28a1a",
-    "backward": "#c583c4",
-    "memory": "#2ca184",
-    "other": "#7b8087",
-    "faster": "#2468b0",
-    "slower": "#cf4f2c",
-}
 
 
 def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
@@ -151,7 +142,7 @@ def _bar(cell: Cell) -> str:
     bars = [part for parts in cell.picture for part in parts]  # type: ignore[attr-defined]
     return "".join(
         f'<span style="display:inline-block;height:8px;width:{max(1, round(share * 82))}px;'
-        f'background-color:{_HUES[meaning]}"></span>'
+        f'background-color:{HUES[meaning]}"></span>'
         for meaning, share in bars
     )
 
@@ -163,7 +154,7 @@ def _change(cell: Cell) -> str:
     share = float(cell.picture[0])  # type: ignore[arg-type]
     width = max(1, round(abs(share) * 60))
     before = 60 if share > 0 else 60 - width
-    hue = _HUES["slower" if share > 0 else "faster"]
+    hue = HUES["slower" if share > 0 else "faster"]
     box = "display:inline-block;height:8px;width"
     return f'<span style="{box}:{before}px"></span><span style="{box}:{width}px;background-color:{hue}"></span>'
 

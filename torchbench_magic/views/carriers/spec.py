@@ -7,10 +7,11 @@ keep an output small is counted in ``hidden``.
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from ..document import Document, StyledText, clipped, printable
-from ..table import Axis, Cell, Column, Group, Row, Table
+from ..table import Cell, Column, Group, Row, Table
 from .mounting import fitted, script_data
 
 __all__ = ["LONGEST_TEXT", "as_dict", "as_json"]
@@ -81,7 +82,7 @@ def _column(table: Table, at: int) -> dict[str, Any]:
     if column.leading:
         spec["leading"] = True
     if column.axes:
-        spec["axes"] = [_axis(axis) for axis in column.axes]
+        spec["axes"] = [asdict(axis) for axis in column.axes]
     if column.legend:
         spec["legend"] = column.legend
     return spec
@@ -89,17 +90,6 @@ def _column(table: Table, at: int) -> dict[str, Any]:
 
 def _characters(cell: Cell, column: Column) -> int:
     return len(cell.text) + (len(cell.note) + 1 if cell.note and column.kind != "source" else 0)
-
-
-def _axis(axis: Axis) -> dict[str, Any]:
-    return {
-        "name": axis.name,
-        "low": axis.low,
-        "high": axis.high,
-        "ticks": axis.ticks,
-        "band": axis.band,
-        "log": axis.log,
-    }
 
 
 def _group(group: Group) -> dict[str, Any]:

@@ -35,17 +35,17 @@ _FORMAT = tabulate.TableFormat(
 )
 
 
-def render(document: Document, *, ascii_only: bool = False, width: int = WIDTH) -> str:
+def render(document: Document, *, ascii_only: bool = False) -> str:
     """The whole document: sentence, tables, doubts, footer. A folded one is its sentence and its doubts."""
     document = document.still
-    parts = [_wrapped(plain(document.sentence), width)]
+    parts = [_wrapped(plain(document.sentence), WIDTH)]
     if not document.folded:
-        parts += ["", *_joined([table_text(table, width=width) for table in document.tables])]
+        parts += [part for table in document.tables for part in ("", table_text(table))] or [""]
         if document.doubts or document.footer:
             parts.append("")
-    parts += [_wrapped(plain(doubt), width, "! ") for doubt in document.doubts]
+    parts += [_wrapped(plain(doubt), WIDTH, "! ") for doubt in document.doubts]
     if not document.folded:
-        parts += [_wrapped(plain(line), width) for line in document.footer]
+        parts += [_wrapped(plain(line), WIDTH) for line in document.footer]
     text = "\n".join(parts).rstrip("\n")
     return units.to_ascii(text) if ascii_only else text
 
@@ -234,10 +234,6 @@ def _title(group: Group) -> str:
 def _wrapped(text: str, width: int, lead: str = "") -> str:
     indent = " " * len(lead)
     return textwrap.fill(printable(text), width, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def _joined(tables: list[str]) -> list[str]:
-    return [line for at, table in enumerate(tables) for line in ([""] if at else []) + [table]]
 
 
 def _columns_of(text: str) -> int:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 from torchbench_magic import units
 from torchbench_magic.results.counting.differences import CountsDiff
 
 from ..document import clipped
 from ..frame_rows import frame_rows
 from ..table import Cell, Column, Group, Row, Table
+from .counts import exact_text, signed_text
 
 __all__ = ["neighbours_table"]
 
 _MOST = 12  # of each
-_WHOLE = units.Scale(places=0)
 
 
 def neighbours_table(diff: CountsDiff, function: str) -> Table:
@@ -49,16 +47,9 @@ def neighbours_table(diff: CountsDiff, function: str) -> Table:
 
 def _row(record: dict[str, float]) -> Row:
     numbers = ("baseline_calls", "calls", "baseline_count", "count")
-    cells = [Cell(_number(float(record[name])), float(record[name])) for name in numbers]
+    cells = [Cell(exact_text(float(record[name])), float(record[name])) for name in numbers]
     for at in (0, 1):  # how often a function was called is not always known
         if record[numbers[at]] == 0 and record[numbers[at + 2]] != 0:
             cells[at] = Cell(units.NOT_MEASURED)
-    delta = float(record["delta"])
-    change = Cell(_number(delta) if abs(delta) < 0.5 else units.number(delta, _WHOLE, digits=None, signed=True), delta)
+    change = Cell(signed_text(float(record["delta"])), float(record["delta"]))
     return Row((Cell(str(record["function"])), *cells, change))
-
-
-def _number(value: float) -> str:
-    if value == 0 or math.isnan(value):
-        return units.ZERO
-    return "<1" if abs(value) < 0.5 else units.number(value, _WHOLE, digits=None)

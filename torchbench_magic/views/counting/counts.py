@@ -14,32 +14,16 @@ from torchbench_magic.results.counting.differences import CountsDiff
 from torchbench_magic.results.counting.functions import GROUPS
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..carriers import bundle, markdown, text
 from ..document import Document, Phrase, StyledText, clipped
-from ..frame_rows import frame_rows
+from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
 
-__all__ = ["LONGEST_NAME", "counts_definition", "document", "footer", "mimebundle", "to_markdown", "to_text"]
+__all__ = ["LONGEST_NAME", "counts_definition", "document", "exact_text", "footer", "signed_text"]
 
 _ROWS = 12  # of a group
 _LEAST_SHARE = 0.001  # of the larger total: what changes by less is counted, not listed
 LONGEST_NAME = 40
 _WHOLE = units.Scale(places=0)
-
-
-def to_text(diff: CountsDiff) -> str:
-    """What ``print(diff)`` shows."""
-    return text.for_stdout(document(diff))
-
-
-def mimebundle(diff: CountsDiff) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
-    return bundle.bundle(document(diff))
-
-
-def to_markdown(diff: CountsDiff) -> str:
-    """The document as GitHub markdown."""
-    return markdown.render(document(diff))
 
 
 def document(
@@ -81,14 +65,15 @@ def _sentence(diff: CountsDiff, place: str | None) -> StyledText:
         )
     total = diff.whole
     if total.noise >= abs(total.delta) or abs(total.delta) < 0.5:
-        moved = "" if math.isnan(total.noise) else f"; shifted memory layouts alone move it by {_exact(total.noise)}"
+        by = exact_text(total.noise)
+        moved = "" if math.isnan(total.noise) else f"; shifted memory layouts alone move it by {by}"
         same = "as many instructions" if abs(total.delta) < 0.5 else "within noise of as many instructions"
-        difference = "" if abs(total.delta) < 0.5 else f" ({_signed(total.delta)} per call{moved})"
+        difference = "" if abs(total.delta) < 0.5 else f" ({signed_text(total.delta)} per call{moved})"
         return Phrase(other, "subject"), Phrase(f" runs {same} as {base}{at}{difference}")
     word = "more" if total.delta > 0 else "fewer"
     share = f" ({_change(total.baseline, total.count)} %)" if total.baseline > 0 else ""
     said = (
-        Phrase(f"{_exact(abs(total.delta))} {word} instructions", "strong"),
+        Phrase(f"{exact_text(abs(total.delta))} {word} instructions", "strong"),
         Phrase(f" per call than {base}{at}{share}"),
     )
     return Phrase(other, "subject"), Phrase(" runs "), *said
@@ -122,7 +107,7 @@ def _table(
         listed = of[of["delta"].abs() >= smallest].head(most)
         rows = [_row(record, largest, detail) for record in frame_rows(listed)]
         rows += _left(of, len(listed), diff.names)
-        sums = _sums(of, largest) if not diff.inclusive else tuple(Cell() for _ in columns)
+        sums = _sums(of) if not diff.inclusive else tuple(Cell() for _ in columns)
         groups.append(Group(tuple(rows), name, _note(of, diff), sums))
     differ = int((frame["delta"].abs() >= 0.5).sum())
     every, changed = (units.count(number) if number else "none" for number in (len(frame), differ))
@@ -162,7 +147,7 @@ def _left(of: pd.DataFrame, listed: int, names: tuple[str, str]) -> Iterator[Row
     equal, largest = len(rest) - len(differ), float(rest["delta"].abs().max())
     said = []
     if len(differ):
-        said.append(f"{units.count(len(differ))} more that differ by at most {_exact(largest)}")
+        said.append(f"{units.count(len(differ))} more that differ by at most {exact_text(largest)}")
     if equal:
         said.append(f"{units.count(equal)} {'' if said else 'more, '}equal in {base} and {other}")
     yield Row((Cell(", ".join(said), tone="quiet"), *(Cell() for _ in range(6))))
@@ -173,40 +158,37 @@ def _row(record: dict[str, Any], largest: float, detail: Callable[[str], Table |
     text = str(record["text"])
     cells = (
         Cell(str(record["function"])),
-        Cell(_exact(base), base),
-        Cell(_exact(count), count),
-        Cell(_signed(delta), delta),
+        *_numbers(base, count, delta),
         Cell(picture=(delta / largest,) if largest and delta else (0.0,)),
         Cell(_change(base, count), (count - base) / base if base > 0 else None, "quiet"),
-        Cell("" if math.isnan(noise) else _exact(noise), None if math.isnan(noise) else noise, "quiet"),
+        Cell("" if math.isnan(noise) else exact_text(noise), float_or_none(noise), "quiet"),
     )
     return Row(cells, key=text, detail=None if detail is None else detail(text))
 
 
-def _sums(of: pd.DataFrame, largest: float, name: str = "", noise: str = "", tone: Tone = "") -> tuple[Cell, ...]:
+def _sums(of: pd.DataFrame, name: str = "", noise: str = "", tone: Tone = "") -> tuple[Cell, ...]:
     base, count, delta = (float(of[column].sum()) for column in ("baseline_count", "count", "delta"))
-    return (
-        Cell(name, tone=tone),
-        Cell(_exact(base), base, tone),
-        Cell(_exact(count), count, tone),
-        Cell(_signed(delta), delta, tone),
-        Cell(picture=(0.0,)),
-        Cell(_change(base, count), None, tone),
-        Cell(noise, None, "quiet"),
-    )
+    numbers = _numbers(base, count, delta, tone)
+    change = Cell(_change(base, count), None, tone)
+    return Cell(name, tone=tone), *numbers, Cell(picture=(0.0,)), change, Cell(noise, None, "quiet")
+
+
+def _numbers(base: float, count: float, delta: float, tone: Tone = "") -> tuple[Cell, ...]:
+    both = (Cell(exact_text(value), value, tone) for value in (base, count))
+    return *both, Cell(signed_text(delta), delta, tone)
 
 
 def _totals(frame: pd.DataFrame, diff: CountsDiff) -> Iterator[Row]:
     """All that is listed and counted, with and without the allocator and the lookup of names."""
     known = frame[frame["group"] != "allocator and lookup"]
     whole = diff.whole.noise if diff.whole is not None and not diff.applied[1:] else math.nan
-    noise = "" if math.isnan(whole) or diff.applied not in ((), ("standardize",)) else _exact(whole)
-    yield Row(_sums(frame, 0.0, "total", noise, "strong"))
+    noise = "" if math.isnan(whole) or diff.applied not in ((), ("standardize",)) else exact_text(whole)
+    yield Row(_sums(frame, "total", noise, "strong"))
     if 0 < len(known) < len(frame):
-        yield Row(_sums(known, 0.0, "total without allocator and lookup", "", "quiet"))
+        yield Row(_sums(known, "total without allocator and lookup", "", "quiet"))
 
 
-def _exact(value: float) -> str:
+def exact_text(value: float) -> str:
     """A count per call, to the whole instruction; what is there but rounds to nothing is ``<1``."""
     if value == 0:
         return units.ZERO
@@ -215,8 +197,8 @@ def _exact(value: float) -> str:
     return units.number(value, _WHOLE, digits=None)
 
 
-def _signed(value: float) -> str:
-    return _exact(value) if abs(value) < 0.5 else units.number(value, _WHOLE, digits=None, signed=True)
+def signed_text(value: float) -> str:
+    return exact_text(value) if abs(value) < 0.5 else units.number(value, _WHOLE, digits=None, signed=True)
 
 
 def _change(base: float, count: float) -> str:
@@ -253,7 +235,7 @@ def footer(diff: CountsDiff, alone: bool = True) -> Iterator[StyledText]:
     """How it was counted."""
     if diff.whole is not None and diff.layouts:
         moved = diff.whole.noise
-        by = "not at all" if moved == 0 else f"by at most {_exact(moved)}"
+        by = "not at all" if moved == 0 else f"by at most {exact_text(moved)}"
         yield (Phrase(f"Noise: {units.count(diff.layouts)} shifted memory layouts moved the total difference {by}."),)
     if diff.applied:
         yield (Phrase(f"Applied: {'; '.join(diff.applied)}."),)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from torchbench_magic.errors import MissingTool
 
 from ..document import clipped, printable
+from ..table import HUES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["HUES", "literal", "new_axes"]
+__all__ = ["CURVE_HUES", "literal", "new_axes"]
 
-HUES = ("#7b8087", "#2468b0", "#d28a1a", "#2ca184", "#c583c4", "#cf4f2c")
+CURVE_HUES = tuple(HUES[of] for of in ("other", "torch", "python", "memory", "backward", "slower"))
 _LONGEST = 60
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.results.profiling.trace import Ints
+
 from ..carriers.mounting import script
 
 __all__ = ["HUES", "Bars", "module"]
 
-Ints = NDArray[np.int64]
 HUES = ("line", "torch", "python", "backward", "memory", "other")
 
 

@@ -1,38 +1,31 @@
 """A tree of frames as a flame graph: a zoomable picture, with a table of the largest frames beside it.
 
-The tree is a table, so any call tree can be drawn (a profile's frames, the functions that callgrind counted)::
-
-    tree = pd.DataFrame({"parent": [-1, 0, 0], "name": ["main", "f", "g"], "kind": ["python", "torch", "other"],
-                         "self": [1.0, 2.0, 3.0], "total": [6.0, 2.0, 3.0]})
-    flame_graph(tree, "where the time goes", unit="s")     # displays itself, in at most 300 KB of html
-
-``static/flame.js`` draws it, in an inline module and in a widget; where no script runs, the table is read.
+Any call tree can be drawn: a profile's frames, the functions that callgrind counted. ``static/flame.js`` draws it, in
+an inline module and in a widget; where no script runs, the table is read.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from torchbench_magic import units
 
-from ..carriers import html, text
+from ..built_columns import BuiltColumn, built_table, texts
+from ..carriers import any_result, html, text
 from ..carriers.mounting import fitted, mounted, script, script_data
-from ..carriers.page import to_html
 from ..document import Document, Phrase, clipped, printable
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Cell, Column
 from .axes import literal, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "flame_graph"]
+__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document"]
 
 MOST_BYTES = 300_000
 KINDS: dict[str, tuple[str, str]] = {
@@ -148,9 +141,7 @@ class FlameGraph:
     def __repr__(self) -> str:
         return text.for_stdout(flame_document(self))
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """The picture as a page that needs neither kernel nor network: written to ``path``, or returned."""
-        return to_html(self, path)
+    to_html = any_result.to_html
 
     def plot(self, ax: Any = None) -> Any:
         """The picture with matplotlib; its Axes are returned. MissingTool where matplotlib is not installed."""
@@ -160,54 +151,35 @@ class FlameGraph:
         return {"text/plain": text.render(flame_document(self)), "text/html": "".join(markup(self))}
 
 
-def flame_graph(tree: pd.DataFrame, title: str, *, unit: str = "s", where: str = "") -> FlameGraph:
-    """A flame graph of one measure from a table.
-
-    Args:
-        tree: one row per frame, a parent before its children: ``parent`` (position of the row, -1 for a root),
-            ``name``, ``kind`` (see `KINDS`), ``self`` and ``total`` (SI).
-        title: what it shows, one sentence.
-        unit: ``s``, ``B``, or empty for a count.
-        where: how the whole table is reached.
-    """
-    total, own = (tree[name].to_numpy(dtype=np.float64) for name in ("total", "self"))
-    values = total.tolist()
-    scale = units.spread_scale(values) if unit == "s" else units.bytes_scale(values) if unit == "B" else None
-    name = {"s": "time", "B": "bytes"}.get(unit, unit or "count")
-    return FlameGraph(
-        title,
-        tree["parent"].to_numpy(dtype=np.int64),
-        tree["name"].astype(str).tolist(),
-        tree["kind"].astype(str).tolist(),
-        (Measure(name, total, own, scale or units.Scale(unit, 1.0, 0), axis=unit == "s"),),
-        where=where,
-    )
-
-
 def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
     """What is read where no script runs: the frames with the most of their own (else with the largest total)."""
     measure = graph.measures[0]
     values = measure.total if measure.own is None else measure.own
     span = float(measure.total[graph.parent < 0].sum())
     order = [at for at in np.argsort(-values, kind="stable")[:most] if values[at] > 0]
-    columns = [Column("frame", "frame", kind="code", widest=50), Column("of", "called from", kind="code", widest=40)]
-    columns += [Column("self", "self", measure.scale.unit, "number")] if measure.own is not None else []
-    columns += [Column("total", "total", measure.scale.unit, "number"), Column("share", "total", "%", "number")]
-    rows = []
-    for at in order:
-        above = int(graph.parent[at])
-        cells = [Cell(clipped(graph.names[at], _LONGEST_NAME)), Cell(graph.names[above] if above >= 0 else "")]
-        if measure.own is not None:
-            cells.append(Cell(units.number(measure.own[at], measure.scale), float(measure.own[at])))
-        share = float(measure.total[at]) / span if span > 0 else 0.0
-        cells.append(Cell(units.number(measure.total[at], measure.scale), float(measure.total[at])))
-        cells.append(Cell(units.percent(share), share))
-        rows.append(Row(tuple(cells)))
-    left = len(graph) - len(rows)
-    hidden = f"{units.count(len(rows)) if rows else 'none'} of {units.count(len(graph))} frames" if left else ""
+    parents, own = graph.parent.tolist(), measure.own
+    built = [
+        texts("frame", "frame", 50, lambda at: clipped(graph.names[at], _LONGEST_NAME)),
+        texts("of", "called from", 40, lambda at: graph.names[parents[at]] if parents[at] >= 0 else ""),
+        *([_amount("self", own, measure.scale)] if own is not None else []),
+        _amount("total", measure.total, measure.scale),
+        BuiltColumn(Column("share", "total", "%", "number"), lambda at: _share(float(measure.total[at]), span)),
+    ]
+    left = len(graph) - len(order)
+    hidden = f"{units.count(len(order)) if order else 'none'} of {units.count(len(graph))} frames" if left else ""
     hidden += f". All frames: {graph.where}" if hidden and graph.where else ""
-    table = Table("frames", tuple(columns), (Group(tuple(rows)),) if rows else (), hidden=hidden)
+    table = built_table("frames", built, order, hidden=hidden)
     return Document("flame graph", (Phrase(graph.title),), (table,), where=graph.where)
+
+
+def _amount(name: str, values: npt.NDArray[np.float64], scale: units.Scale) -> BuiltColumn:
+    column = Column(name, name, scale.unit, "number")
+    return BuiltColumn(column, lambda at: Cell(units.number(float(values[at]), scale), float(values[at])))
+
+
+def _share(part: float, whole: float) -> Cell:
+    share = part / whole if whole > 0 else 0.0
+    return Cell(units.percent(share), share)
 
 
 def markup(

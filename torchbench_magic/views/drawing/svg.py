@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..carriers.mounting import attribute
 
-__all__ = ["svg_text", "theme"]
+__all__ = ["figure", "svg_text", "theme"]
 
 _COLOURS = {  # variables of the front ends, the first that is known; and what stands in for them on white and on black
     "bg": ("--jp-layout-color0,var(--vscode-editor-background,", "#fff", "#111"),
@@ -34,3 +36,22 @@ def svg_text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str
     """User text at a place; ``anchor`` is ``start``, ``middle`` or ``end``, ``kind`` a class."""
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{attribute(words)}</text>'
+
+
+def figure(
+    ground: tuple[int, int], around: tuple[int, int, int, int], said: str, parts: Iterable[str], more: str = ""
+) -> str:
+    """``parts`` on a plotted ground.
+
+    Args:
+        ground: its width and height, px.
+        around: px left of it, above, right and below.
+        said: what assistive technology reads.
+        more: other attributes of the element.
+    """
+    left, top, right, bottom = around
+    width, height = left + ground[0] + right, top + ground[1] + bottom
+    return (
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img"{more} '
+        f'aria-label="{attribute(said)}"><g transform="translate({left},{top})">{"".join(parts)}</g></svg>'
+    )

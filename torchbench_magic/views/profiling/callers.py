@@ -9,10 +9,10 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import cells_of, columns_of, counted, measured_columns, share, texts
+from ..built_columns import built_table, counted, measured_columns, share, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
-from ..table import Group, Row, Table
+from ..table import Table
 from .place_names import place, shapes_text
 
 __all__ = ["callers"]
@@ -55,8 +55,7 @@ def _table(name: str, calls: pd.DataFrame, *, modules: bool, memory: bool, shape
     if shapes:
         shape = lambda call: shapes_text(str(call["input_shapes"]))
         built.append(texts("input_shapes", "input shapes", 60, shape, quiet=True))
-    rows = tuple(Row(cells_of(built, record)) for record in frame_rows(calls.head(_MOST_ROWS)))
     rest = calls.iloc[_MOST_ROWS:]
     left = units.seconds_text(float(rest["cpu_time"].sum()), digits=2)
     hidden = f"{units.count(len(rest))} more take {left}. All: {of_result(f'.where({name!r})')}" if len(rest) else ""
-    return Table("callers of an operation", columns_of(built), (Group(rows),), hidden=hidden)
+    return built_table("callers of an operation", built, frame_rows(calls.head(_MOST_ROWS)), hidden=hidden)

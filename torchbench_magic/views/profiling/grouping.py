@@ -13,7 +13,6 @@ from torchbench_magic.results.profiling.profile import Profile
 
 __all__ = ["GROUPINGS", "Grouping", "grouping_of"]
 
-GROUPINGS = ("op", "shape", "line", "module", "stack")
 _DEPTH = 5  # frames of a stack unless said otherwise, as torch's examples have it
 _BY = {
     "op": ("op",),
@@ -22,6 +21,7 @@ _BY = {
     "module": ("op", "module"),
     "stack": ("op", "stack"),
 }
+GROUPINGS = tuple(_BY)
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def grouping_of(text: str | None) -> Grouping:
     Raises:
         OptionError: anything else; the message lists what there is.
     """
-    found = re.fullmatch(r"(op|shape|line|module|stack)|stack:([1-9]\d{0,3})", text) if text is not None else None
     if text is None:
         return Grouping()
+    found = re.fullmatch(rf"({'|'.join(GROUPINGS)})|stack:([1-9]\d{{0,3}})", text)
     if found is None:
-        raise OptionError(f"group_by {text!r} is unknown; there are: op, shape, line, module, stack, stack:N")
+        raise OptionError(f"group_by {text!r} is unknown; there are: {', '.join(GROUPINGS)}, stack:N")
     return Grouping(found[1] or "stack", int(found[2]) if found[2] else _DEPTH)

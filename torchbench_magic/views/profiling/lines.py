@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,10 +14,11 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile, Source
 
 from ..annotated_source import Region, Span, coloured, regions, shown_lines
-from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
+from ..built_columns import BuiltColumn, built_table, cells_of, counted, measured_columns, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table
-from .operations import grouped, is_backward, op_text, place, shapes_text
+from .operations import grouped, is_backward
+from .place_names import op_text, shapes_text
 
 __all__ = ["Annotated", "lines_table"]
 
@@ -42,11 +44,16 @@ class Annotated:
 
     @cached_property
     def rows(self) -> Mapping[Place, Mapping[str, Any]]:
-        return {(str(r["source_id"]), int(r["thread"]), int(r["line"])): r for r in frame_rows(self._on_lines)}
+        return {_place_of(record): record for record in frame_rows(self._on_lines)}
 
     @cached_property
     def ops(self) -> Mapping[Place, list[Mapping[str, Any]]]:
-        return _ops_by_line(self.profile)
+        on_lines, shapes = self.profile.ops[self.profile.ops["line"].notna()], self.profile.options.shapes
+        by = ["source_id", "thread", "line", "op", *(["input_shapes"] if shapes else [])]
+        found: dict[Place, list[Mapping[str, Any]]] = {}
+        for record in frame_rows(grouped(on_lines, by).sort_values("self_cpu_time", ascending=False, kind="stable")):
+            found.setdefault(_place_of(record), []).append(record)
+        return found
 
     @cached_property
     def _on_lines(self) -> pd.DataFrame:
@@ -107,31 +114,13 @@ def lines_table(profile: Profile) -> Table | None:
     if profile.lines["line"].notna().sum() == 0:
         return None
     seen = Annotated(profile)
-    order = _Order()
+    order = itertools.count(1.0)  # numbers the rows as they are written down: what the line column sorts by
     groups = [group for source, thread in _sources(profile) for group in _groups(seen, source, thread, order)]
     return Table("lines", _columns(seen), tuple(groups), totals=tuple(_totals(seen)))
 
 
-def _ops_by_line(profile: Profile) -> dict[tuple[str, int, int], list[Mapping[str, Any]]]:
-    on_lines = profile.ops[profile.ops["line"].notna()]
-    by = ["source_id", "thread", "line", "op", *(["input_shapes"] if profile.options.shapes else [])]
-    every = grouped(on_lines, by).sort_values("self_cpu_time", ascending=False, kind="stable")
-    found: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
-    for record in frame_rows(every):
-        place_of = str(record["source_id"]), int(record["thread"]), int(record["line"])
-        found.setdefault(place_of, []).append(record)
-    return found
-
-
-class _Order:
-    """Numbers the rows as they are written down: what the line column sorts by."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-
-    def next(self) -> float:
-        self._last += 1
-        return self._last
+def _place_of(record: Mapping[str, Any]) -> Place:
+    return str(record["source_id"]), int(record["thread"]), int(record["line"])
 
 
 def _columns(seen: Annotated) -> tuple[Column, ...]:
@@ -166,7 +155,7 @@ def _unknown(on_lines: pd.DataFrame, source_id: str) -> Source:
     return Source(source_id, str(rows["file"].iloc[0]), text, None if pd.isna(cell) else int(cell))
 
 
-def _groups(seen: Annotated, source: Source, thread: int, order: _Order) -> Iterator[Group]:
+def _groups(seen: Annotated, source: Source, thread: int, order: Iterator[float]) -> Iterator[Group]:
     ran = {line for source_id, of, line in seen.rows if source_id == source.source_id and of == thread}
     in_notebook = source.cell is not None or source.file.startswith("<")
     is_cell = source.source_id == seen.profile.source_id and thread == 0 and in_notebook
@@ -188,21 +177,21 @@ def _region_rows(
     ran: set[int],
     texts: list[str],
     spans: list[tuple[Span, ...]],
-    order: _Order,
+    order: Iterator[float],
 ) -> Iterator[Row]:
     blank = (Cell(),) * (len(_columns(seen)) - 2)
     margin = _margin(texts[region.first - source.first_line : region.last - source.first_line + 1])
     for line in shown_lines(region, ran):
         if isinstance(line, tuple):
             words = f"… {units.count(line[0])} line{'s' if line[0] != 1 else ''} that did not run"
-            yield Row((Cell(value=order.next()), *blank, Cell(words, tone="quiet")))
+            yield Row((Cell(value=next(order)), *blank, Cell(words, tone="quiet")))
             continue
         at = line - source.first_line
         text, span = (texts[at], spans[at]) if 0 <= at < len(texts) else ("", ())
         text = text[margin:]
         span = tuple((max(start - margin, 0), end - margin, meaning) for start, end, meaning in span if end > margin)
         where = f"{source.label}:{line}"
-        number_cell = Cell(str(line), order.next(), flat=where)
+        number_cell = Cell(str(line), next(order), flat=where)
         record = seen.rows.get((source.source_id, thread, line))
         if record is None:
             yield Row((number_cell, *blank, Cell(text, picture=span)))
@@ -265,12 +254,11 @@ def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str)
         built.append(measured_columns("allocated", "allocated", seen.bytes_scale("allocated", "peak")))
     if seen.profile.options.shapes:
         built.append(texts("input_shapes", "input shapes", 60, lambda op: shapes_text(op["input_shapes"]), quiet=True))
-    rows = tuple(Row(cells_of(built, record)) for record in every[:_DETAIL_ROWS])
     rest = every[_DETAIL_ROWS:]
     left = sum(float(record["self_cpu_time"]) for record in rest)
     hidden = f"{len(rest)} more take {units.seconds_text(left, digits=2)}" if rest else ""
     backward = any(is_backward(str(record["op"])) for record in every)
-    return Table("operations of a line", columns_of(built), (Group(rows),), hidden=hidden), backward
+    return built_table("operations of a line", built, every[:_DETAIL_ROWS], hidden=hidden), backward
 
 
 def _totals(seen: Annotated) -> Iterator[Row]:
@@ -306,16 +294,6 @@ def _total(own: pd.Series, scale: units.Scale) -> Cell:
     return Cell(units.number(float(own.sum()), scale, digits=digits), tone="strong" if strong else "")
 
 
-def _sum(seconds: float, scale: units.Scale) -> str:
-    """Every digit that the column has: sums must be seen to add up."""
-    return units.number(seconds, scale, digits=None)
-
-
 def _said(seconds: float, scale: units.Scale) -> str:
-    """The same in a sentence, where a zero is written out."""
-    return _sum(seconds, scale) if seconds else "0"
-
-
-def label_of(record: Mapping[str, Any]) -> str:
-    """``In[3]:4``."""
-    return place(record["cell"], record["file"], record["line"])
+    """Every digit that the column has, since sums must be seen to add up; in a sentence a zero is written out."""
+    return units.number(seconds, scale, digits=None) if seconds else "0"

@@ -18,22 +18,16 @@ from torchbench_magic.results.profiling.profile import Profile
 
 from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share, texts
 from ..document import Document, Phrase, StyledText, code
-from ..frame_rows import frame_rows
+from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
-from .operations import place
 from .pictures.memory_picture import picture
-from .place_names import runs_text
+from .place_names import place_of, runs_text
 
-__all__ = ["devices", "documents"]
+__all__ = ["documents"]
 
 _MOST_ROWS = 12
 _LARGE = 0.2  # share of the peak from which a line is named in the sentence
-
-
-def devices(profile: Profile) -> list[str]:
-    """Devices that gave or took a block; none without ``--memory``."""
-    return [] if profile.memory is None else devices_of(profile.memory)
 
 
 def documents(profile: Profile) -> tuple[Document, ...]:
@@ -77,7 +71,7 @@ def _sentence(
         return
     yield Phrase(f"Memory of {_said(device)}: peak ")
     yield Phrase(units.bytes_text(peak.bytes), "subject")
-    where = _place(memory.iloc[peak.row])
+    where = place_of(memory.iloc[peak.row])
     if where:
         yield Phrase(" in ")
         yield code(where)
@@ -85,7 +79,7 @@ def _sentence(
         return
     top = frame_rows(held.head(1))[0]
     share = float(top["bytes"]) / peak.bytes
-    name = _place(top)
+    name = place_of(top)
     if share < _LARGE or not name:
         return
     yield Phrase("; ")
@@ -102,10 +96,6 @@ def _said(device: str) -> str:
     return "the CPU" if device == "cpu" else device
 
 
-def _place(record: Any) -> str:
-    return "" if pd.isna(record["line"]) else place(record["cell"], record["file"], record["line"])
-
-
 def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale: units.Scale) -> Table:
     """The lines whose blocks were alive at the peak, or still are after the cell."""
     by = ["source_id", "line", "thread"]
@@ -116,18 +106,18 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
     every = every.sort_values(["bytes", "retained"], ascending=False, kind="stable", na_position="last")
 
     def of_peak(row: dict[str, Any]) -> float:
-        return _known(row["bytes"]) / peak if peak else 0.0
+        return (float_or_none(row["bytes"]) or 0.0) / peak if peak else 0.0
 
     def bar(row: dict[str, Any]) -> Cell:
         return Cell(picture=((("memory", min(of_peak(row), 1.0)),), ()) if of_peak(row) >= 0.002 else ())
 
     def since(row: dict[str, Any]) -> Cell:
-        known = bool(_known(row["bytes"]))
+        known = bool(float_or_none(row["bytes"]))
         seconds = units.Scale("s", 1.0, 2)
         return Cell(units.number(row["since"], seconds) if known else "", row["since"] if known else None)
 
     built = (
-        texts("line", "allocated by", 24, lambda row: _place(row) or "no line"),
+        texts("line", "allocated by", 24, lambda row: place_of(row) or "no line"),
         texts(
             "source",
             "source",
@@ -142,7 +132,7 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
         BuiltColumn(Column("since", "since", "s", "number"), since),
         measured_columns("retained", "after the cell", scale, missing=0.0),
     )
-    rows = [Row(cells_of(built, record), key=_place(record)) for record in frame_rows(every)]
+    rows = [Row(cells_of(built, record), key=place_of(record)) for record in frame_rows(every)]
     shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
     left = sum(float(row.cells[2].value or 0.0) for row in rest)
     hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(left)} at the peak."
@@ -163,24 +153,10 @@ def _totals(every: pd.DataFrame, peak: int, older: int, scale: units.Scale, coun
     if older:
         cells = [Cell("freed of what was there before", tone="quiet"), Cell(), Cell(units.number(-float(older), scale))]
         yield Row((*cells, *[Cell()] * (count - len(cells))))
-    blocks = float(every["blocks"].fillna(0).sum())
+    blocks = Cell(units.count(float(every["blocks"].fillna(0).sum())))
     total = Cell(units.number(float(peak), scale, digits=None), tone="strong")
-    yield Row(
-        (
-            Cell("at the peak"),
-            Cell(),
-            total,
-            Cell(),
-            Cell(),
-            Cell(units.count(blocks)),
-            Cell(),
-            Cell(units.number(retained, scale), retained),
-        )
-    )
-
-
-def _known(value: Any) -> float:
-    return 0.0 if value is None or pd.isna(value) else float(value)
+    after = Cell(units.number(retained, scale), retained)
+    yield Row((Cell("at the peak"), Cell(), total, Cell(), Cell(), blocks, Cell(), after))
 
 
 def _start(profile: Profile) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -10,10 +9,10 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share
+from ..built_columns import BuiltColumn, built_table, counted, measured_columns, share
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Cell, Column, Table
 
 __all__ = ["modules_table"]
 
@@ -62,11 +61,9 @@ def modules_table(profile: Profile) -> Table | None:
             built.append(
                 measured_columns(label, label, scale([float_or_none(value) for value in modules[field]]), field)
             )
-    rows = tuple(Row(cells_of(built, record), key=str(record["name"])) for record in frame_rows(chosen))
-    left = len(modules) - len(rows)
-    said = f"{units.count(len(rows))} of {units.count(len(modules))} modules"
-    hidden = f"{said}. All rows: {of_result('.modules')}" if left else ""
-    return Table("modules", columns_of(built), (Group(rows),) if rows else (), hidden=hidden)
+    said = f"{units.count(len(chosen))} of {units.count(len(modules))} modules. All rows: {of_result('.modules')}"
+    hidden = said if len(chosen) < len(modules) else ""
+    return built_table("modules", built, frame_rows(chosen), lambda module: str(module["name"]), hidden=hidden)
 
 
 def _legend(has_backward: bool) -> tuple[tuple[str, str], ...]:
@@ -74,10 +71,7 @@ def _legend(has_backward: bool) -> tuple[tuple[str, str], ...]:
 
 
 def _depths(modules: pd.DataFrame) -> pd.Series:
-    def each() -> Iterator[int]:
-        found: list[int] = []
-        for parent in modules["parent"]:
-            found.append(found[parent] + 1 if parent >= 0 else 0)
-            yield found[-1]
-
-    return pd.Series(list(each()), index=modules.index)
+    found: list[int] = []
+    for parent in modules["parent"]:
+        found.append(found[parent] + 1 if parent >= 0 else 0)
+    return pd.Series(found, index=modules.index)

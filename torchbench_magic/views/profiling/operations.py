@@ -19,10 +19,9 @@ from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 from .callers import callers
 from .grouping import Grouping, grouping_of
-from .place_names import first_and_more as distinct_text
-from .place_names import op_text, place, shapes_text
+from .place_names import first_and_more, op_text, place, shapes_text
 
-__all__ = ["SORT_KEYS", "grouped", "is_backward", "op_text", "operations", "place", "shapes_text", "sort_column"]
+__all__ = ["SORT_KEYS", "grouped", "is_backward", "operations", "sort_column"]
 
 _TIMES = ("self_cpu_time", "cpu_time", "self_device_time", "device_time")
 _SUMS = ("calls", *_TIMES, "allocated", "freed", "flops", "bytes")
@@ -240,7 +239,7 @@ def _rows(
 
 
 def _shapes(record: Mapping[str, Any]) -> str:
-    return distinct_text([shapes_text(str(shape)) for shape in record["shapes"]])
+    return first_and_more([shapes_text(str(shape)) for shape in record["shapes"]])
 
 
 def _work(scale: units.Scale) -> list[BuiltColumn]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["first_and_more", "op_text", "place", "runs_text", "shapes_text"]
+__all__ = ["first_and_more", "op_text", "place", "place_of", "runs_text", "shapes_text"]
 
 
 def op_text(op: str) -> str:
@@ -26,6 +26,11 @@ def place(cell: Any, file: Any, line: Any) -> str:
     """``In[3]:4``, or ``model.py:4``."""
     source = f"In[{cell}]" if cell is not None and not pd.isna(cell) else str(file).rsplit("/", 1)[-1]
     return f"{source}:{line}"
+
+
+def place_of(record: Any) -> str:
+    """The place of a row that stands on a line; empty for one that stands on none."""
+    return "" if pd.isna(record["line"]) else place(record["cell"], record["file"], record["line"])
 
 
 def shapes_text(shapes: str) -> str:

@@ -6,25 +6,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchbench_magic import units
+from torchbench_magic.results.profiling.allocations import devices_of
 from torchbench_magic.results.profiling.device_times import idle_share
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..carriers import bundle, markdown, text
 from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped, code
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
-from . import memory
 from .grouping import grouping_of
 from .inside_line import inside_line
-from .lines import label_of, lines_table
+from .lines import lines_table
 from .modules import modules_table
 from .operations import grouped, operations, sort_column
 from .pictures import profile_flame, timeline
-from .place_names import runs_text
+from .place_names import place_of, runs_text
 from .workers import workers_table
 
-__all__ = ["check_keys", "document", "mimebundle", "to_markdown", "to_text"]
+__all__ = ["check_keys", "document"]
 
 _MOST = 0.5  # of the wall time: then it is worth saying what is inside
 _LARGE = 0.2  # of the peak: then it is worth saying who allocated it
@@ -43,11 +42,8 @@ def document(
     """The profile, ready for any carrier: the lines, the operations by ``sort_by``, at most ``row_limit`` rows of
     them as ``group_by`` says, the modules, and a flame graph.
 
-    Operations come before the lines where a grouping of them is asked for, or as ``operations_first`` says.
-
-    Raises:
-        OptionError: ``sort_by`` is no column of ``.ops`` and no key of torch's profiler; an unknown ``group_by``.
-        InputError: what is grouped by was not recorded.
+    Operations come before the lines where a grouping of them is asked for, or as ``operations_first`` says. Errors are
+    those of `operations`.
     """
     ops = operations(profile, sort_by=sort_by, row_limit=row_limit, group_by=group_by)
     lines = lines_table(profile)
@@ -79,23 +75,6 @@ def check_keys(sort_by: str | None, group_by: str | None) -> None:
     grouping_of(group_by)
 
 
-def to_text(profile: Profile, **options: Any) -> str:
-    """What ``print(profile)`` shows. ``options`` are those of `document`, here and below."""
-    every = document(profile, **options), *memory.documents(profile)
-    return "\n\n".join(map(text.for_stdout, every))
-
-
-def mimebundle(profile: Profile, **options: Any) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
-    return bundle.bundle(document(profile, **options), *memory.documents(profile))
-
-
-def to_markdown(profile: Profile, **options: Any) -> str:
-    """The document as GitHub markdown."""
-    every = document(profile, **options), *memory.documents(profile)
-    return "\n\n".join(map(markdown.render, every))
-
-
 # ---- the sentence -------------------------------------------------------------------------------------------
 
 
@@ -111,7 +90,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     names = {}
     for record in _records(profile):
         by_line[_where(record)] = by_line.get(_where(record), 0.0) + (float_or_none(record["allocated"]) or 0.0)
-        names[_where(record)] = label_of(record)
+        names[_where(record)] = place_of(record)
     top = max(by_line, key=by_line.__getitem__, default=None)
     on_none = float(profile.lines.loc[profile.lines["line"].isna(), "allocated"].fillna(0).sum())
     allocated = by_line[top] if top is not None else 0.0
@@ -131,7 +110,7 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     if not profile.has_op_times:
         top = max(lines, key=lambda record: float_or_none(record["wall_time"]) or 0.0)
         wall = float_or_none(top["wall_time"]) or 0.0
-        yield code(label_of(top))
+        yield code(place_of(top))
         yield Phrase(
             f" takes {units.seconds_text(wall)} of {units.seconds_text(profile.wall_time)}; what of it is torch"
         )
@@ -141,7 +120,7 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
     cost = max(costs)
     top = lines[costs.index(cost)]
-    yield code(label_of(top))
+    yield code(place_of(top))
     yield Phrase(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
     waits = _waits(profile, top)
     yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
@@ -278,7 +257,7 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append("Memory is torch's own; NumPy's and Python's is not in it.")
         if (profile.lines["peak"] < 0).any():
             definitions.append("Peaks are counted from the start of the cell: below 0 after older blocks were freed.")
-        if "cpu" in memory.devices(profile) and len(memory.devices(profile)) > 1:
+        if "cpu" in (devices := devices_of(profile.memory)) and len(devices) > 1:
             definitions.append(f"Lines and operations add devices up; apart: {of_result('.memory_by_line')}.")
     if profile.options.host_memory:
         definitions.append("Python: what its allocators and NumPy hold, net of the line and highest above the start.")

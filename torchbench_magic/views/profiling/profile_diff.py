@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,33 +12,18 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
-from ..carriers import bundle, markdown, text
+from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
 from ..document import Document, Phrase, StyledText, backticked, clipped, code
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
-from .operations import op_text
+from .place_names import op_text
 
-__all__ = ["document", "mimebundle", "place_in_other", "to_markdown", "to_text"]
+__all__ = ["document", "place_in_other"]
 
 _ROWS = 40
 _LONGEST_NAME = 24
 _LEAST_SHARE = 0.001  # of the longer wall time: rows with less in both, and no bytes, are counted
 _MATCHES = {"same": "", "text": "", "edited": "edited", "new": "new", "gone": "gone"}
-
-
-def to_text(diff: ProfileDiff) -> str:
-    """What ``print(diff)`` shows."""
-    return text.for_stdout(document(diff))
-
-
-def mimebundle(diff: ProfileDiff) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
-    return bundle.bundle(document(diff))
-
-
-def to_markdown(diff: ProfileDiff) -> str:
-    """The document as GitHub markdown."""
-    return markdown.render(document(diff))
 
 
 def document(diff: ProfileDiff) -> Document:
@@ -91,25 +78,20 @@ def _lines(diff: ProfileDiff) -> Table | None:
     largest = frame[["time", "baseline_time"]].fillna(0).max(axis=1)
     has_bytes = frame[["allocated", "baseline_allocated"]].fillna(0).astype(int).max(axis=1) > 0
     shown = frame[(largest >= _LEAST_SHARE * whole) | has_bytes].head(_ROWS)
-    values = _Values(frame, ("time",), ("allocated",))
-    rows = []
-    for row in frame_rows(shown):
-        is_rest = pd.isna(row["line"]) and pd.isna(row["baseline_line"])
-        words = row["source"] if row["source"] is not None else row["baseline_source"]
-        cells = (
-            Cell("" if is_rest else place_in_other(diff, row)),
-            Cell(str(words).strip(), tone="quiet" if is_rest or row["match"] == "gone" else ""),
-            *values.cells(row),
-            Cell(_MATCHES[row["match"]], tone="quiet"),
-        )
-        rows.append(Row(cells, key=place_in_other(diff, row) if not is_rest else ""))
-    columns = (
-        Column("place", "line", kind="code", widest=24),
-        Column("source", "code", kind="code", widest=48),
-        *values.columns(diff),
-        Column("match", "joined"),
-    )
-    return Table("lines", columns, (Group(tuple(rows)),), hidden=_hidden(len(shown), len(frame), "lines", ".lines"))
+    built = [
+        BuiltColumn(Column("place", "line", kind="code", widest=24), lambda row: Cell(place_in_other(diff, row))),
+        BuiltColumn(Column("source", "code", kind="code", widest=48), _source),
+        *_values(diff, frame, ("time",)),
+        BuiltColumn(Column("match", "joined"), lambda row: Cell(_MATCHES[row["match"]], tone="quiet")),
+    ]
+    rows = tuple(Row(cells_of(built, row), key=place_in_other(diff, row)) for row in frame_rows(shown))
+    return Table("lines", columns_of(built), (Group(rows),), hidden=_hidden(len(shown), len(frame), "lines", ".lines"))
+
+
+def _source(row: dict[str, Any]) -> Cell:
+    words = row["source"] if row["source"] is not None else row["baseline_source"]
+    is_rest = pd.isna(row["line"]) and pd.isna(row["baseline_line"])
+    return Cell(str(words).strip(), tone="quiet" if is_rest or row["match"] == "gone" else "")
 
 
 def _ops(diff: ProfileDiff) -> Table:
@@ -117,58 +99,35 @@ def _ops(diff: ProfileDiff) -> Table:
     least = _LEAST_SHARE * max(diff.baseline.wall_time, diff.other.wall_time)
     times = frame[["self_cpu_time", "baseline_self_cpu_time", "self_device_time", "baseline_self_device_time"]]
     shown = frame[times.fillna(0).max(axis=1) >= least].head(_ROWS)
-    values = _Values(frame, ("self_cpu_time", "self_device_time"), ("allocated",))
-    rows = [
-        Row((Cell(op_text(str(row["op"]))), *_calls(row), *values.cells(row)), key=str(row["op"]))
-        for row in frame_rows(shown)
-    ]
     base, other = (clipped(name, 16) for name in diff.names)
-    columns = (
-        Column("op", "operation", kind="code", widest=36),
-        Column("baseline_calls", base, "calls", "number"),
-        Column("calls", other, "calls", "number"),
-        *values.columns(diff),
-    )
+    built = [
+        texts("op", "operation", 36, lambda row: op_text(str(row["op"]))),
+        counted("baseline_calls", base, "calls"),
+        counted("calls", other, "calls"),
+        *_values(diff, frame, ("self_cpu_time", "self_device_time")),
+    ]
+    rows = tuple(Row(cells_of(built, row), key=str(row["op"])) for row in frame_rows(shown))
     hidden = _hidden(len(shown), len(frame), "operations", ".ops")
-    return Table("operations", columns, (Group(tuple(rows)),), hidden=hidden)
+    return Table("operations", columns_of(built), (Group(rows),), hidden=hidden)
 
 
-def _calls(row: dict[str, Any]) -> tuple[Cell, Cell]:
-    before, now = float(row["baseline_calls"]), float(row["calls"])
-    return Cell(units.count(before), before), Cell(units.count(now), now)
+def _values(diff: ProfileDiff, frame: pd.DataFrame, times: Sequence[str]) -> Iterator[BuiltColumn]:
+    """Of these times and of the bytes: the baseline's, the other's, the change. What nothing is known of is out."""
+    base, other = (clipped(name, 16) for name in diff.names)
+    words = {"allocated": " allocated", "self_device_time": " device"}
+    for name in (*times, "allocated"):
+        both = [float_or_none(value) for value in [*frame[name], *frame[f"baseline_{name}"]]]
+        if any(both):
+            scale = (units.bytes_scale if name == "allocated" else units.spread_scale)(both)
+            scale = replace(scale, unit=f"{scale.unit}{words.get(name, '')}")
+            yield measured_columns(f"baseline_{name}", base, scale)
+            yield measured_columns(name, other, scale)
+            yield BuiltColumn(Column(f"{name}_delta", "change", scale.unit, "number"), partial(_change, name, scale))
 
 
-class _Values:
-    """Columns of times and bytes: the baseline's, the other's, the change. Those of which nothing is known are out."""
-
-    def __init__(self, frame: pd.DataFrame, times: Sequence[str], sizes: Sequence[str]) -> None:
-        self._scales: dict[str, units.Scale] = {}
-        for names, scale in ((times, units.spread_scale), (sizes, units.bytes_scale)):
-            for name in names:
-                both = [float_or_none(value) for value in [*frame[name], *frame[f"baseline_{name}"]]]
-                if any(both):
-                    self._scales[name] = scale(both)
-
-    def columns(self, diff: ProfileDiff) -> tuple[Column, ...]:
-        base, other = (clipped(name, 16) for name in diff.names)
-        found = []
-        words = {"allocated": "allocated", "self_device_time": "device"}
-        for name, scale in self._scales.items():
-            what = words.get(name, "")
-            unit = f"{scale.unit} {what}".strip()
-            found += [
-                Column(f"baseline_{name}", base, unit, "number"),
-                Column(name, other, unit, "number"),
-                Column(f"{name}_delta", "change", unit, "number"),
-            ]
-        return tuple(found)
-
-    def cells(self, row: dict[str, Any]) -> Iterator[Cell]:
-        for name, scale in self._scales.items():
-            before, now, delta = (float_or_none(row[key]) for key in (f"baseline_{name}", name, f"{name}_delta"))
-            yield Cell(units.number(before, scale), before)
-            yield Cell(units.number(now, scale), now)
-            yield Cell(units.number(delta, scale, signed=True), delta, _tone(before, now, scale))
+def _change(name: str, scale: units.Scale, row: dict[str, Any]) -> Cell:
+    before, now, delta = (float_or_none(row[key]) for key in (f"baseline_{name}", name, f"{name}_delta"))
+    return Cell(units.number(delta, scale, signed=True), delta, _tone(before, now, scale))
 
 
 def _tone(before: float | None, now: float | None, scale: units.Scale) -> Tone:

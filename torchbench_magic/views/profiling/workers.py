@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import cells_of, columns_of, counted, measured_columns, share, texts
+from ..built_columns import built_table, counted, measured_columns, share, texts
 from ..frame_rows import frame_rows
 from ..name_in_notebook import of_result
-from ..table import Group, Row, Table
+from ..table import Table
+from .place_names import place_of
 
 __all__ = ["workers_table"]
 
@@ -34,18 +35,12 @@ def workers_table(profile: Profile) -> Table | None:
         measured_columns("time", "time", time, "seconds"),
         share("share", lambda record: float(record["seconds"]) / whole if whole else 0.0),
     )
-    rows = tuple(
-        Row(cells_of(built, record), key=f"{_place(record)} {record['function']}")
-        for record in frame_rows(by_line.head(_MOST_ROWS))
-    )
-    left = len(by_line) - len(rows)
-    shown = f"{units.count(len(rows))} of {units.count(len(by_line))} lines"
-    hidden = f"{shown}. All rows: {of_result('.workers')}" if left else ""
-    return Table("workers", columns_of(built), (Group(rows),), hidden=hidden)
+    shown = by_line.head(_MOST_ROWS)
+    said = f"{units.count(len(shown))} of {units.count(len(by_line))} lines. All rows: {of_result('.workers')}"
+    hidden = said if len(shown) < len(by_line) else ""
+    key = lambda record: f"{_place(record)} {record['function']}"
+    return built_table("workers", built, frame_rows(shown), key, hidden=hidden)
 
 
-def _place(record: dict[str, object]) -> str:
-    if pd.isna(record["line"]):  # type: ignore[call-overload]
-        return "(idle)"
-    name = str(record["file"]).replace("\\", "/").rpartition("/")[2]
-    return f"In[{record['cell']}]:{record['line']}" if pd.notna(record["cell"]) else f"{name}:{record['line']}"  # type: ignore[call-overload]
+def _place(record: dict[str, Any]) -> str:
+    return place_of(record | {"file": str(record["file"]).replace("\\", "/")}) or "(idle)"

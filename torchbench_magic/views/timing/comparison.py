@@ -15,14 +15,13 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..built_columns import BuiltColumn, cells_of, columns_of
-from ..carriers import bundle, markdown, text
 from ..counting import counts, counts_inline
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of, span_text
-from ..frame_rows import frame_rows
+from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
-from ..table import Axis, Cell, Column, Group, Row, Table
-from . import code_to_paste, curves, edited_source, lone_statement, swaps, threads, verdicts
+from ..table import Axis, Cell, Column, Group, Row, Table, Tone
+from . import code_under, curves, lone_statement, threads, verdicts
 from .comparison_facts import (
     LONGEST_NAME,
     alternative_name,
@@ -33,7 +32,7 @@ from .comparison_facts import (
     placed_name,
 )
 
-__all__ = ["METRICS", "document", "mimebundle", "to_markdown", "to_text"]
+__all__ = ["METRICS", "document", "under"]
 
 _MOST_CURVES = 12  # against threads, as a table; of more, a sweep's, the picture shows the first
 
@@ -60,29 +59,15 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
         sentence=nothing_done(comparison) + _sentence(comparison),
         tables=(_table(comparison, metric), *by_threads),
         doubts=doubt_lines(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
-        footer=tuple(_footer(comparison, threads.threads_definition() if by_threads else "")),
+        footer=tuple(_footer(comparison, threads.DEFINITION if by_threads else "")),
         where=of_result(".frame"),
         picture=curves.curves_svg(comparison) or "",
     )
 
 
-def to_text(comparison: Comparison) -> str:
-    """What ``print(comparison)`` shows."""
-    return "\n\n".join(map(text.for_stdout, [document(comparison), *_under(comparison)]))
-
-
-def mimebundle(comparison: Comparison) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
-    return bundle.bundle(document(comparison), *_under(comparison))
-
-
-def to_markdown(comparison: Comparison) -> str:
-    """The document as GitHub markdown."""
-    return "\n\n".join(map(markdown.render, [document(comparison), *_under(comparison)]))
-
-
-def _under(comparison: Comparison) -> list[Document]:
-    return [*edited_source.inline(comparison), *counts_inline.inline(comparison), *code_to_paste.inline(comparison)]
+def under(comparison: Comparison) -> list[Document]:
+    """What stands below it: what was edited, the differences of counts, the code that ran."""
+    return [*code_under.edited(comparison), *counts_inline.inline(comparison), *code_under.to_paste(comparison)]
 
 
 _WHY = {
@@ -106,14 +91,14 @@ def _sentence(comparison: Comparison) -> StyledText:
             record.ratio,
             record.ratio_low,
             record.ratio_high,
-            "" if pd.isna(record.verdict) else record.verdict,
+            record.verdict,
             _WHY[comparison.voids[at].cause] if at in comparison.voids else "",
         )
         for at, record in enumerate(_named(frame))
-        if not math.isnan(record.ratio) and (pd.isna(record.verdict) or record.verdict != "baseline")
+        if not math.isnan(record.ratio) and record.verdict != "baseline"
     ]
     if judged:
-        swap = swaps.clause(comparison)
+        swap = verdicts.swaps_clause(comparison)
         return verdicts.sentence(judged, _baseline(comparison)) + ((Phrase("; "), *swap) if swap else ())
     medians = frame["median"].dropna()
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")
@@ -143,7 +128,8 @@ def _table(comparison: Comparison, metric: str) -> Table:
         built += _ratios(comparison)
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
-        built.append(BuiltColumn(column, _instructions))
+        counted = lambda at, record: Cell(units.count(record.instructions), float_or_none(record.instructions))
+        built.append(BuiltColumn(column, counted))
     if frame["instructions_ratio"].nunique() > 1:
         column = Column("instructions_ratio", "ratio", "instr.", "number")
         built.append(BuiltColumn(column, _instructions_ratio))
@@ -156,33 +142,29 @@ def _table(comparison: Comparison, metric: str) -> Table:
 
 
 def _identity(comparison: Comparison) -> list[BuiltColumn]:
-    frame = comparison.frame
+    frame, axes = comparison.frame, comparison.axes
     alone = not frame["verdict"].notna().any()
-    found = []
-    axes = comparison.axes
+    found: list[BuiltColumn] = []
+
+    def add(name: str, label: str, cell: Callable[[int, Any], Cell], **more: Any) -> None:
+        found.append(BuiltColumn(Column(name, label, **more), cell))
+
     given = [name for name in ("label", "env", "device") if frame[name].nunique(dropna=False) > 1]
     if not axes and frame["sub_label"].notna().any():
         given.append("sub_label")
     for name in given:
         widest = 44 if name == "sub_label" else 24  # a fuzzed input says at its end that it is discontiguous
-        column = Column(name, name.replace("_", " "), leading=not alone, widest=widest)
-        found.append(BuiltColumn(column, _reader(name)))
+        add(name, name.replace("_", " "), _reader(name), leading=not alone, widest=widest)
     for name in axes:
-        values = [_plain_number(value) for value in frame[name]]
-        numeric = all(value is not None for value in values)
-        column = Column(name, clipped(name, 24), kind="number" if numeric else "text", leading=not alone, widest=24)
-        found.append(BuiltColumn(column, _reader(name, numeric=numeric)))
-    threads = Column("num_threads", "threads", kind="number", leading=not alone)
-    found.append(BuiltColumn(threads, lambda at, r: Cell(units.count(r.num_threads), float(r.num_threads))))
+        numeric = all(_plain_number(value) is not None for value in frame[name])
+        kind = "number" if numeric else "text"
+        add(name, clipped(name, 24), _reader(name, numeric=numeric), kind=kind, leading=not alone, widest=24)
+    threads = lambda at, record: Cell(units.count(record.num_threads), float(record.num_threads))
+    add("num_threads", "threads", threads, kind="number", leading=not alone)
     word = "statement" if alone else "alternative"
-    found.append(
-        BuiltColumn(
-            Column("description", word, kind="code", widest=32), lambda at, r: Cell(alternative_name(comparison, at))
-        )
-    )
+    add("description", word, lambda at, record: Cell(alternative_name(comparison, at)), kind="code", widest=32)
     if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
-        column = Column("state", "ran with", widest=32)
-        found.append(BuiltColumn(column, lambda at, r: Cell(", ".join(comparison.subjects[at].state))))
+        add("state", "ran with", lambda at, record: Cell(", ".join(comparison.subjects[at].state)), widest=32)
     return found
 
 
@@ -197,8 +179,8 @@ def _reader(name: str, *, numeric: bool = False) -> Callable[[int, Any], Cell]:
 
 
 def _named(frame: pd.DataFrame) -> list[SimpleNamespace]:
-    """Rows whose columns are attributes; the name of an axis need not be an identifier."""
-    return [SimpleNamespace(**record) for record in frame_rows(frame)]
+    """Rows whose columns are attributes, a missing verdict is empty; the name of an axis need not be an identifier."""
+    return [SimpleNamespace(**record) for record in frame_rows(frame.assign(verdict=frame["verdict"].fillna("")))]
 
 
 def _axis_text(value: object) -> str:
@@ -225,11 +207,11 @@ def _times(comparison: Comparison, metric: str) -> list[BuiltColumn]:
         spoiled = contaminated(comparison, at)
         value = getattr(record, metric)
         shown = units.number(value, scale, digits=2 if spoiled else 3)
-        return Cell(shown, _known(value), "quiet" if spoiled else "")
+        return Cell(shown, float_or_none(value), "quiet" if spoiled else "")
 
     def iqr(at: int, record: Any) -> Cell:
         share = record.iqr / record.median if record.median else math.nan
-        return Cell(units.percent(share), _known(share))
+        return Cell(units.percent(share), float_or_none(share))
 
     def samples(at: int, record: Any) -> Cell:
         return Cell(picture=histogram(times[at], record.median, span))
@@ -249,13 +231,8 @@ def _instructions_ratio(at: int, record: Any) -> Cell:
     return Cell(shown, float(value), "quiet" if value == 1 else "")
 
 
-def _instructions(at: int, record: Any) -> Cell:
-    value = record.instructions
-    known = not math.isnan(value)
-    return Cell(units.number(value, units.Scale(places=0), digits=None), float(value) if known else None)
-
-
-_MARKS = {"baseline": "baseline", "undecided": "open"}
+_MARKS = {"baseline": "baseline", "undecided": "open", "": "open"}
+_TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower", "baseline": "quiet"}
 _CLOSE_TICKS = ((0.9, "0.90"), (0.95, "0.95"), (1.0, "1"), (1.05, "1.05"), (1.1, "1.10"))
 
 
@@ -266,24 +243,24 @@ def _ratios(comparison: Comparison) -> list[BuiltColumn]:
         if math.isnan(record.ratio):
             return Cell()
         tone = _tone(record.verdict)
-        mark = "open" if pd.isna(record.verdict) else _MARKS.get(record.verdict, "decided")
+        mark = _MARKS.get(record.verdict, "decided")
         drawn = (record.ratio, record.ratio_low, record.ratio_high, mark)
         return Cell(_ratio(record), record.ratio, tone if tone != "quiet" else "", picture=drawn)
 
     def ratio(at: int, record: Any) -> Cell:
         if math.isnan(record.ratio):
-            return Cell(units.NOT_MEASURED if pd.notna(record.verdict) else "")
-        return Cell(_ratio(record), record.ratio, "quiet" if _is(record, "baseline") else "")
+            return Cell(units.NOT_MEASURED if record.verdict else "")
+        return Cell(_ratio(record), record.ratio, "quiet" if record.verdict == "baseline" else "")
 
     def interval(at: int, record: Any) -> Cell:
-        if math.isnan(record.ratio) or _is(record, "baseline"):
+        if math.isnan(record.ratio) or record.verdict == "baseline":
             return Cell()
         if not (math.isfinite(record.ratio_high) and record.ratio_low > 0):
             return Cell("not known", None, "quiet")
         return Cell(units.interval(record.ratio_low, record.ratio_high), record.ratio_low, "quiet")
 
     def verdict(at: int, record: Any) -> Cell:
-        if pd.isna(record.verdict):
+        if not record.verdict:
             return Cell(units.NOT_MEASURED if not math.isnan(record.ratio) else "", None, "quiet")
         return Cell(record.verdict, None, _tone(record.verdict), note=_more(comparison, at))
 
@@ -295,19 +272,15 @@ def _ratios(comparison: Comparison) -> list[BuiltColumn]:
     ]
 
 
-def _is(record: Any, verdict: str) -> bool:
-    return bool(pd.notna(record.verdict) and record.verdict == verdict)
-
-
 def _ratio(record: Any) -> str:
-    if _is(record, "baseline"):
+    if record.verdict == "baseline":
         return "1"
     known = math.isfinite(record.ratio_high) and record.ratio_low > 0
     return units.ratio(record.ratio, *((record.ratio_low, record.ratio_high) if known else (None, None)))
 
 
-def _tone(verdict: Any) -> Any:
-    return {"faster": "faster", "slower": "slower", "baseline": "quiet"}.get("" if pd.isna(verdict) else verdict, "")
+def _tone(verdict: str) -> Tone:
+    return _TONES.get(verdict, "")
 
 
 def _more(comparison: Comparison, row: int) -> str:
@@ -343,10 +316,6 @@ def _log_axis(low: float, high: float, margin: float) -> Axis:
     powers = [p for p in range(first, last + 1) if p % step == 0]
     ticks = tuple((2.0**p, names.get(p) or (f"1/{2**-p}" if p < 0 else str(2**p))) for p in powers)
     return Axis("all ratios", min(low, 2.0**first) / 1.12, max(high, 2.0**last) * 1.12, ticks, margin)
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 # ---- the footer ---------------------------------------------------------------------------------------------

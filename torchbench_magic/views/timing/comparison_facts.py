@@ -13,19 +13,10 @@ from torchbench_magic.results.timing.used_up import said
 
 from ..document import Phrase, StyledText, backticked
 
-__all__ = [
-    "LONGEST_NAME",
-    "SPOILING",
-    "contaminated",
-    "doubt_lines",
-    "measured",
-    "alternative_name",
-    "nothing_done",
-    "placed_name",
-]
+__all__ = ["LONGEST_NAME", "alternative_name", "contaminated", "doubt_lines", "measured", "nothing_done", "placed_name"]
 
 LONGEST_NAME = 60
-SPOILING = frozenset(
+_SPOILING = frozenset(
     {"busy", "clock", "co-load", "noisy", "oversubscribed", "stalled", "steal", "throttled", "used-up"}
 )
 """Doubts that are about the single times; their facts may name the ``rows``, ``threads`` or ``groups``."""
@@ -59,7 +50,7 @@ def contaminated(comparison: Comparison, row: int) -> bool:
     subject = comparison.subjects[row]
     concerned = {"rows": row, "threads": subject.num_threads, "groups": subject.group}
     return any(
-        doubt.kind in SPOILING
+        doubt.kind in _SPOILING
         and all(value in _listed_in(doubt.facts.get(name), value) for name, value in concerned.items())
         for doubt in comparison.warnings
     )

@@ -17,10 +17,10 @@ from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.scaling import THREADS, Crossover, Curve, crossovers, main_axis, times_along
 
-from ..carriers.mounting import attribute
 from ..document import clipped
+from ..drawing.axes import CURVE_HUES
 from ..drawing.scales import AxisScale, scale_of
-from ..drawing.svg import svg_text, theme
+from ..drawing.svg import figure, svg_text, theme
 from .comparison_facts import alternative_name
 
 __all__ = ["axis_of", "fixed_text", "curves_svg"]
@@ -54,14 +54,7 @@ _STYLE = (
     ".tb-curves .m{fill:var(--h);stroke:var(--h);stroke-width:1.5}.tb-curves .m.o{fill:var(--bg)}"
     + "".join(
         f".tb-curves .{role}{{--h:{hue};--h:color-mix(in srgb,{hue} 84%,var(--ink0))}}"
-        for role, hue in (
-            ("base", "#7b8087"),
-            ("torch", "#2468b0"),
-            ("python", "#d28a1a"),
-            ("memory", "#2ca184"),
-            ("backward", "#c583c4"),
-            ("more", "#cf4f2c"),
-        )
+        for role, hue in zip(_ROLES, CURVE_HUES, strict=True)
     )
     + "</style>"
 )
@@ -142,12 +135,7 @@ def _panel(comparison: Comparison, axis: str, lines: Sequence[Curve], swaps: Seq
     parts += [_line(comparison, place, line, nth) for nth, line in shown]
     parts.append(_names(comparison, place, shown, len(lines) - len(shown)))
     said = f"time against {name}" + (f", {title}" if title else "")
-    width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BOTTOM
-    return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{attribute(said)}">'
-        f'<g transform="translate({_LEFT},{_TOP})">{"".join(parts)}</g></svg>'
-    )
+    return figure((_WIDTH, _HEIGHT), (_LEFT, _TOP, _RIGHT, _BOTTOM), said, parts)
 
 
 def _ticks(place: _Place, unit: units.Scale) -> str:

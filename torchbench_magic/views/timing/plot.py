@@ -1,4 +1,5 @@
-"""Curves of a comparison with matplotlib: time along a sweep axis or against threads, on logarithmic axes."""
+"""A comparison with matplotlib: time along a sweep axis or against threads, on logarithmic axes; or the samples, a row
+per measurement, all on one scale."""
 
 from __future__ import annotations
 
@@ -12,10 +13,9 @@ from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.scaling import THREADS, Curve, crossovers, times_along
 
-from ..drawing.axes import HUES, literal, new_axes
-from .comparison_facts import alternative_name
+from ..drawing.axes import CURVE_HUES, literal, new_axes
+from .comparison_facts import alternative_name, placed_name
 from .curves import axis_of, fixed_text
-from .plot_samples import plot_samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,28 +25,17 @@ __all__ = ["plot"]
 _MARKERS = "so^Dvp"
 _LINES = ("-", "--", "-.", ":")
 
+# of the distribution
+_MOST_ROWS = 40
+_BINS = 60
+_WIDE = 5.0  # largest over smallest time from which the scale is logarithmic
+_HIGH = 0.85  # of a row, for its largest bin
+
 
 def plot(comparison: Comparison, *, kind: str = "scaling", axis: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw every alternative along an axis: hollow marks are undecided, dashed verticals mark where two swap places.
-    Or (``distribution``) the samples of each measurement.
-
-    Args:
-        comparison: for ``scaling``, with a sweep axis or several thread counts.
-        kind: ``scaling`` or ``distribution``.
-        axis: name of a numeric sweep axis, or ``num_threads``; None is the sweep axis with the most values, else the
-            thread count.
-        ax: matplotlib Axes to draw into; None makes a new figure.
-
-    Returns:
-        The Axes.
-
-    Raises:
-        MissingTool: matplotlib is not installed.
-        InputError: there is nothing to plot along.
-        OptionError: an unknown kind.
-    """
+    """See `Comparison.plot`: hollow marks are undecided, dashed verticals mark where two swap places."""
     if kind == "distribution":
-        return plot_samples(comparison, ax)
+        return _plot_samples(comparison, ax)
     if kind != "scaling":
         raise OptionError(f"kind {kind!r} is unknown; there are: scaling, distribution")
     axis = _checked(comparison, axis)
@@ -95,7 +84,7 @@ def _draw(ax: Axes, comparison: Comparison, curve: Curve, unit: units.Scale, hue
     ends = np.array([(point.low, point.high) for point in curve.points]).T / unit.size
     spread = np.nan_to_num(np.abs(ends - times))
     said = [comparison.frame["verdict"].iloc[row] for row in rows]
-    style: dict[str, Any] = {"color": HUES[hue % len(HUES)], "linestyle": _LINES[dash % len(_LINES)]}
+    style: dict[str, Any] = {"color": CURVE_HUES[hue % len(CURVE_HUES)], "linestyle": _LINES[dash % len(_LINES)]}
     name = ", ".join(text for text in (alternative_name(comparison, rows[0]), fixed_text(curve.fixed)) if text)
     ax.errorbar(at, times, yerr=spread, label=literal(name), linewidth=1.5, **style)
     marks: dict[str, Any] = {"marker": _MARKERS[hue % len(_MARKERS)], "color": style["color"], "linestyle": "none"}
@@ -121,3 +110,52 @@ def _dress(ax: Axes, comparison: Comparison, axis: str, unit: units.Scale, place
     ax.set_ylabel(f"time of one call ({unit.unit})")
     ax.grid(visible=True, which="major", alpha=0.3)
     ax.legend(frameon=False)
+
+
+def _plot_samples(comparison: Comparison, ax: Axes | None = None) -> Axes:
+    """Histograms of the time of one call below each other, each with its median as a line.
+
+    Bins are the same in all rows; the largest of a row is as high as the row. More than 40 rows are cut, and said.
+
+    Raises:
+        MissingTool: matplotlib is not installed.
+        InputError: nothing was measured.
+    """
+    every = [np.asarray(comparison.call_times(row), dtype=np.float64) for row in range(len(comparison.subjects))]
+    kept = [(row, times[np.isfinite(times) & (times > 0)]) for row, times in enumerate(every)]
+    kept = [(row, times) for row, times in kept if len(times)]
+    if not kept:
+        raise InputError("nothing to plot: this comparison holds no samples")
+    shown = kept[:_MOST_ROWS]
+    ax = ax if ax is not None else new_axes((6.4, 1.2 + 0.45 * len(shown)))
+    unit = units.smallest_scale([float(np.median(times)) for _, times in shown])
+    together = np.concatenate([times for _, times in shown]) / unit.size
+    low, high = float(together.min()), float(together.max())
+    is_log = high / low > _WIDE
+    if low == high:
+        low, high = low * 0.99, high * 1.01
+    bins = np.geomspace(low, high, _BINS + 1) if is_log else np.linspace(low, high, _BINS + 1)
+    names = list(dict.fromkeys(placed_name(comparison, row) for row, _ in shown))
+    for place, (row, times) in enumerate(shown):
+        counts, _ = np.histogram(times / unit.size, bins=bins)
+        top = _HIGH * counts / max(int(counts.max()), 1)
+        hue = CURVE_HUES[(names.index(placed_name(comparison, row)) + (len(names) == 1)) % len(CURVE_HUES)]
+        ax.stairs(place - top, bins, baseline=place, fill=True, color=hue, alpha=0.7)  # the axis points down
+        middle = float(np.median(times)) / unit.size
+        ax.plot([middle, middle], [place, place - _HIGH], color="0.2", linewidth=1)
+    ax.set_yticks(range(len(shown)), [_label(comparison, row, len(times)) for row, times in shown])
+    ax.set_ylim(len(shown) - 0.9, -1)
+    if is_log:
+        ax.set_xscale("log")
+    left = len(kept) - len(shown)
+    ax.set_xlabel(f"time of one call ({unit.unit})" + (f"; {left} more measurements are not drawn" if left else ""))
+    ax.grid(visible=True, axis="x", alpha=0.3)
+    return ax
+
+
+def _label(comparison: Comparison, row: int, samples: int) -> str:
+    subject = comparison.subjects[row]
+    threads = {each.num_threads for each in comparison.subjects}
+    parts = [placed_name(comparison, row), subject.sub_label or ""]
+    parts.append(f"{subject.num_threads} thread{'' if subject.num_threads == 1 else 's'}" if len(threads) > 1 else "")
+    return f"{literal(', '.join(part for part in parts if part))}\n{samples} sample{'' if samples == 1 else 's'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,14 +10,21 @@ from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.scaling import ThreadCurve, ThreadPoint, thread_curves
 
+from ..built_columns import BuiltColumn, cells_of, columns_of, measured_columns
 from ..document import Phrase, StyledText, clipped, code
+from ..frame_rows import float_or_none
 from ..table import Cell, Column, Group, Row, Table
 from .comparison_facts import LONGEST_NAME, alternative_name
 from .curves import fixed_text
 
-__all__ = ["advice", "threads_definition", "doubt", "threads_table"]
+__all__ = ["DEFINITION", "advice", "doubt", "threads_table"]
 
 _MOST_ADVICE = 3
+DEFINITION = (
+    "Threads to use: the largest count within the usable cores that still gains more than 10 %."
+    " Extra CPU: processor time beyond that of the smallest count."
+)
+"""Explains the columns of the table, for the footer."""
 
 
 def threads_table(comparison: Comparison) -> Table | None:
@@ -27,41 +35,45 @@ def threads_table(comparison: Comparison) -> Table | None:
     points = [point for curve in found for point in curve.points]
     wall = units.smallest_scale([point.time for point in points])
     spent = units.smallest_scale([point.cpu_seconds for point in points])
-    columns = (
-        Column("num_threads", "threads", kind="number"),
-        Column("note", ""),
-        Column("time", "time", wall.unit, "number"),
-        Column("speed_up", "speed-up", "×", "number"),
-        Column("efficiency", "efficiency", "%", "number"),
-        Column("cpu_seconds", "CPU time", spent.unit, "number"),
-        Column("extra_cpu", "extra CPU", "%", "number"),
-        Column("outside", "others", "cores", "number"),
+    built = (
+        measured_columns("num_threads", "threads", units.Scale(places=0), "threads", digits=None),
+        BuiltColumn(Column("note", ""), _note),
+        measured_columns("time", "time", wall),
+        measured_columns("speed_up", "speed-up", units.Scale("×", places=2), digits=None),
+        _per_cent("efficiency", "efficiency"),
+        measured_columns("cpu_seconds", "CPU time", spent),
+        _per_cent("extra_cpu", "extra CPU"),
+        measured_columns("outside", "others", units.Scale("cores", places=2), digits=None, tone="quiet"),
     )
     several = len(found) > 1
     groups = tuple(
         Group(
-            tuple(_row(curve, point, wall, spent) for point in curve.points),
+            tuple(Row(cells_of(built, _record(curve, point)), key=str(point.row)) for point in curve.points),
             title=clipped(_name(comparison, curve), LONGEST_NAME) if several else "",
             note=fixed_text(curve.fixed) if several else "",
         )
         for curve in found
     )
-    return Table("threads", columns, groups)
+    return Table("threads", columns_of(built), groups)
 
 
-def _row(curve: ThreadCurve, point: ThreadPoint, wall: units.Scale, spent: units.Scale) -> Row:
+def _record(curve: ThreadCurve, point: ThreadPoint) -> dict[str, Any]:
     note = "use" if point.threads == curve.knee else "oversubscribed" if point.threads > curve.usable_cores else ""
-    cells = (
-        Cell(units.count(point.threads), float(point.threads)),
-        Cell(note, tone="strong" if note == "use" else "quiet"),
-        Cell(units.number(point.time, wall), point.time),
-        Cell(units.number(point.speed_up, units.Scale(places=2), digits=None), point.speed_up),
-        Cell(_percent(point.efficiency), point.efficiency),
-        Cell(units.number(point.cpu_seconds, spent), point.cpu_seconds),
-        Cell(_percent(point.extra_cpu), point.extra_cpu),
-        Cell(units.number(point.outside, units.Scale(places=2), digits=None), _known(point.outside), "quiet"),
-    )
-    return Row(cells, key=str(point.row))
+    return vars(point) | {"note": note}
+
+
+def _note(row: dict[str, Any]) -> Cell:
+    return Cell(row["note"], tone="strong" if row["note"] == "use" else "quiet")
+
+
+def _per_cent(name: str, label: str) -> BuiltColumn:
+    """Whole per cents: a thread curve is not known better than that."""
+
+    def cell(record: Any) -> Cell:
+        value = record[name] if math.isnan(record[name]) else float(round(100 * record[name]))
+        return Cell(units.number(value, units.Scale(places=0), digits=None), record[name])
+
+    return BuiltColumn(Column(name, label, "%", "number"), cell)
 
 
 def advice(comparison: Comparison) -> StyledText:
@@ -85,16 +97,8 @@ def doubt(comparison: Comparison) -> StyledText:
     refused = [curve for curve in thread_curves(comparison) if curve.refused]
     if not refused:
         return ()
-    worst = max(refused, key=lambda curve: max(_known(point.outside) or 0.0 for point in curve.points))
+    worst = max(refused, key=lambda curve: max(float_or_none(point.outside) or 0.0 for point in curve.points))
     return (Phrase(f"No thread count is recommended: {worst.refused}."),)
-
-
-def threads_definition() -> str:
-    """Explains the columns of the table, for the footer."""
-    return (
-        "Threads to use: the largest count within the usable cores that still gains more than 10 %."
-        " Extra CPU: processor time beyond that of the smallest count."
-    )
 
 
 def _gain(found: Sequence[ThreadCurve]) -> str:
@@ -108,12 +112,3 @@ def _gain(found: Sequence[ThreadCurve]) -> str:
 
 def _name(comparison: Comparison, curve: ThreadCurve) -> str:
     return curve.description or alternative_name(comparison, 0)
-
-
-def _percent(share: float) -> str:
-    """Whole per cents: a thread curve is not known better than that."""
-    return units.number(share if share != share else float(round(100 * share)), units.Scale(places=0), digits=None)
-
-
-def _known(value: Any) -> float | None:
-    return None if value != value else float(value)

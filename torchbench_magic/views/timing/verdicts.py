@@ -1,4 +1,5 @@
-"""The sentence of a comparison: which alternative is faster than the baseline, where, and by how much."""
+"""The sentence of a comparison: which alternative is faster than the baseline, where, and by how much; and where two
+alternatives swap places along a sweep."""
 
 from __future__ import annotations
 
@@ -8,13 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchbench_magic import units
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.scaling import Crossover, crossovers
 
 from ..document import Phrase, Style, StyledText, clipped, code
+from .curves import fixed_text
 
-__all__ = ["Judged", "sentence"]
+__all__ = ["Judged", "sentence", "swaps_clause"]
 
 _LONGEST_NAME = 60
 _MOST_NAMED = 4
+_MOST_SWAPS = 3
 
 
 @dataclass(frozen=True)
@@ -91,27 +96,26 @@ def _weight(points: Sequence[Judged]) -> tuple[int, float]:
 
 def _clause(points: Sequence[Judged], baseline: str | None, *, is_plural: bool = False) -> list[Phrase]:
     common = _common(points)
-    against = [code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
+    as_it, against = (
+        [Phrase(word), code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
+        for word in (" as ", " against ")
+    )
     if common in ("faster", "slower"):
         verb, adverb = ("is", "fast") if common == "faster" else ("takes", "long")
-        than = [Phrase(" as "), *against] if against else []
         return [
             Phrase(f" {verb} {_times(points, common)} times as {adverb}"),
-            *than,
+            *as_it,
             Phrase(_everywhere(points) + _ends(points, common)),
         ]
     if common == "same":
-        to = [Phrase(" as "), *against] if against else []
-        return [Phrase(f" take{'' if is_plural else 's'} the same time"), *to, Phrase(_everywhere(points))]
+        return [Phrase(f" take{'' if is_plural else 's'} the same time"), *as_it, Phrase(_everywhere(points))]
     if common == "mixed":
-        to = [Phrase(" against "), *against] if against else []
         counts = Counter(point.verdict or "not judged" for point in points)
         words = sorted(counts, key=lambda word: _ORDER.get(word, 5))
-        return [*to, Phrase(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
-    to = [Phrase(" against "), *against] if against else []
+        return [*against, Phrase(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
     reasons = list(dict.fromkeys(point.why for point in points if point.why))
     why = f": {', '.join(reasons)}" if reasons else ""
-    return [*to, Phrase(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
+    return [*against, Phrase(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
 
 
 def _everywhere(points: Sequence[Judged]) -> str:
@@ -152,3 +156,25 @@ def _factor(point: Judged, verdict: str) -> tuple[float, float, float]:
 
 def _inverse(value: float) -> float:
     return 1 / value if value else math.inf
+
+
+def swaps_clause(comparison: Comparison) -> StyledText:
+    """``bmm is faster than mul_sum below n ≈ 320, slower above``; empty where nothing swaps.
+
+    Several are parted by semicolons, the ones beyond three counted.
+    """
+    found = crossovers(comparison)
+    runs = [phrase for swap in found[:_MOST_SWAPS] for phrase in (Phrase("; "), *_said(swap))][1:]
+    if len(found) > _MOST_SWAPS:
+        runs.append(Phrase(f"; {len(found) - _MOST_SWAPS} more swaps"))
+    return tuple(runs)
+
+
+def _said(swap: Crossover) -> list[Phrase]:
+    where = f" ({fixed_text(swap.fixed)})" if swap.fixed else ""
+    return [
+        code(clipped(swap.faster_below, _LONGEST_NAME)),
+        Phrase(" is faster than "),
+        code(clipped(swap.faster_above, _LONGEST_NAME)),
+        Phrase(f" below {swap.axis} ≈ {units.number(swap.at, digits=2)}, slower above{where}"),
+    ]

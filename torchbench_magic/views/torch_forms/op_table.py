@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic.errors import InputError, OptionError
+from torchbench_magic.results.profiling.allocations import devices_of
 from torchbench_magic.results.profiling.frames.stack_groups import ops_by_stack
 from torchbench_magic.results.profiling.profile import Profile
 
@@ -130,7 +131,7 @@ def _columns(
             (f"{device} time avg", mean("device_time")),
         ]
     if profile.options.memory:
-        held = "" if _only_cpu(profile) else "All "  # of several devices, which .ops adds up
+        held = "" if set(devices_of(profile.memory)) <= {"cpu"} else "All "  # of several devices, which .ops adds up
         cells += [(f"{held or 'CPU '}Mem", memory("net_total")), (f"Self {held or 'CPU '}Mem", memory("net"))]
     cells.append(("# of Calls", lambda record: str(int(record["calls"]))))
     columns: list[Written] = [("Name", widest, ">", lambda record: _name(str(record["op"])))]
@@ -159,10 +160,6 @@ def _flops(made: pd.DataFrame) -> Written:
         return f"{value / 1e3**power:8.3f}" if value else "--"
 
     return f"Total {_FLOPS[power]}", _WIDTH, ">", cell
-
-
-def _only_cpu(profile: Profile) -> bool:
-    return profile.memory is None or set(profile.memory["device"]) <= {"cpu"}
 
 
 def _device(profile: Profile) -> str:

@@ -22,7 +22,7 @@ from torchbench_magic import units
 from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..carriers import bundle, markdown
+from ..carriers import any_result, markdown
 from ..document import Phrase
 from . import compare_tables
 
@@ -74,7 +74,7 @@ class Compare(TorchCompare):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         documents = self._documents()
-        shown = bundle.bundle(*documents) if documents else {}
+        shown = any_result.bundle(*documents) if documents else {}
         return {**shown, "text/plain": str(self)}
 
     def _given(self) -> list[list[Measurement]]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from torchbench_magic import units
 
-from ..built_columns import BuiltColumn, cells_of, columns_of, texts
-from ..carriers import bundle
+from ..built_columns import BuiltColumn, built_table, cells_of, columns_of, texts
+from ..carriers.any_result import bundle
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of
 from ..table import Cell, Column, Group, Row, Table
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from torch.utils.benchmark import CallgrindStats, Compare, FunctionCounts, Measurement
 
 __all__ = [
-    "SHOWN",
     "callgrind_stats",
     "compare_table",
     "event_list",
@@ -36,7 +35,6 @@ __all__ = [
 ]
 
 Bundle = dict[str, str]
-_WHOLE = units.Scale(places=0)
 _ROWS = 20
 _LONGEST = 120
 
@@ -116,7 +114,7 @@ def function_counts(counts: FunctionCounts) -> Bundle:
     kind = "inclusive" if counts.inclusive else "exclusive"
     sentence = (
         Phrase(units.count(len(counts)), "figure"), Phrase(f" functions, {kind}: "),
-        Phrase(units.number(counts.sum(), _WHOLE, digits=None), "strong"), Phrase(" instructions in all"),
+        Phrase(units.count(counts.sum()), "strong"), Phrase(" instructions in all"),
     )  # fmt: skip
     return _shown(Document("function counts", sentence, (_functions(counts),), where="the object itself"), repr(counts))
 
@@ -129,19 +127,18 @@ def _functions(counts: FunctionCounts) -> Table:
     most = max((abs(count) for count, _ in entries), default=1) or 1
     kind: Any = "change" if signed else "bar"
     legend = (("faster", "fewer"), ("slower", "more")) if signed else ()
-    columns = (
-        Column("count", "instructions", kind="number"),
-        Column("share", "share", "%", "number"),
-        Column("bar", "", kind=kind, legend=legend),
-        Column("function", "function", kind="code", widest=60),
+
+    def bar(count: int) -> Cell:
+        return Cell(picture=(count / most,) if signed else ((("torch", count / most),), ()))
+
+    built = (
+        BuiltColumn(Column("count", "instructions", kind="number"), lambda one: Cell(units.count(one[0]), one[0])),
+        BuiltColumn(Column("share", "share", "%", "number"), lambda one: _percent(abs(one[0]), whole)),
+        BuiltColumn(Column("bar", "", kind=kind, legend=legend), lambda one: bar(one[0])),
+        texts("function", "function", 60, lambda one: one[1]),
     )
-    rows = []
-    for count, function in entries:
-        drawn = (count / most,) if signed else (((("torch", count / most),)), ())
-        share = Cell(units.percent(abs(count) / whole), abs(count) / whole)
-        cells = (Cell(units.number(count, _WHOLE, digits=None), count), share, Cell(picture=drawn), Cell(function))
-        rows.append(Row(cells))
-    return Table("functions", columns, (Group(tuple(rows)),), sorted_by="" if signed else "count")
+    rows = tuple(Row(cells_of(built, one)) for one in entries)
+    return Table("functions", columns_of(built), (Group(rows),), sorted_by="" if signed else "count")
 
 
 def event_list(events: EventList) -> Bundle:
@@ -190,12 +187,11 @@ def _events(events: EventList, *notes: StyledText) -> Document:
         Phrase(f" has {units.percent(_share(top.self_cpu_time_total / 1e6, whole))} % of the self time"),
     )
     built = _event_columns(rows, whole)
-    made = tuple(Row(cells_of(built, event)) for event in rows)
     scope = f"Self time of all events: {units.seconds_text(whole)}; those of the kernel's own threads are among them."
     return Document(
         kind="profile",
         sentence=sentence,
-        tables=(Table("operations", columns_of(built), (Group(made),), sorted_by="self_cpu_time"),),
+        tables=(built_table("operations", built, rows, sorted_by="self_cpu_time"),),
         footer=(*notes, (Phrase(scope),)),
         where=".table(row_limit=-1)",
     )
@@ -246,15 +242,4 @@ def _share(value: float, whole: float) -> float:
 
 
 def _shown(document: Document, text: str) -> Bundle:
-    return {**bundle.bundle(document), "text/plain": text}
-
-
-SHOWN: dict[tuple[str, str], Callable[[Any], Bundle | None]] = {
-    ("torch.utils.benchmark.utils.common", "Measurement"): measurement,
-    ("torch.utils.benchmark.utils.compare", "Compare"): compare_table,
-    ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "CallgrindStats"): callgrind_stats,
-    ("torch.utils.benchmark.utils.valgrind_wrapper.timer_interface", "FunctionCounts"): function_counts,
-    ("torch.autograd.profiler_util", "EventList"): event_list,
-    ("torch.profiler.profiler", "profile"): profiler_averages,
-}
-"""Where each type of torch's is found, and what shows it."""
+    return {**bundle(document), "text/plain": text}

@@ -20,24 +20,22 @@ from torchbench_magic.results.counting.differences import BY, CountsDiff, Total,
 from torchbench_magic.results.timing.counted_rows import diff_of, names_of_pair
 
 from ..carriers import spec
-from ..carriers.bundle import bundle
-from ..carriers.kept_output import Lasting
 from ..counting import counts
 from ..counting.callers_and_callees import neighbours_table
 from ..counting.exploration import Step, after
 from ..counting.patterns import replaced
 from ..document import Document, clipped
 from ..table import Table
-from .explorers import MOST_ROWS, TableWidget
+from .explorers import MOST_ROWS, TableExplorer, TableWidget
 
-__all__ = ["CountsExplorer", "explore"]
+__all__ = ["CountsExplorer"]
 
 _STANDARD = Step("standardize")
 _BY_WORDS = {"place": "file: function", "function": "function", "file": "file", "library": "library"}
 _WRAP = ipywidgets.Layout(display="flex", flex_flow="row wrap", align_items="center", grid_gap="2px 8px")
 
 
-class CountsExplorer(Lasting, ipywidgets.VBox):
+class CountsExplorer(TableExplorer):
     """Controls and a table over one difference.
 
     Attributes:
@@ -55,7 +53,6 @@ class CountsExplorer(Lasting, ipywidgets.VBox):
     inclusive = traitlets.Bool(False)
     pattern = traitlets.Unicode("")
     alternative = traitlets.Int(0)
-    selection = traitlets.Tuple()
 
     def __init__(self, diff: CountsDiff) -> None:
         self._given = diff
@@ -183,10 +180,6 @@ class CountsExplorer(Lasting, ipywidgets.VBox):
             return None
         return neighbours_table(self.result, name)
 
-    def _choose(self, change: Any) -> None:
-        tables = change["new"].get("tables", {})
-        self.selection = tuple(key for state in tables.values() for key in state.get("selected") or [])
-
     def _open(self, _: Any) -> None:
         if self._good:
             self._show()
@@ -277,17 +270,6 @@ class CountsExplorer(Lasting, ipywidgets.VBox):
 
     def _chip_of(self, step: Step) -> ipywidgets.Button:
         return _chip(f"{step.words}  ×", partial(self._take_back, step))
-
-    def _drawn(self) -> ipywidgets.DOMWidget:
-        return self.table
-
-    def _still(self) -> dict[str, str]:
-        return bundle(self.document)
-
-
-def explore(diff: CountsDiff) -> CountsExplorer:
-    """The live widget of a difference."""
-    return CountsExplorer(diff)
 
 
 def _button(words: str, act: Callable[[], None]) -> ipywidgets.Button:

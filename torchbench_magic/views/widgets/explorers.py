@@ -7,7 +7,7 @@ readable in Python: ``w.selection`` (and ``w.rows``, the selected rows of the re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,21 +17,25 @@ import pandas as pd
 import traitlets
 
 from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..carriers import spec
-from ..carriers.bundle import bundle
+from ..carriers.any_result import bundle
 from ..carriers.kept_output import Lasting
 from ..carriers.mounting import script
 from ..document import Document
 from ..drawing import flame
+from ..frame_rows import frame_rows
 from ..profiling import profile as profile_view
+from ..profiling import profile_diff
 from ..profiling.grouping import GROUPINGS
-from ..profiling.operations import place, sort_column
+from ..profiling.operations import sort_column
 from ..profiling.pictures import profile_flame
+from ..profiling.place_names import place
 from ..timing import comparison as comparison_view
 
-__all__ = ["ComparisonExplorer", "Explorer", "ProfileExplorer", "TableWidget", "explore"]
+__all__ = ["ComparisonExplorer", "Explorer", "ProfileDiffExplorer", "ProfileExplorer", "TableExplorer", "TableWidget"]
 
 MOST_ROWS = 5000  # of one table that travel to the browser
 MOST_FRAMES = 50_000
@@ -69,7 +73,30 @@ class FlameWidget(anywidget.AnyWidget):
     state = traitlets.Dict().tag(sync=True)
 
 
-class Explorer(Lasting, ipywidgets.VBox):
+class TableExplorer(Lasting, ipywidgets.VBox):
+    """Controls, and the ``table`` of a ``document`` in which rows are selected: ``selection`` has their keys."""
+
+    selection = traitlets.Tuple()
+    document: Document
+    table: TableWidget
+
+    def _choose(self, change: Any) -> None:
+        tables = change["new"].get("tables", {})
+        self.selection = tuple(
+            key for name, state in tables.items() for key in self._keys(name, state.get("selected") or [])
+        )
+
+    def _keys(self, table: str, keys: list[str]) -> list[Any]:
+        return list(keys)
+
+    def _drawn(self) -> ipywidgets.DOMWidget:
+        return self.table
+
+    def _still(self) -> dict[str, str]:
+        return bundle(self.document)
+
+
+class Explorer(TableExplorer):
     """Controls and a table over one result.
 
     Attributes:
@@ -80,10 +107,9 @@ class Explorer(Lasting, ipywidgets.VBox):
             ``In[3]:4`` for lines, names for operations.
     """
 
-    selection = traitlets.Tuple()
     _UNCUT: ClassVar[frozenset[str]] = frozenset()  # tables that the row limit leaves whole
 
-    def __init__(self, result: Any, controls: list[ipywidgets.Widget]) -> None:
+    def __init__(self, result: Any, controls: Sequence[ipywidgets.Widget] = ()) -> None:
         self.result = result
         self.pattern = ipywidgets.Text(placeholder="filter, regex", layout=ipywidgets.Layout(width="220px"))
         self.row_limit = ipywidgets.BoundedIntText(
@@ -93,8 +119,7 @@ class Explorer(Lasting, ipywidgets.VBox):
         self.message = ipywidgets.Label()
         self._matcher: re.Pattern[str] | None = None
         self.table = TableWidget(answers=True)
-        self.document = self._draw()
-        self.table.spec = spec.as_dict(self.document, MOST_ROWS)
+        self._refresh()
         self.pattern.observe(self._search, "value")
         for control in (*controls, self.row_limit):
             control.observe(self._refresh, "value")
@@ -108,9 +133,6 @@ class Explorer(Lasting, ipywidgets.VBox):
 
     def _build(self) -> Document:
         raise NotImplementedError
-
-    def _keys(self, table: str, keys: list[str]) -> list[Any]:
-        return list(keys)
 
     def _draw(self) -> Document:
         document = self._build()
@@ -135,18 +157,6 @@ class Explorer(Lasting, ipywidgets.VBox):
             return
         self.message.value = ""
         self._refresh()
-
-    def _choose(self, change: Any) -> None:
-        tables = change["new"].get("tables", {})
-        self.selection = tuple(
-            key for name, state in tables.items() for key in self._keys(name, state.get("selected") or [])
-        )
-
-    def _drawn(self) -> ipywidgets.DOMWidget:
-        return self.table
-
-    def _still(self) -> dict[str, str]:
-        return bundle(self.document)
 
 
 class ComparisonExplorer(Explorer):
@@ -181,7 +191,7 @@ class ComparisonExplorer(Explorer):
 
 
 class ProfileExplorer(Explorer):
-    """Choose what the operations are sorted and grouped by; a flame graph beneath."""
+    """Choose what the operations are sorted and grouped by, at first as it is given; a flame graph beneath."""
 
     result: Profile
     _UNCUT = frozenset({"lines"})  # a source is read whole; the limit is of the operations, as ``-l`` is
@@ -242,12 +252,17 @@ class ProfileExplorer(Explorer):
         )
 
 
-_EXPLORERS: dict[type, Callable[..., Explorer]] = {Comparison: ComparisonExplorer, Profile: ProfileExplorer}
+class ProfileDiffExplorer(Explorer):
+    """Filter the lines and operations of two profiles; ``rows`` are those of ``.lines`` or ``.ops`` selected."""
 
+    result: ProfileDiff
 
-def explore(result: Comparison | Profile, **options: Any) -> Explorer:
-    """The live widget of a result; what is selected in it is ``.selection``.
+    @property
+    def rows(self) -> pd.DataFrame:
+        """Rows of ``.lines`` whose place is selected; of ``.ops`` where operations are."""
+        lines, ops = self.result.lines, self.result.ops
+        chosen = [profile_diff.place_in_other(self.result, row) in self.selection for row in frame_rows(lines)]
+        return lines[chosen] if any(chosen) else ops[ops["op"].isin(self.selection)]
 
-    ``options`` are what the controls say at first: ``sort_by``, ``row_limit`` and ``group_by`` of a profile.
-    """
-    return _EXPLORERS[type(result)](result, **options)
+    def _build(self) -> Document:
+        return profile_diff.document(self.result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ..columns import MODULE_COLUMNS, frame_of
+from .call_trees import inclusive
 
 __all__ = ["modules_of"]
 
@@ -45,11 +46,7 @@ def modules_of(frames: pd.DataFrame) -> pd.DataFrame:
             for column, values in sums.items():
                 if column != "self_time" or not in_backward[frame]:
                     values[row] += given[column][frame]
-    total = {column: list(values) for column, values in sums.items()}
-    for row in range(len(names) - 1, -1, -1):  # a parent comes before its children
-        if parents[row] >= 0:
-            for values in total.values():
-                values[parents[row]] += values[row]
+    total = {column: inclusive(values, parents) for column, values in sums.items()}
     made: dict[str, object] = {
         "name": names,
         "parent": parents,

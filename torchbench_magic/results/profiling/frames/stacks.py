@@ -78,12 +78,7 @@ def folded(frames: pd.DataFrame, metric: str = "self_cpu_time_total") -> str:
 
 
 def write_stacks(frames: pd.DataFrame, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-    """Write `folded` to a file.
-
-    Raises:
-        OptionError, InputError: as `folded`; then no file is written.
-        InputError: the file cannot be written.
-    """
+    """Write `folded` to a file, see `Profile.export_stacks`; where there is nothing to write, no file is."""
     text = folded(frames, metric)
     try:
         Path(path).expanduser().write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -25,9 +25,7 @@ def nearest_words(current: Comparison, row: int, stored: Sequence[Comparison]) -
     if not found:
         return ""
     now = current.subjects[row]
-    then, at = max(found, key=lambda home: _alike(home[0].subjects[home[1]], now))  # the first of equals
-    alike = [home for home in found if _alike(home[0].subjects[home[1]], now) == _alike(then.subjects[at], now)]
-    then, at = alike[-1]
+    then, at = max(reversed(found), key=lambda home: _alike(home[0].subjects[home[1]], now))  # the first of equals
     told = list(_of_identity(then.subjects[at], now))
     others = [
         text for text in identity_differences(then, at, current, row) if not text.startswith(("option ", "commit:"))

@@ -102,11 +102,7 @@ def _side_by_side(
 
 
 def rebase(made: Comparison, name: str) -> Comparison:
-    """See `Comparison.rebase`.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """See `Comparison.rebase`."""
     if AXIS in made.axes:
         return _rebased(made, name)
     names = list(dict.fromkeys(s.description for s in made.subjects if s.description is not None))
@@ -158,12 +154,10 @@ def since_last(
     alike: dict[tuple[str, ...], list[int]] = {}
     for at in rows:
         alike.setdefault(tuple(identity_differences(*last[at], current, at)), []).append(at)
-    doubts = [
-        _changes(
-            changed, listed([name_in_doubt(current.subjects[at]) for at in found], len(alike) > 1), last, current, found
-        )
-        for changed, found in alike.items()
-    ]
+    doubts = []
+    for changed, found in alike.items():
+        names_of = listed([name_in_doubt(current.subjects[at]) for at in found]) if len(alike) > 1 else ""
+        doubts.append(_changes(changed, names_of, last, current, found))
     missing = [name_in_doubt(s) for row, s in enumerate(current.subjects) if row not in last]
     if missing:
         known = [(name_in_doubt(current.subjects[row]), words) for row, words in sorted(nearest.items()) if words]
@@ -289,9 +283,6 @@ class _Rows:
         self._whole, self._results, self._homes, self._baseline = whole, names, homes, baseline
         self._yardsticks = yardsticks
         self.descriptions = dict.fromkeys(s.description for s in whole.subjects if s.description is not None)
-        self._groups: dict[int, list[int]] = {}
-        for row, subject in enumerate(whole.subjects):
-            self._groups.setdefault(subject.group, []).append(row)
         self._points: dict[tuple[object, ...], list[int]] = {}
         for row, subject in enumerate(whole.subjects):
             self._points.setdefault(_point(subject), []).append(row)
@@ -315,7 +306,7 @@ class _Rows:
         """Paired where they were sampled side by side, else with the baseline of the same point and env."""
         found: dict[int, Unpaired] = {}
         as_result = self._baseline in self._results and self._baseline not in self.descriptions
-        for rows in self._groups.values():
+        for rows in self._whole.groups.values():
             if as_result:
                 found |= {row: self._against(row, self._in_result(row)) for row in rows}
             elif self._baseline is not None:
@@ -377,7 +368,7 @@ class _Rows:
         bases = {one.baseline for row, one in found.items() if one.baseline is not None and one.baseline != row}
         alone = {row: Unpaired(None) for row, one in found.items() if one.baseline == row and row not in bases}
         bases -= found.keys()
-        for rows in self._groups.values():
+        for rows in self._whole.groups.values():
             if len(rows) > 1:
                 named = [row for row in rows if self._whole.subjects[row].description == self._baseline]
                 bases -= {(named or rows)[0]}
@@ -389,7 +380,7 @@ class _Rows:
             return self._baseline if self._baseline in self.descriptions else None
         had = {result.baseline for result in results.values()}
         (name,) = had if len(had) == 1 else (None,)
-        groups = [rows for rows in self._groups.values() if len(rows) > 1]
+        groups = [rows for rows in self._whole.groups.values() if len(rows) > 1]
         everywhere = all(any(self._whole.subjects[row].description == name for row in rows) for rows in groups)
         return name if everywhere else None
 

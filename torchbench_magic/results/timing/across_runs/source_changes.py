@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
 
 from torchbench_magic.results.cell import source_id_of
 
 from ..comparison import Comparison
 from ..subject import Subject
 
-__all__ = ["MOST_LINES", "SourceDiff", "functions_of", "source_diffs"]
+__all__ = ["MOST_LINES", "SourceDiff", "source_diffs"]
 
 MOST_LINES = 40
 """Lines of one diff that are kept; the rest is counted."""
@@ -35,15 +34,11 @@ def source_diffs(old: Comparison, old_row: int, new: Comparison, new_row: int) -
     return {name: found[name] for name in now if name in found}
 
 
-def functions_of(result: Comparison, subject: Subject) -> Mapping[str, str]:
-    """Name -> text of each function that the code may call, where the text is known."""
-    return {name: result.sources[key] for name, key in subject.functions if key in result.sources}
-
-
 def _texts(result: Comparison, subject: Subject) -> dict[str, str]:
     own = {"global setup": subject.global_setup, "setup": subject.setup, "source": subject.stmt}
     own = {name: "" if text.strip() == "pass" and name == "setup" else text.strip("\n") for name, text in own.items()}
-    return own | {f"source of {name}": text for name, text in functions_of(result, subject).items()}
+    known = {name: result.sources[key] for name, key in subject.functions if key in result.sources}
+    return own | {f"source of {name}": text for name, text in known.items()}
 
 
 def _is_short(lines: list[str]) -> bool:
@@ -51,12 +46,6 @@ def _is_short(lines: list[str]) -> bool:
 
 
 def _diff(before: list[str], now: list[str]) -> SourceDiff:
-    lines = [*_without_header(difflib.unified_diff(before, now, lineterm="", n=_CONTEXT))]
+    lines = list(difflib.unified_diff(before, now, lineterm="", n=_CONTEXT))[2:]  # without the header
     more = len(lines) - MOST_LINES
     return (*lines[:MOST_LINES], *([f"… {more} more line{'s' if more > 1 else ''}"] if more > 0 else []))
-
-
-def _without_header(lines: Iterator[str]) -> Iterator[str]:
-    for nth, line in enumerate(lines):
-        if nth > 1:
-            yield line

@@ -15,7 +15,6 @@ So the difference is widened by `LAYOUT`, or by `LOADED` where the machine is no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ..comparison import Comparison
@@ -52,8 +51,8 @@ def yardstick_of(then: Home, now: Home) -> tuple[int, int] | None:
 
     The baseline of this run where it will do, else the first.
     """
-    before = {likeness(then[0], row): row for row in _group(then)}
-    pairs = [(before[key], row) for row in _group(now) if (key := likeness(now[0], row)) in before]
+    before = {likeness(then[0], row): row for row in then[0].beside(then[1])}
+    pairs = [(before[key], row) for row in now[0].beside(now[1]) if (key := likeness(now[0], row)) in before]
     pairs = [pair for pair in pairs if is_unchanged((then[0], pair[0]), (now[0], pair[1]))]
     named = [pair for pair in pairs if now[0].subjects[pair[1]].description == now[0].baseline]
     return next(iter(named or pairs), None)
@@ -80,10 +79,3 @@ def through_yardstick(then: Home, now: Home, baseline: int, margin: float) -> Un
         reason = f"{reason}; ratios like these differ by up to {100 * (factor - 1):.0f} % from run to run"
     shown = change.exp() if math.isfinite(change.width) else Interval(math.exp(change.median), 0.0, math.inf)
     return Unpaired(baseline, shown.median, shown.low, shown.high, word, reason)
-
-
-def _group(home: Home) -> Sequence[int]:
-    """The rows that were sampled side by side with one, itself included."""
-    result, row = home
-    group = result.subjects[row].group
-    return [at for at, subject in enumerate(result.subjects) if subject.group == group]

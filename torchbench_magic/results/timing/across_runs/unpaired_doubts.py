@@ -85,9 +85,7 @@ def name_in_doubt(subject: Subject) -> str:
     return f"`{name}`" + (f" ({subject.sub_label}{threads})" if subject.sub_label else threads)
 
 
-def listed(names: Sequence[str], wanted: bool = True) -> str:
-    if not wanted:
-        return ""
+def listed(names: Sequence[str]) -> str:
     different = list(dict.fromkeys(names))
     more = len(different) - _MOST_NAMED
     return ", ".join(different[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

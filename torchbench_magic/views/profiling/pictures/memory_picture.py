@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import peak_of
 from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.carriers.mounting import attribute, script, script_data
+from torchbench_magic.results.profiling.trace import Ints
+from torchbench_magic.views.carriers.mounting import script, script_data
 from torchbench_magic.views.document import clipped, printable
 from torchbench_magic.views.drawing.scales import round_ticks
-from torchbench_magic.views.drawing.svg import svg_text, theme
+from torchbench_magic.views.drawing.svg import figure, svg_text, theme
 
-from ..operations import place
+from ..place_names import place
 
 __all__ = ["Layer", "picture", "stack"]
 
-Ints = NDArray[np.int64]
 _WIDTH, _HEIGHT = 690, 170  # px of the plotted ground
 _LEFT, _TOP, _RIGHT, _BOTTOM = 48, 18, 114, 38
 _COLUMNS = 345  # of 2 px
@@ -195,11 +195,9 @@ def picture(profile: Profile, device: str, scale: units.Scale) -> str:
     parts += [*_strip(profile, drawn.seconds), *_times(drawn.seconds)]
     said = f"memory of {device} over time, peak {units.bytes_text(peak.bytes)} at {units.seconds_text(peak.time)}"
     name = f"torchbench-{uuid.uuid4().hex[:12]}"
-    width, height = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BOTTOM
+    drawing = figure((_WIDTH, _HEIGHT), (_LEFT, _TOP, _RIGHT, _BOTTOM), said, parts, ' tabindex="0"')
     return (
-        f'{_STYLE}<div class="tb-memory" id="{name}"><svg width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" role="img" tabindex="0" aria-label="{attribute(said)}">'
-        f'<g transform="translate({_LEFT},{_TOP})">{"".join(parts)}</g></svg><p role="status"></p>'
+        f'{_STYLE}<div class="tb-memory" id="{name}">{drawing}<p role="status"></p>'
         f'<script type="application/json">{_data(drawn, scale)}</script></div>'
         f'<script type="module">{script("memory")}\nconst box = document.getElementById("{name}");\n'
         "if (box) read(box);\n</script>"

@@ -23,19 +23,13 @@ __all__ = ["plot"]
 
 
 def plot(profile: Profile, *, kind: str = "flame", metric: str = "time", ax: Axes | None = None) -> Axes:
-    """Draw the call tree (``flame``, as wide as ``metric``) or memory over time (``memory``).
-
-    Raises:
-        MissingTool: matplotlib is not installed.
-        OptionError: an unknown kind or metric.
-        InputError: that was not recorded.
-    """
+    """See `Profile.plot`: the call tree (``flame``, as wide as ``metric``) or memory over time (``memory``)."""
     if kind == "flame":
         drawn: Axes = profile_flame.flamegraph(profile, metric).plot(ax)
         return drawn
     if kind != "memory":
         raise OptionError(f"kind {kind!r} is unknown; there are: flame, memory")
-    devices = devices_of(profile.memory) if profile.memory is not None else []
+    devices = devices_of(profile.memory)
     if not devices:
         raise InputError("no bytes over time were recorded: profile with --memory (memory=True)")
     return _memory(profile, devices, ax)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +12,12 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.document import Drawn, Phrase, clipped, plain
+from torchbench_magic.views.document import Drawn, clipped
 from torchbench_magic.views.drawing.flame import FlameGraph, Measure, markup
 from torchbench_magic.views.name_in_notebook import of_result
 
-from ..operations import is_backward, op_text, shapes_text
+from ..operations import is_backward
+from ..place_names import op_text, shapes_text
 
 __all__ = ["METRICS", "drawn", "flamegraph", "graph_of"]
 
@@ -27,12 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
-    """The call tree as a flame graph in which frames are as wide as their share of ``metric``; others can be chosen.
-
-    Raises:
-        OptionError: an unknown metric.
-        InputError: it was not measured, or nothing was recorded.
-    """
+    """See `Profile.flamegraph`: frames are as wide as their share of ``metric``; others can be chosen."""
     if metric not in METRICS:
         raise OptionError(f"metric {metric!r} is unknown; there are: time, device, bytes")
     graph = graph_of(profile)
@@ -43,7 +40,7 @@ def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
         how = "profile with --memory" if METRICS[metric] == "allocated" else "nothing ran on a device"
         raise InputError(f"no {metric} was recorded: {how}")
     order = (*first, *(measure for measure in graph.measures if measure is not first[0]))
-    return FlameGraph(**{**vars(graph), "measures": order, "title": _title(profile, metric)})
+    return replace(graph, measures=order, title=_title(profile, metric))
 
 
 def drawn(profile: Profile, place: int) -> Drawn | None:
@@ -57,9 +54,9 @@ def drawn(profile: Profile, place: int) -> Drawn | None:
 
 def _title(profile: Profile, metric: str) -> str:
     source = profile.sources.get(profile.source_id or "")
-    what = {"time": "time", "device": "device time", "bytes": "bytes", "allocated": "bytes"}[metric]
+    what = {"time": "time", "device": "device time"}.get(metric, "bytes")
     of = f" of {source.label}" if source is not None else ""
-    return plain((Phrase(f"Where the {what}{of} goes, by line, function, module and operation"),))
+    return f"Where the {what}{of} goes, by line, function, module and operation"
 
 
 def graph_of(profile: Profile) -> FlameGraph | None:

@@ -6,7 +6,6 @@ time on each track is read. Bars that are too short to be seen are drawn togethe
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,22 +13,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from torchbench_magic import units
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.results.profiling.trace import KINDS, Trace, line_ranges
-from torchbench_magic.views.built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
-from torchbench_magic.views.carriers import html, text
+from torchbench_magic.results.profiling.source_texts import node_sources
+from torchbench_magic.results.profiling.trace import KINDS, Ints, Trace, line_ranges
+from torchbench_magic.views.built_columns import BuiltColumn, built_table, counted, measured_columns, texts
+from torchbench_magic.views.carriers import any_result, html, text
 from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
-from torchbench_magic.views.carriers.page import to_html
 from torchbench_magic.views.document import Document, Drawn, Phrase, clipped, printable
 from torchbench_magic.views.drawing.bars import HUES, Bars, module
 from torchbench_magic.views.frame_rows import frame_rows
-from torchbench_magic.views.table import Cell, Column, Group, Row, Table
+from torchbench_magic.views.table import Cell, Column
 
-from ..operations import is_backward, op_text
+from ..operations import is_backward
+from ..place_names import op_text
 
 __all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
 
@@ -43,7 +42,6 @@ _LONGEST_NAME = 100
 _WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
 _HUE_OF_KIND = ("torch", "python", "other", "torch", "memory", "memory")  # of each of KINDS
 
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,20 +100,14 @@ class Timeline:
     def __repr__(self) -> str:
         return text.for_stdout(document(self))
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """The picture as a page that needs neither kernel nor network: written to ``path``, or returned."""
-        return to_html(self, path)
+    to_html = any_result.to_html
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": text.render(document(self)), "text/html": "".join(markup(self))}
 
 
 def timeline(profile: Profile) -> Timeline:
-    """The timeline of ``profile``.
-
-    Raises:
-        InputError: it holds no events over time.
-    """
+    """See `Profile.timeline`."""
     trace = profile.trace
     if trace is None:
         raise InputError("this profile holds no events over time, so there is no timeline")
@@ -167,10 +159,8 @@ def _tracks(trace: Trace) -> tuple[list[str], dict[int, int], Ints]:
 
 def _node_places(profile: Profile, trace: Trace, places: dict[str, int]) -> Ints:
     """Of each node, and at the end of none, the number of its place; -1 for a root."""
-    found = []
-    for source, line in zip(trace.nodes["source"].tolist(), trace.nodes["line"].tolist(), strict=True):
-        known = profile.sources.get(trace.sources[source]) if source >= 0 else None
-        found.append(places.setdefault(f"{known.label}:{line}", len(places)) if known is not None else -1)
+    stands = zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True)
+    found = [-1 if known is None else places.setdefault(f"{known.label}:{line}", len(places)) for known, line in stands]
     return np.array([*found, -1], dtype=np.int64)
 
 
@@ -178,8 +168,7 @@ def _lines(
     profile: Profile, trace: Trace, lines_of: dict[int, int], node_place: Ints, names: dict[str, int]
 ) -> Bars:
     texts = []
-    for source, at in zip(trace.nodes["source"].tolist(), trace.nodes["line"].tolist(), strict=True):
-        known = profile.sources.get(trace.sources[source]) if source >= 0 else None
+    for known, at in zip(node_sources(trace, profile.sources), trace.nodes["line"].tolist(), strict=True):
         words = f"{known.label}:{at} {known.line(at).strip()}" if known is not None else "no line"
         texts.append(names.setdefault(words, len(names)))
     depth_of = np.full(len(trace.nodes), -1, dtype=np.int64)  # a root is no row
@@ -230,10 +219,9 @@ def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
         counted("calls", "calls"),
         measured_columns("time", "time", units.spread_scale(sums["time"])),
     )
-    rows = tuple(Row(cells_of(built, row)) for row in frame_rows(shown))
     every = f"{len(shown)} of {units.count(len(sums))} names. All: .between(start, end)"
     hidden = every if len(sums) > len(shown) else ""
-    table = Table("timeline", columns_of(built), (Group(rows),) if rows else (), hidden=hidden)
+    table = built_table("timeline", built, frame_rows(shown), hidden=hidden)
     return Document("timeline", (Phrase(line.title),), (table,), where=".frame")
 
 

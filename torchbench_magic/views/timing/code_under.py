@@ -1,4 +1,4 @@
-"""What was edited between two runs, as a diff under the comparison."""
+"""Code under a comparison: what was edited between two runs, as a diff; what ran, where the reader did not write it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping
 from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 
+from ..annotated_source import coloured
 from ..document import Document, Phrase, StyledText, clipped, code
 from ..table import Cell, Column, Group, Row, Table
 
-__all__ = ["inline"]
+__all__ = ["edited", "to_paste"]
 
 _MOST = 5
 _LONGEST_NAME = 60
 
 
-def inline(comparison: Comparison) -> list[Document]:
+def edited(comparison: Comparison) -> list[Document]:
     """The diffs of source that the doubts of results side by side hold, one below the other."""
     diffs = dict(_diffs(comparison))
     shown = [_document(name, lines) for name, lines in list(diffs.items())[:_MOST]]
@@ -25,6 +26,22 @@ def inline(comparison: Comparison) -> list[Document]:
         said = f"{units.count(more)} more edited source{'s' if more > 1 else ''}: see the facts of .warnings"
         shown.append(Document(kind="source changes", sentence=(Phrase(said),)))
     return shown
+
+
+def to_paste(comparison: Comparison) -> list[Document]:
+    """The cell that ran, under a comparison that was made for the reader (`benchmark_op`); nothing under others."""
+    if not comparison.code:
+        return []
+    lines = comparison.code.splitlines()
+    rows = tuple(Row((Cell(line, picture=span),)) for line, span in zip(lines, coloured(lines), strict=True))
+    column = Column("code", "", kind="source", widest=200)
+    return [
+        Document(
+            kind="code to paste",
+            sentence=(Phrase("What ran, as a cell to paste ("), code(".code"), Phrase(" holds the text):")),
+            tables=(Table("code", (column,), (Group(rows),), headless=True),),
+        )
+    ]
 
 
 def _diffs(comparison: Comparison) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -1,0 +1,57 @@
+"""Whatever result in each carrier: its document, and those that stand under it; as what a notebook keeps, as a page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torchbench_magic.errors import InputError
+from torchbench_magic.results._gateway import TABLE, show
+
+from ..document import Document
+from . import html, markdown, text
+
+__all__ = ["bundle", "mimebundle", "to_html", "to_markdown", "to_text"]
+
+
+def _documents(result: object, options: dict[str, Any]) -> list[Document]:
+    under = show(result, "under") if (type(result).__name__, "under") in TABLE else ()
+    return [show(result, "document", **options), *under]
+
+
+def to_text(result: object, **options: Any) -> str:
+    """What ``print(result)`` shows. ``options`` are those of the result's ``document``, here and below."""
+    return "\n\n".join(map(text.for_stdout, _documents(result, options)))
+
+
+def mimebundle(result: object, **options: Any) -> dict[str, str]:
+    """``text/plain`` and ``text/html``."""
+    return bundle(*_documents(result, options))
+
+
+def to_markdown(result: object, **options: Any) -> str:
+    """The documents as GitHub markdown."""
+    return "\n\n".join(map(markdown.render, _documents(result, options)))
+
+
+def to_html(shown: Any, path: str | os.PathLike[str] | None = None) -> str | None:
+    """See `Shown.to_html`; of anything that displays itself as html."""
+    text = html.around(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
+    if path is None:
+        return text
+    try:
+        Path(path).expanduser().write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from None
+    return None
+
+
+def bundle(document: Document, *under: Document) -> dict[str, str]:
+    """``text/plain`` with the numbers and ``text/html`` with the same, live where scripts run; at most 1 MB.
+
+    What stands ``under`` the document has its own sentence and table, and is small.
+    """
+    below = "".join(map(html.render, under))
+    plain = "\n\n".join(map(text.render, (document, *under)))
+    return {"text/plain": plain, "text/html": html.render(document, most_bytes=html.MOST_BYTES - len(below)) + below}
