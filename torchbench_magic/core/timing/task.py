@@ -16,8 +16,8 @@ from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.results.cell import Body, source_id_of
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..code.code_reads import globals_read, notebook_functions
-from ..code.input_shapes import globals_assigned, inputs_of
+from ..code.code_reads import globals_assigned, globals_read, notebook_functions
+from ..code.input_shapes import inputs_of
 from ..code.values_read import Values, values_of
 from ..machine.clocks import Clocks
 from .plan import Plan

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-from torchbench_magic.core.code.code_reads import closed_over, globals_read
+from torchbench_magic.core.code.code_reads import globals_read, variables_read
 from torchbench_magic.results.doubts import Doubt
 
 __all__ = ["TensorVersions", "in_place", "shadowed_globals"]
@@ -48,11 +48,7 @@ class TensorVersions:
     """The in-place versions (``tensor._version``) of every tensor that some code may read, at one moment."""
 
     def __init__(self, names: Iterable[str], namespace: Mapping[str, Any], functions: Iterable[FunctionType]) -> None:
-        read: dict[str, Any] = {n: namespace[n] for n in names if n in namespace}
-        for function in functions:
-            home = function.__globals__
-            read |= {n: home[n] for n in globals_read(function.__code__) if n in home and n not in read}
-            read |= {n: value for n, value in closed_over(function).items() if n not in read}
+        read = variables_read(names, namespace, functions)
         self.tensors = [pair for name, value in sorted(read.items()) for pair in _tensors(name, value)]
         self._before = [_version(tensor) for _, tensor in self.tensors]
 
