@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
+from torchbench_magic import units
 from torchbench_magic.core.code.code_reads import globals_read, variables_read
 from torchbench_magic.results.doubts import Doubt
 
@@ -83,12 +84,8 @@ def in_place(changes: Mapping[str, int], calls: int, alternatives: int = 2) -> I
     most = changes[names[0]]
     yield Doubt(
         "in-place",
-        f"{shown} changed in place {_thousands(most)} times in {_thousands(calls)} calls: names are restored after"
+        f"{shown} changed in place {units.count(most)} times in {units.count(calls)} calls: names are restored after"
         f" each call, objects are not{', and the alternatives share them' if alternatives > 1 else ''}.",
         "",
         {"changes": dict(changes), "calls": calls},
     )
-
-
-def _thousands(count: int) -> str:
-    return f"{count:,}".replace(",", "\u202f")
