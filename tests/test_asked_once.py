@@ -22,10 +22,6 @@ MAY_TAKE_MORE = {
     "core/profiling/profiler.profile": "public, in the same way",
     "core/profiling/op_benchmark.benchmark_op": "public, in the same way",
     "core/counting/variables/shipping._rebuilt": "a pickle calls it: the attributes of one tensor",
-    "core/profiling/joining/attribution.join_ops_and_lines": "a recording and a loaded trace know other things",
-    "core/profiling/profile_doubts.find_doubts": "each doubt looks at another thing that the report found out",
-    "core/profiling/report.report": "the parts of a run, its text and its end",
-    "core/profiling/layout.lay_out": "what a live profile and a loaded one know, item by item",
 }
 """Function of the core -> why it takes more than that many, ``self`` not counted."""
 SHARED = 3

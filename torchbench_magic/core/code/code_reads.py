@@ -9,7 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["closed_over", "globals_read", "notebook_functions"]
+__all__ = [
+    "closed_over",
+    "codes_within",
+    "globals_assigned",
+    "globals_read",
+    "names_by",
+    "names_used",
+    "notebook_functions",
+    "variables_read",
+]
 
 
 def notebook_functions(
@@ -55,10 +64,42 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
             yield from (f for f in vars(base).values() if isinstance(f, FunctionType))
 
 
-def globals_read(code: CodeType) -> set[str]:
-    """Names of globals that code, or code defined in it, reads."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+def variables_read(
+    names: Iterable[str], namespace: Mapping[str, Any], functions: Iterable[FunctionType] = ()
+) -> dict[str, Any]:
+    """The variables that code finds: those of ``names`` in ``namespace``, and what the functions that it may call read
+    besides, in their own globals and in the functions around them."""
+    read = {name: namespace[name] for name in names if name in namespace}
+    for function in functions:
+        home = function.__globals__
+        read |= {n: home[n] for n in globals_read(function.__code__) if n in home and n not in read}
+        read |= {n: value for n, value in closed_over(function).items() if n not in read}
+    return read
+
+
+def codes_within(code: CodeType) -> Iterator[CodeType]:
+    """Code, and all code defined in it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            names |= globals_read(constant)
-    return names
+            yield from codes_within(constant)
+
+
+def names_used(code: CodeType) -> Iterator[str]:
+    """Names that code, or code inside it, looks up by their text: globals, attributes, imports."""
+    return (name for part in codes_within(code) for name in part.co_names)
+
+
+def names_by(code: CodeType, *operations: str) -> set[str]:
+    """What these instructions of code, or of code defined in it, name."""
+    return {i.argval for part in codes_within(code) for i in dis.get_instructions(part) if i.opname in operations}
+
+
+def globals_read(code: CodeType) -> set[str]:
+    """Names of globals that code, or code defined in it, reads."""
+    return names_by(code, "LOAD_GLOBAL", "LOAD_NAME")
+
+
+def globals_assigned(code: CodeType) -> set[str]:
+    """Names of globals that code, or code defined in it, assigns."""
+    return names_by(code, "STORE_GLOBAL", "STORE_NAME")

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
-from .code_reads import globals_read
-from .input_shapes import ARRAYS, globals_assigned
-from .timed_loop import names_used
+from .code_reads import codes_within, globals_assigned, globals_read, names_used
+from .input_shapes import ARRAYS
 
 __all__ = [
     "class_dict",
@@ -25,6 +24,7 @@ __all__ = [
     "is_array",
     "is_descriptor",
     "is_module",
+    "is_plain_tensor",
     "is_tensor",
     "slots_of",
     "names_and_texts",
@@ -37,17 +37,9 @@ class_order = type.__dict__["__mro__"].__get__
 @functools.lru_cache(maxsize=2048)
 def names_and_texts(code: CodeType) -> frozenset[str]:
     """Names and string constants in the code: it may look up attributes or keys by them."""
-    return frozenset(names_used(code)) | {text for text in _texts(code) if len(text) <= 100}
-
-
-def _texts(code: CodeType) -> Iterator[str]:
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, CodeType):
-            yield from _texts(constant)
-        elif isinstance(constant, tuple | frozenset):
-            yield from (item for item in constant if isinstance(item, str))
+    constants = [constant for part in codes_within(code) for constant in part.co_consts]
+    constants += [item for held in constants if isinstance(held, tuple | frozenset) for item in held]
+    return frozenset(names_used(code)) | {text for text in constants if isinstance(text, str) and len(text) <= 100}
 
 
 @functools.lru_cache(maxsize=2048)
@@ -101,6 +93,13 @@ def is_tensor(value: Any) -> bool:
     import torch
 
     return issubclass(type(value), torch.Tensor)
+
+
+def is_plain_tensor(value: Any) -> bool:
+    """A tensor of torch's own classes: what is asked of it runs no code of a subclass."""
+    import torch
+
+    return type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
 def is_array(kind: type) -> bool:

@@ -6,15 +6,14 @@ shown where two runs differ ("x was 4 × 8 float32, is 4000 × 8 float32"), and 
 
 from __future__ import annotations
 
-import dis
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from .code_reads import closed_over, globals_read
+from .code_reads import globals_assigned, variables_read
 
-__all__ = ["ARRAYS", "described", "globals_assigned", "inputs_of"]
+__all__ = ["ARRAYS", "described", "inputs_of"]
 
 _LONGEST = 100
 _MOST_ITEMS = 1000  # of a container that are looked at
@@ -34,23 +33,13 @@ def inputs_of(
         functions: the notebook's functions that it may call; the globals that these read count too, but for numbers
             that they assign themselves: a counter is no input.
     """
-    read = {name: namespace[name] for name in names if name in namespace}
-    assigned: set[str] = set()
-    for function in functions:
-        home = function.__globals__
-        assigned |= globals_assigned(function.__code__)
-        read |= {n: home[n] for n in globals_read(function.__code__) if n in home and n not in read}
-        read |= {n: value for n, value in closed_over(function).items() if n not in read}
+    functions = list(functions)
+    read = variables_read(names, namespace, functions)
+    assigned = {name for function in functions for name in globals_assigned(function.__code__)}
     told = ((name, described(value)) for name, value in sorted(read.items()) if not name.startswith("__"))
     return tuple(
         (name, text) for name, text in told if text and not (name in assigned and isinstance(read[name], int | float))
     )
-
-
-def globals_assigned(code: CodeType) -> set[str]:
-    """Names of globals that code, or code defined in it, assigns."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_GLOBAL", "STORE_NAME")}
-    return names.union(*(globals_assigned(part) for part in code.co_consts if isinstance(part, CodeType)))
 
 
 def described(value: object) -> str:

@@ -18,8 +18,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from .code_reads import globals_read
-from .timed_loop import names_used
+from .code_reads import closed_over, codes_within, globals_read, names_used
 
 __all__ = [
     "Found",
@@ -111,11 +110,8 @@ def search(names: Iterable[str], texts: Iterable[str], namespace: Mapping[str, A
 
 def texts_used(code: CodeType) -> Iterator[str]:
     """The short texts in code, and in code inside it: keys of dicts, names given to ``getattr``."""
-    for constant in code.co_consts:
-        if isinstance(constant, str) and len(constant) <= _LONGEST_NAME:
-            yield constant
-        elif isinstance(constant, CodeType):
-            yield from texts_used(constant)
+    constants = (constant for part in codes_within(code) for constant in part.co_consts)
+    return (constant for constant in constants if isinstance(constant, str) and len(constant) <= _LONGEST_NAME)
 
 
 def own_attributes(value: Any) -> dict[str, Any] | None:
@@ -188,11 +184,7 @@ def _unwrapped(value: Any) -> Any:
 def _read_by(function: FunctionType) -> Iterator[tuple[str, Any, int]]:
     home = function.__globals__
     yield from ((name, home[name], 0) for name in sorted(globals_read(function.__code__)) if name in home)
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            yield name, cell.cell_contents, 0
-        except ValueError:  # not bound yet
-            continue
+    yield from ((name, value, 0) for name, value in closed_over(function).items())
     defaults = function.__defaults__ or ()
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
     yield from ((name, value, 1) for name, value in zip(arguments[len(arguments) - len(defaults) :], defaults))  # noqa: B905

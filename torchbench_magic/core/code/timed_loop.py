@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, Protocol
@@ -21,9 +21,9 @@ from torchbench_magic.results.timing.subject import NEAR_LOOP
 
 from ..machine.clocks import Clocks
 from .bound_names import BoundNames, bound_names
-from .code_reads import globals_read
+from .code_reads import globals_read, names_used
 
-__all__ = ["Block", "Timeable", "compile_block", "names_used"]
+__all__ = ["Block", "Timeable", "compile_block"]
 
 REPLICAS = 8
 """Copies of each block. Two compilations of one source differ by up to 0.15 %: a random copy a block averages it."""
@@ -209,12 +209,3 @@ def _function_code(module: CodeType) -> CodeType:
 
 def _function(code: CodeType, namespace: dict[str, Any]) -> FunctionType:
     return FunctionType(code, namespace, "<module>")
-
-
-def names_used(code: CodeType) -> Iterator[str]:
-    """Names that code, or code inside it, looks up by their text: globals, attributes, imports."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from names_used(constant)
-

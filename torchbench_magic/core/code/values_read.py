@@ -18,6 +18,7 @@ from typing import Any
 
 from torchbench_magic.results.timing.values_read import CHANGES, CODE, CONTENTS, TEXT, Value, variable_of
 
+from .code_reads import closed_over
 from .held_values import code_digest, digest, globals_of, is_module, is_tensor, names_and_texts
 from .reached_objects import is_users_file
 from .value_texts import DEEPEST, MOST_IN_ALL, MOST_ITEMS, MOST_STEPS, Leaves, Texts
@@ -181,11 +182,8 @@ class _Walk:
         for name in sorted(names):
             if name in home and not name.startswith("__"):
                 self._note(of + name, home[name], 0)
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                self._note(name, cell.cell_contents, 0)
-            except ValueError:  # not bound yet
-                continue
+        for name, value in closed_over(function).items():
+            self._note(name, value, 0)
         defaults = function.__defaults__ or ()
         arguments = code.co_varnames[: code.co_argcount]
         given = dict(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False))

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from torchbench_magic.core.code.timed_loop import compile_block, names_used
+from torchbench_magic.core.code.code_reads import names_used
+from torchbench_magic.core.code.timed_loop import compile_block
 from torchbench_magic.core.process.process_state import unusual_settings
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError

@@ -16,8 +16,10 @@ from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
 from torchbench_magic.results.storage.chrome_trace import OWN_KEY, embedded_profile
 
-from .joining.attribution import Joined, join_ops_and_lines, without_repeats
+from .joining.attribution import Joined, RunThreads, join_ops_and_lines, without_repeats
 from .joining.device_time import LAUNCHES
+from .joining.joined_run import join_the_rest
+from .joining.segments import Codes
 from .layout import lay_out
 from .recording.streams import LineRecord
 from .traces.chrome_events import StoredTrace, is_own_frame, read_chrome_events, record_of_frames
@@ -67,11 +69,12 @@ def _profile(file: TraceFile, stored: StoredTrace, base: int, started: float) ->
     frames = [(thread, s + base, e + base, name) for thread, s, e, name in stored.frames]
     record = record_of_frames(frames, is_own_frame) if frames else LineRecord("none")
     natives = _natives(stored, ops.native)
-    joined = join_ops_and_lines(ops, record, {}, natives, begin=begin, end=end, python_threads=frozenset(natives))
+    threads = RunThreads(natives, with_python=frozenset(natives))
+    joined = join_ops_and_lines(ops, record, Codes(record.codes, {}), threads, (begin, end))
     sources = {code.co_filename: Source(f"{code.co_filename}", code.co_filename, "") for code in record.codes}
     names = [stored.thread_names.get(native, f"thread {native}") for native in natives]
     changes = events.where(events.is_memory)
-    laid = lay_out(joined, events, sources, names, changes if len(changes) else None)
+    laid = lay_out(join_the_rest(joined, events, changes if len(changes) else None), sources, names)
     lines = frame_of(LINE_COLUMNS, {})
     if record.streams:
         lines = laid.lines

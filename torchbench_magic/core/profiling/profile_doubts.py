@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,63 +14,41 @@ from torchbench_magic.results.profiling.schedule import Schedule
 
 from .joining.attribution import Joined
 from .joining.compiling import COMPILED_REGION
-from .joining.event_budget import Dropped
-from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
+from .joining.run_events import Dropped, RunEvents
 from .recording.host_memory import HostMemory
 from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
 from .recording.user_threads import unseen_cpu_seconds
 from .sources.statement_lines import read_statements
-from .torch_events.events import Events
 from .waiting_for_threads import waits_for_threads
 
-__all__ = ["clock_offset", "doubts_of_steps", "find_doubts"]
+__all__ = ["doubts_of_steps", "find_doubts"]
 
-_CLOCK_SLACK = 2_000  # ns that a marker may lie outside its bracket: kineto's clock is scaled from the TSC
 _CPU_SLACK = 0.01  # s: what the system's figures of threads are good for
-
-
-def clock_offset(events: Events, brackets: Sequence[tuple[int, int]], marker: str) -> int:
-    """Ns to subtract from kineto's times. 0 as long as each marker lies between its two clock readings."""
-    found = events.start[events.is_named(marker.__eq__)]
-    if len(found) != len(brackets) or not len(found):
-        return 0
-    before, after = np.array(brackets, dtype=np.int64).T
-    if ((found >= before - _CLOCK_SLACK) & (found <= after + _CLOCK_SLACK)).all():
-        return 0
-    return int(np.median(found - (before + after) // 2))
 
 
 def find_doubts(
     run: RecordedRun,
+    read: RunEvents,
     joined: Joined,
-    options: ProfileOptions,
     sources: Mapping[str, Source],
-    *,
-    offset: int = 0,
-    events_lost: bool = False,
-    dropped: Dropped = Dropped(0),  # noqa: B008  # frozen
+    options: ProfileOptions,
     error: BaseException | None = None,
-    recorded: EventNumbers | None = None,
 ) -> list[Doubt]:
     """All doubts about one run, the gravest first.
 
     Args:
         sources: by file name.
-        offset: ns that kineto's clock was off.
-        events_lost: another profiler took this one's events.
-        dropped: what was left out to keep within ``--max-events``.
         error: what ended the body early.
-        recorded: what the observers had to record; None where that is not known.
     """
     found = [
         _partial(run, error),
         _leaked(run),
-        _events_lost(events_lost),
-        _dropped(dropped, options),
+        _events_lost(read.lost),
+        _dropped(read.dropped, options),
         _lines(run),
         _lines_cut(run, options),
-        _clocks(run, offset),
+        _clocks(run, read.offset),
         waits_for_threads(run, joined, sources),
         _threads_without_lines(run, joined),
         _forked(run, joined),
@@ -80,8 +58,6 @@ def find_doubts(
         found += [_unseen_threads(run), _older_unseen(run)]
         found += [] if options.host_memory else _outside_torch(joined, sources)
     found.append(_host_memory(run.host))
-    if recorded is not None:
-        found.append(cost_doubt(profiler_cost((joined.end - joined.begin) / 1e9, recorded), recorded))
     return [doubt for doubt in found if doubt is not None]
 
 

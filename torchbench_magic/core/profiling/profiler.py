@@ -34,7 +34,8 @@ from .recording.module_calls import ModuleCalls
 from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
 from .recording.streams import Callers
-from .report import Cells, report
+from .report import report
+from .sources.code_sources import Cells, ProfiledBody
 from .sources.file_texts import FileTexts
 from .sources.library_calls import libraries_called
 from .sources.scope import RecordedFiles, resolve_lines_of
@@ -188,9 +189,8 @@ class _Profiling:
         return SteppedRun(options, make_run, self.report, asked.on_trace, progress)
 
     def report(self, run: RecordedRun, error: BaseException | None) -> Profile:
-        made = report(
-            run, self.options, self.asked.cells, self.own, suspends=self.suspends, error=error, numbering=self.numbering
-        )
+        body = ProfiledBody(self.own, self.asked.cells, self.suspends)
+        made = report(run, self.options, body, error=error, numbering=self.numbering)
         return replace(made, libraries=libraries_called(made, self.asked.namespace))
 
     def _made(

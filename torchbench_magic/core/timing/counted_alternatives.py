@@ -76,19 +76,7 @@ def _told(name: str, body: Body, error: BodyError | CountError) -> Doubt:
 
 def _stats(subject: Subject, threads: int, number: int, pair: tuple[Costs, Costs]) -> CallgrindStats:
     statement, empty = (_by_kind(costs) for costs in pair)
-    return stats_of(
-        statement,
-        empty,
-        number,
-        stmt=subject.stmt,
-        setup=subject.setup,
-        global_setup=subject.global_setup,
-        label=subject.label,
-        sub_label=subject.sub_label,
-        description=subject.description,
-        env=subject.env,
-        num_threads=threads,
-    )
+    return stats_of(statement, empty, number, **subject.torch_fields | {"num_threads": threads})
 
 
 def _by_kind(costs: Costs) -> Mapping[str, Mapping[str, int]]:

@@ -16,18 +16,29 @@ from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.results.cell import Body, source_id_of
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..code.code_reads import globals_read, notebook_functions
-from ..code.input_shapes import globals_assigned, inputs_of
+from ..code.code_reads import globals_assigned, globals_read, notebook_functions
+from ..code.input_shapes import inputs_of
 from ..code.values_read import Values, values_of
 from ..machine.clocks import Clocks
 from .plan import Plan
 from .points.sweep import Point
 
-__all__ = ["Inputs", "Task", "without"]
+__all__ = ["Read", "Task"]
 
-Inputs = tuple[tuple[str, str], ...]
-"""(name, what it held) of variables; see `input_shapes`."""
 _LONGEST_SOURCE = 20_000  # characters
+
+
+@dataclass(frozen=True)
+class Read:
+    """What one alternative reads.
+
+    Attributes:
+        inputs: (name, what it held) of variables; see `input_shapes`.
+        values: what else there is in them; see `values_read`.
+    """
+
+    inputs: tuple[tuple[str, str], ...]
+    values: Values
 
 
 @dataclass(frozen=True)
@@ -103,57 +114,32 @@ class Task:
         texts = ((_source_id(function), _text(function)) for function in called.values())
         return {key: text for key, text in texts if text is not None and len(text) <= _LONGEST_SOURCE}
 
-    def inputs(self, names: Mapping[str, Any]) -> Mapping[str, Inputs]:
-        """Alternative -> (name, what it holds in ``names``) of each variable that it, the setup or a function reads."""
+    def read(self, names: Mapping[str, Any]) -> Mapping[str, Read]:
+        """Alternative -> what it, the setup and the functions read, as ``names`` have it."""
         before = self._names(self.setup)
-        return {name: self._inputs(before | self._names([body]), names) for name, body in self.bodies.items()}
+        return {name: self._read(before | self._names([body]), body, names) for name, body in self.bodies.items()}
 
     @cached_property
-    def given(self) -> Mapping[str, Inputs]:
+    def given(self) -> Mapping[str, Read]:
         """The same of the caller's names, before any setup; without those that the setup binds and does not read."""
         return self.given_now()
 
-    def given_now(self) -> Mapping[str, Inputs]:
+    def given_now(self) -> Mapping[str, Read]:
         """The same of the caller's names as they are now."""
         made, there = self._made, {**self.implied, **self.namespace, **self.local}
-        read = self._names(self.setup)
-        return {name: self._inputs(read | (self._names([body]) - made), there) for name, body in self.bodies.items()}
-
-    def values(self, names: Mapping[str, Any]) -> Mapping[str, Values]:
-        """Alternative -> what else of ``names`` it, the setup and the functions read; see `values_read`."""
-        before = self._names(self.setup)
-        return {
-            name: self._values(before | self._names([body]), [*self.setup, body], names)
-            for name, body in self.bodies.items()
-        }
-
-    @cached_property
-    def given_values(self) -> Mapping[str, Values]:
-        """The same of the caller's names, before any setup."""
-        return self.values_now()
-
-    def values_now(self) -> Mapping[str, Values]:
-        """The same of the caller's names as they are now."""
-        made, there = self._made, {**self.implied, **self.namespace, **self.local}
-        read = self._names(self.setup)
-        return {
-            name: self._values(read | (self._names([body]) - made), [*self.setup, body], there)
-            for name, body in self.bodies.items()
-        }
+        used = {name: self._names(self.setup) | (self._names([body]) - made) for name, body in self.bodies.items()}
+        return {name: self._read(used[name], body, there) for name, body in self.bodies.items()}
 
     @cached_property
     def _made(self) -> set[str]:
         """Names that the setup binds."""
         return {name for code in self._codes(self.setup) for name in globals_assigned(code)}
 
-    def _values(self, used: set[str], parts: Sequence[Body], names: Mapping[str, Any]) -> Values:
+    def _read(self, used: set[str], body: Body, names: Mapping[str, Any]) -> Read:
         functions = notebook_functions(used, names, self.namespace)
-        found = values_of(used, self._codes(parts), names, self.namespace, functions)
-        told = set(inputs_of(used, names, functions))
-        return tuple(value for value in found if value[:2] not in told)
-
-    def _inputs(self, used: set[str], names: Mapping[str, Any]) -> Inputs:
-        return inputs_of(used, names, notebook_functions(used, names, self.namespace))
+        inputs = inputs_of(used, names, functions)
+        found = values_of(used, self._codes([*self.setup, body]), names, self.namespace, functions)
+        return Read(inputs, tuple(value for value in found if value[:2] not in inputs))
 
     def _names(self, parts: Sequence[Body]) -> set[str]:
         return {name for code in self._codes(parts) for name in globals_read(code)}
@@ -178,8 +164,3 @@ def _text(function: FunctionType) -> str | None:
         return inspect.getsource(function)
     except (OSError, TypeError):
         return None
-
-
-def without(names: set[str], read: Inputs) -> Inputs:
-    """The inputs but for some names."""
-    return tuple(one for one in read if one[0] not in names)

@@ -25,8 +25,7 @@ def unseen_names(parts: Iterable[CompiledBody], user_ns: Mapping[str, Any]) -> l
         parts: the magic's code, setup included.
         user_ns: the notebook's names.
     """
-    from torchbench_magic.core.code.code_reads import globals_read
-    from torchbench_magic.core.code.input_shapes import globals_assigned
+    from torchbench_magic.core.code.code_reads import globals_assigned, globals_read
 
     frame = calling_frame(user_ns)
     if frame is None:

@@ -25,6 +25,13 @@ __all__ = ["Recording"]
 _IMPATIENT = 0.1  # seconds to wait for a lock that has been held too long already
 
 
+class _Read(Protocol):
+    @property
+    def inputs(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def values(self) -> tuple[Value, ...]: ...
+
+
 class _Task(Protocol):
     """What `core.timing` hands to ``skip``."""
 
@@ -37,9 +44,7 @@ class _Task(Protocol):
     @property
     def functions(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
     @property
-    def given(self) -> Mapping[str, tuple[tuple[str, str], ...]]: ...
-    @property
-    def given_values(self) -> Mapping[str, tuple[Value, ...]]: ...
+    def given(self) -> Mapping[str, _Read]: ...
 
 
 class _Point(Protocol):
@@ -176,8 +181,8 @@ def _wanted(task: _Task, point: _Point | None, environment: Environment) -> Iter
                 stmt=body.source,
                 setup=task.setup_text,
                 functions=task.functions[name],
-                given=task.given[name],
-                given_values=task.given_values[name],
+                given=task.given[name].inputs,
+                given_values=task.given[name].values,
             )
 
 

@@ -124,16 +124,7 @@ class Comparison(Storable):
 
         made = []
         for subject, blocks in zip(self.subjects, self._blocks, strict=True):
-            spec = TaskSpec(
-                stmt=subject.stmt,
-                setup=subject.setup,
-                global_setup=subject.global_setup,
-                label=subject.label,
-                sub_label=subject.sub_label,
-                description=subject.description,
-                env=subject.env,
-                num_threads=subject.num_threads,
-            )
+            spec = TaskSpec(**subject.torch_fields)
             number = int(blocks.number[0]) if len(blocks) else 1
             made.append(Measurement(number_per_run=number, raw_times=blocks.time.tolist(), task_spec=spec))
         return made

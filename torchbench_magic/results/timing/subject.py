@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..machine.contention import Contention
 from .intervals import Look
@@ -82,6 +82,12 @@ class Subject:
     def before(self) -> str:
         """All that comes before the statement, by which its source is identified."""
         return self.setup if self.language == "python" else f"// c++\n{self.global_setup}\n\0\n{self.setup}"
+
+    @property
+    def torch_fields(self) -> dict[str, Any]:
+        """The fields of torch's ``TaskSpec``."""
+        names = ("stmt", "setup", "global_setup", "label", "sub_label", "description", "env", "num_threads")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def near_loop(self) -> float:

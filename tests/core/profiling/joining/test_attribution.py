@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from torchbench_magic.core.profiling.joining.attribution import Joined, join_ops_and_lines
+from torchbench_magic.core.profiling.joining.attribution import Joined, RunThreads, join_ops_and_lines
+from torchbench_magic.core.profiling.joining.bytes_on_lines import attribute_bytes
 from torchbench_magic.core.profiling.joining.device_time import DeviceTime, attribute_device_time, find_launches
+from torchbench_magic.core.profiling.joining.forks import Forking
+from torchbench_magic.core.profiling.joining.joined_run import join_the_rest
+from torchbench_magic.core.profiling.joining.segments import Codes
 from torchbench_magic.core.profiling.recording.streams import LEAVE, RESUMED, SUSPEND, LineRecord, Stream, entered
 from torchbench_magic.core.profiling.tables.line_rows import line_rows
-from torchbench_magic.core.profiling.tables.memory_table import attribute_bytes, memory_timeline
+from torchbench_magic.core.profiling.tables.memory_table import memory_timeline
 from torchbench_magic.core.profiling.torch_events.events import Events
 from torchbench_magic.core.profiling.traces.tracks import trace_of
 from torchbench_magic.results.profiling.profile import Source
@@ -61,9 +65,17 @@ def events(*rows: dict[str, Any]) -> Events:
     )
 
 
-def joined(ops: Events, *streams: Stream, natives: tuple[int, ...] = (MAIN,), **options: Any) -> Joined:
-    record = LineRecord("settrace", streams, CODES)
-    return join_ops_and_lines(ops, record, {}, natives, **({"begin": 0, "end": 100} | options))
+def joined(
+    ops: Events,
+    *streams: Stream,
+    natives: tuple[int, ...] = (MAIN,),
+    with_python: frozenset[int] = frozenset(),
+    suspends: frozenset[int] = frozenset(),
+    forking: Forking | None = None,
+    end: int = 100,
+) -> Joined:
+    record, codes = LineRecord("settrace", streams, CODES), Codes(CODES, {}, suspends)
+    return join_ops_and_lines(ops, record, codes, RunThreads(natives, with_python), (0, end), forking)
 
 
 def time_of(result: Joined, line: int, kind: str = "torch_time") -> int:
@@ -174,7 +186,7 @@ def test_a_python_thread_without_lines_gets_none_of_another_thread() -> None:
     ops = events(
         {"name": "ExpBackward0", "start": 60, "end": 70, "seq": 3, "fwd": 1, "scope": 1, "native": WORKER}
     )
-    result = joined(ops, BODY_RUNS, natives=(MAIN, WORKER), python_threads=frozenset({WORKER}))
+    result = joined(ops, BODY_RUNS, natives=(MAIN, WORKER), with_python=frozenset({WORKER}))
     assert line_of(result, 0) == 0
 
 
@@ -213,7 +225,7 @@ def test_bytes_are_on_the_line_and_in_the_innermost_op_of_their_thread() -> None
     assert (held.node_peak[by_line[1]], held.node_peak[by_line[2]]) == (150, 80)
     assert held.node_peak[0] == 80  # on no line: before the first, and after the last
     rows = line_rows(result, {"<cell>": Source("s", "<cell>", "x = 1\ny = 2\n", cell=1)})
-    table = memory_timeline(result, rows, memory, held)
+    table = memory_timeline(result, rows, held)
     assert table["bytes"].tolist() == [100, 150, 50, 30]
     assert table["device"].tolist() == ["cpu", "cpu", "cpu", "cuda:0"]
 
@@ -273,10 +285,10 @@ def test_a_kernel_of_the_backward_thread_is_on_the_line_that_waits_and_caused_by
         {"name": "gemm", "start": 85, "end": 92, "kind": "kernel", "corr": 9, "native": 7, "device": 1},
     )
     result = joined(every.where(every.is_op), BODY_RUNS, natives=(MAIN, DEVICE))
-    launches = find_launches(result, every)
-    assert [result.tree.line[node] for node in launches.node] == [2]
+    whole = join_the_rest(result, every, None)
+    assert [result.tree.line[node] for node in whole.launches.node] == [2]
     source = Source("s", "<cell>", "x = 1\ny = 2\n", cell=1)
-    trace = trace_of(result, every, launches, {"<cell>": source}, ["main", "autograd"])
+    trace = trace_of(whole, {"<cell>": source}, ["main", "autograd"])
     kernel = trace.events[trace.is_on_device].iloc[0]
     assert trace.names[kernel["name"]] == "gemm"
     assert trace.nodes["line"][kernel["caused_by"]] == 1

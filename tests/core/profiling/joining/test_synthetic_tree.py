@@ -6,14 +6,14 @@ from array import array
 
 import pandas as pd
 
-from torchbench_magic.core.profiling.joining.call_tree import call_tree
+from torchbench_magic.core.profiling.joining.joined_run import join_the_rest
 from torchbench_magic.core.profiling.recording.module_calls import ModuleRecord
 from torchbench_magic.core.profiling.recording.streams import LEAVE, entered
 from torchbench_magic.core.profiling.tables.frame_table import frame_table
 from torchbench_magic.results.profiling.frames.call_trees import sum_of_frames
 from torchbench_magic.results.profiling.profile import Source
 
-from .test_attribution import BODY, BODY_RUNS, DEVICE, MAIN, F, device_time, events, joined, stream
+from .test_attribution import BODY, BODY_RUNS, DEVICE, MAIN, F, events, joined, stream
 
 SOURCE = {"<cell>": Source("s", "<cell>", "x = 1\ny = 2\n", cell=3)}
 NONE = ModuleRecord()
@@ -23,8 +23,8 @@ CALLS = stream((0, entered(BODY)), (0, 1), (10, entered(F)), (12, 2), (40, LEAVE
 
 
 def frames(result, modules=NONE, every=None, memory=None) -> pd.DataFrame:
-    tree = call_tree(result, modules, None if every is None else device_time(result, every), memory)
-    return frame_table(tree, result, SOURCE, [f"thread {thread.number}" for thread in result.threads])
+    run = join_the_rest(result, events() if every is None else every, memory, modules)
+    return frame_table(run, SOURCE, [f"thread {thread.number}" for thread in result.threads])
 
 
 def tree_of(table: pd.DataFrame, column: str = "self_time") -> list[tuple[str, int]]:
@@ -77,7 +77,7 @@ def test_a_module_stands_between_the_line_and_its_ops() -> None:
         ("    mm", 10),
         (" In[3]:2", 45),
     ]
-    tree = call_tree(result, modules)
+    tree = join_the_rest(result, events(), None, modules).tree
     assert [tree.module_names[number] for number in tree.op_module] == ["net.0"]
 
 
@@ -122,7 +122,7 @@ def test_backward_on_another_thread_is_below_the_line_that_waits_and_caused_by_t
     of_thread = table[table["thread"] == 1]
     assert of_thread["name"].tolist() == ["thread 1", "In[3]:2", "ExpBackward0", "mul"]
     assert (of_thread["self_time"] * 1e9).round().tolist() == [0, 0, 7, 3]
-    assert call_tree(result, modules).op_module.tolist() == [0, 0, 0]
+    assert join_the_rest(result, events(), None, modules).tree.op_module.tolist() == [0, 0, 0]
 
 
 def test_bytes_stand_where_they_were_taken() -> None:

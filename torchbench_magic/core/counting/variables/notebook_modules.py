@@ -19,6 +19,8 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from torchbench_magic.core.code.code_reads import codes_within
+
 __all__ = ["ALL_NAMES", "Loaded", "Replaced", "contents", "description", "looked_up_names"]
 
 ALL_NAMES = frozenset({"vars", "globals", "__dict__", "dir", "eval", "exec"})
@@ -94,12 +96,9 @@ def contents(module: ModuleType) -> dict[str, Any]:
 
 def looked_up_names(code: CodeType) -> Iterator[str]:
     """Names that code, or code inside it, looks up by their text or holds as a text, as for `getattr`."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from looked_up_names(constant)
-        elif isinstance(constant, str) and constant.isidentifier():
-            yield constant
+    for part in codes_within(code):
+        yield from part.co_names
+        yield from (text for text in part.co_consts if isinstance(text, str) and text.isidentifier())
 
 
 def description(value: Any) -> tuple[Any, ...] | None:

@@ -7,16 +7,14 @@ custom ``autograd.Function``, that an op called back) or a range.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType, MappingProxyType
+from types import CodeType
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..recording.streams import LineRecord
-from ..sources.statement_lines import Statements
 from ..torch_events.events import Events
 from .forks import Forking, lines_of_forks
 from .gradients import nodes_before_gradients
@@ -24,7 +22,7 @@ from .nesting import ancestors, lay_over, nest, repeats
 from .segments import Codes, LineTree, Segments, replay
 from .thread_join import ThreadJoin
 
-__all__ = ["Joined", "ThreadJoin", "join_ops_and_lines", "sums", "without_repeats"]
+__all__ = ["Joined", "RunThreads", "ThreadJoin", "join_ops_and_lines", "sums", "without_repeats"]
 
 Ints = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
@@ -65,30 +63,35 @@ class Joined:
     end: int
 
 
+@dataclass(frozen=True)
+class RunThreads:
+    """The threads of a run.
+
+    Attributes:
+        natives: native ids by thread number, the cell's own first.
+        with_python: native ids of those that run Python; a thread that does not has the line of the thread that waits
+            for it in ``backward``.
+    """
+
+    natives: tuple[int, ...]
+    with_python: frozenset[int] = frozenset()
+
+
 def join_ops_and_lines(
     ops: Events,
     record: LineRecord,
-    statements: Mapping[str, Statements],
-    natives: tuple[int, ...],
-    *,
-    begin: int,
-    end: int,
-    suspends: frozenset[int] = frozenset(),
-    python_threads: frozenset[int] = frozenset(),
-    moved: Mapping[int, Mapping[int, int]] = MappingProxyType({}),
+    codes: Codes,
+    run_threads: RunThreads,
+    span: tuple[int, int],
     forking: Forking | None = None,
 ) -> Joined:
-    """Join the ops that started in [begin, end) with the lines of their threads.
+    """Join the ops that started in ``span``, [begin, end) in Unix ns, with the lines of their threads.
 
     Args:
-        natives: native thread ids by thread number, the cell's own first.
-        suspends: numbers of the codes with a top-level await.
-        python_threads: native ids of threads that run Python; a thread that does not has the line of the thread
-            that waits for it in ``backward``.
-        moved: number of a code -> line that it counts -> line of its text, where the two differ.
+        codes: the codes of ``record``, each under a file name that stands for its text.
         forking: what is known of scripted forks; None: their ops stay on no line.
     """
-    tree, codes = LineTree(), Codes(record.codes, statements, suspends, moved)
+    tree, (begin, end) = LineTree(), span
     streams = {stream.native_id: stream for stream in record.streams}
     count = len(ops)
     node, parent = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
@@ -96,7 +99,7 @@ def join_ops_and_lines(
     is_range = ops.is_range
     threads: list[ThreadJoin] = []
     slices_of: list[tuple[Ints, Ints, NDArray[np.bool_]]] = []
-    for number, native in enumerate(natives):
+    for number, native in enumerate(run_threads.natives):
         if native in streams:
             blind = number == 0 and not record.complete
             segments = replay(streams[native], number, codes, tree, ends_blind=blind)
@@ -118,7 +121,7 @@ def join_ops_and_lines(
         parent[mine] = _of(mine, nesting.parent, -1)
         self_time[mine] = sums(running[own], slices.length[own], len(mine))
         slices_of.append((_of(segments.node, slices.segment, segments.root), slices.length, in_torch))
-    _lines_of_autograd_threads(ops, threads, tree, node, python_threads)
+    _lines_of_autograd_threads(ops, threads, tree, node, run_threads.with_python)
     if forking is not None:
         lines_of_forks(ops, threads, tree, node, forking)
     torch_time, python_time = np.zeros(len(tree), dtype=np.int64), np.zeros(len(tree), dtype=np.int64)
@@ -134,7 +137,7 @@ def join_ops_and_lines(
     made_by = _made_by(ops, parent)
     return Joined(
         tree=tree,
-        codes=record.codes,
+        codes=tuple(codes.objects),
         ops=ops,
         node=node,
         parent=parent,

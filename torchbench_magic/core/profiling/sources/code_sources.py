@@ -21,11 +21,26 @@ from .file_texts import texts_of
 from .recompiled import Recompiled
 from .statement_lines import Statements, read_statements
 
-__all__ = ["Cells", "CodeSources", "sources_of"]
+__all__ = ["Cells", "CodeSources", "ProfiledBody", "sources_of"]
 
 Cells = Callable[[str], CellText | None]
 _RESUMED = "torch_dynamo_resume_in_"  # code that torch.compile made of the rest of a function, with its lines
 _SLACK = 2.0  # s: /proc/stat gives the start of the machine in whole seconds
+
+
+@dataclass(frozen=True)
+class ProfiledBody:
+    """The code that is profiled.
+
+    Attributes:
+        own: its code objects, the first of which names the source profiled; none for a callable that is not Python's.
+        cells: file name -> the cell's text.
+        suspends: it awaits at its top level.
+    """
+
+    own: tuple[CodeType, ...]
+    cells: Cells
+    suspends: bool = False
 
 
 @dataclass(frozen=True)

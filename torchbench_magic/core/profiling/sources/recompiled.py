@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from torchbench_magic.core.code.code_reads import codes_within
+
 __all__ = ["Recompiled"]
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -55,7 +57,7 @@ class Recompiled:
         except (SyntaxError, ValueError):
             return cls(ast.Module([], []), file, {})
         found: defaultdict[str, list[CodeType]] = defaultdict(list)
-        for code in _with_nested(module):
+        for code in codes_within(module):
             found[code.co_qualname].append(code)
         return cls(tree, file, {name: tuple(codes) for name, codes in found.items()})
 
@@ -111,7 +113,7 @@ class Recompiled:
                 lines = _lines_of_statements(patch, function)
                 if not decorated:
                     patch.decorator_list = []
-                codes = _with_nested(compile(module, self.file, "exec", dont_inherit=True))
+                codes = codes_within(compile(module, self.file, "exec", dont_inherit=True))
                 of_name = (code for code in codes if code.co_qualname == ran.co_qualname)
                 found = [_lines_between(ran, code) for code in of_name]
                 if any(each and all(old == new for old, new in each.items()) for each in found):
@@ -140,13 +142,6 @@ def _lines_of_statements(patch: ast.AST, function: ast.AST) -> dict[int, int]:
         if line is not None and of_text is not None:
             found[line] = min(of_text, found.get(line, of_text))
     return found
-
-
-def _with_nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _with_nested(constant)
 
 
 def _owners(code: CodeType) -> frozenset[str]:

@@ -14,6 +14,7 @@ from torchbench_magic.results.profiling.profile import Source
 
 from ..joining.attribution import Joined
 from ..joining.call_tree import CallTree
+from ..joining.joined_run import JoinedRun
 from ..joining.segments import NO_LINE
 from ..joining.tree_frames import FUNCTION, KINDS, LINE, MODULE, OP, RANGE, THREAD
 
@@ -22,15 +23,14 @@ __all__ = ["frame_table"]
 Ints = NDArray[np.int64]
 
 
-def frame_table(
-    tree: CallTree, joined: Joined, source_of: Mapping[str, Source], thread_names: Sequence[str]
-) -> pd.DataFrame:
+def frame_table(run: JoinedRun, source_of: Mapping[str, Source], thread_names: Sequence[str]) -> pd.DataFrame:
     """One row per frame, columns of `FRAME_COLUMNS`.
 
     Args:
         source_of: the text of each code's file.
         thread_names: by thread number.
     """
+    tree, joined = run.tree, run.joined
     lines = joined.tree
     sources = [source_of[code.co_filename] for code in joined.codes]
     codes = [lines.code[node] for node in tree.node.tolist()]

@@ -13,14 +13,11 @@ from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS,
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import NOT_ATTRIBUTED, Source
 
-from ..joining.attribution import Joined
-from ..joining.call_tree import CallTree
-from ..joining.device_time import DeviceTime
-from ..joining.host_bytes import HostBytes
+from ..joining.bytes_on_lines import highest
+from ..joining.joined_run import JoinedRun
 from ..joining.nesting import ancestors
 from .flops import Flops
 from .line_rows import LineRows
-from .memory_table import Bytes, highest
 
 __all__ = ["table_of_lines", "table_of_ops"]
 
@@ -31,17 +28,12 @@ def _sums(index: Ints, weights: NDArray[Any], count: int) -> NDArray[np.float64]
     return np.bincount(index, weights=weights, minlength=count).astype(np.float64)
 
 
-def table_of_lines(
-    joined: Joined,
-    rows: LineRows,
-    held: Bytes | None = None,
-    on_device: DeviceTime | None = None,
-    host: HostBytes | None = None,
-) -> pd.DataFrame:
+def table_of_lines(run: JoinedRun, rows: LineRows) -> pd.DataFrame:
     """``.lines``: the rows of all threads, and of the time on no line that of thread 0.
 
     Bytes that another thread took on no line stand in that row too: those of all rows add up to torch's total.
     """
+    joined, held, on_device, host = run.joined, run.held, run.on_device, run.host
     tree, of_node, count = joined.tree, rows.of_node, len(rows.keys)
 
     def own(values: Ints) -> NDArray[np.float64]:
@@ -70,7 +62,7 @@ def table_of_lines(
         values |= {"allocated": own(held.node_allocated), "freed": own(held.node_freed)}
         values |= {
             "net": own(held.node_allocated - held.node_freed),
-            "peak": held.row_peak(rows.of_node, count),
+            "peak": highest(held.node_peak, of_node, count),
         }
         left_out = np.ones(count, dtype=bool)
         left_out[kept] = False
@@ -79,7 +71,7 @@ def table_of_lines(
     if host is not None:
         on_main = np.array([thread == 0 for _, _, thread in rows.keys])
         values["host_net"] = np.where(on_main, own(host.net), np.nan)
-        values["host_peak"] = highest(host.peak, rows.of_node, count)
+        values["host_peak"] = highest(host.peak, of_node, count)
     columns: dict[str, object] = {name: np.asarray(column)[kept] for name, column in values.items()}
     for name in ("allocated", "freed", "net", "peak", "host_net", "host_peak"):
         if name in columns:
@@ -107,24 +99,14 @@ def _places(places: list[tuple[str | None, int, int]], sources: Mapping[str, Sou
     }
 
 
-def table_of_ops(
-    joined: Joined,
-    rows: LineRows,
-    held: Bytes | None = None,
-    on_device: DeviceTime | None = None,
-    flops: Flops | None = None,
-    tree: CallTree | None = None,
-) -> pd.DataFrame:
-    """``.ops``: one row per (op, inputs, line, thread, module), the largest self time first.
-
-    ``tree`` knows the modules.
-    """
+def table_of_ops(run: JoinedRun, rows: LineRows, flops: Flops | None = None) -> pd.DataFrame:
+    """``.ops``: one row per (op, inputs, line, thread, module), the largest self time first."""
+    joined, held, on_device = run.joined, run.held, run.on_device
     ops, row_of = joined.ops, rows.of_node[joined.node]
     inputs = ops.inputs.index if ops.inputs is not None else np.zeros(len(ops), dtype=np.int64)
-    modules = (*tree.module_names, None) if tree is not None else (None,)  # the last: -1, none
-    module = tree.op_module if tree is not None else np.full(len(ops), -1, dtype=np.int64)
+    modules = (*run.tree.module_names, None)  # the last: -1, none
     key = (ops.name * (inputs.max(initial=0) + 1) + inputs) * len(rows.keys) + row_of
-    distinct, group = np.unique(key * len(modules) + module + 1, return_inverse=True)
+    distinct, group = np.unique(key * len(modules) + run.tree.op_module + 1, return_inverse=True)
     rest, its_module = np.divmod(distinct, len(modules))
     rest, its_row = np.divmod(rest, len(rows.keys))
     its_name, its_inputs = np.divmod(rest, inputs.max(initial=0) + 1)
@@ -155,7 +137,7 @@ def table_of_ops(
             "allocated": sums(held.op_allocated).astype(int),
             "freed": sums(held.op_freed).astype(int),
         }
-        columns["peak"] = held.op_peak_by(group, count)
+        columns["peak"] = [pd.NA if np.isnan(v) else int(v) for v in highest(held.op_peak, group, count)]
     if flops is not None:
         counted = np.bincount(group, weights=~np.isnan(flops.op), minlength=count) > 0
         total = sums(np.nan_to_num(flops.op))

@@ -1,12 +1,7 @@
-"""Bytes that torch's allocators gave and took, per op and per line, and the total over time.
-
-Only torch's allocators report: what numpy or Python hold is not in here. Totals are relative to the start of
-the body. Lines and ops add devices up; `memory_timeline` keeps them apart.
-"""
+"""``Profile.memory``: what torch's allocators gave and took, over time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,120 +10,16 @@ from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
 
-from ..joining.attribution import Joined, sums
-from ..joining.nesting import ancestors
-from ..torch_events.events import Events
+from ..joining.attribution import Joined
+from ..joining.bytes_on_lines import Bytes
 from .line_rows import LineRows
 
-__all__ = ["Bytes", "attribute_bytes", "highest", "memory_timeline"]
-
-Ints = NDArray[np.int64]
-_NEVER = np.iinfo(np.int64).min
+__all__ = ["memory_timeline"]
 
 
-@dataclass(frozen=True)
-class Bytes:
-    """Bytes by node of the line tree and by op.
-
-    Attributes:
-        node_allocated, node_freed: int64 [nodes], on the line itself.
-        node_peak: int64 [nodes], highest total while the line, or one it calls, was active.
-        op_allocated, op_freed: int64 [ops], in the op itself.
-        op_peak: int64 [ops], highest total while the op ran.
-        event_node, event_op: int64 [memory events], line and innermost op of each; -1 for no op.
-    """
-
-    node_allocated: Ints
-    node_freed: Ints
-    node_peak: Ints
-    op_allocated: Ints
-    op_freed: Ints
-    op_peak: Ints
-    event_node: Ints
-    event_op: Ints
-
-    def row_peak(self, row_of_node: Ints, count: int) -> NDArray[np.float64]:
-        """Peak by row; NaN for a row that was never active."""
-        return highest(self.node_peak, row_of_node, count)
-
-    def op_peak_by(self, group: Ints, count: int) -> list[object]:
-        return [pd.NA if np.isnan(v) else int(v) for v in highest(self.op_peak, group, count)]
-
-
-def highest(values: Ints, group: Ints, count: int) -> NDArray[np.float64]:
-    """The largest value by group; NaN for a group in which nothing was ever active."""
-    peak = np.full(count, _NEVER, dtype=np.int64)
-    np.maximum.at(peak, group, values)
-    return np.where(peak == _NEVER, np.nan, peak.astype(float))
-
-
-def attribute_bytes(joined: Joined, memory: Events) -> Bytes:
-    """Put each memory event on the line and into the innermost op that were active on its thread.
-
-    ``memory`` holds the events of the body in the order of time. What a thread without lines and ops does is on no
-    line of the cell's own thread.
-    """
-    tree, ops, begin, end = joined.tree, joined.ops, joined.begin, joined.end
-    running_total = np.cumsum(memory.nbytes)
-    of_node = np.full(len(memory), joined.threads[0].segments.root, dtype=np.int64)
-    of_op = np.full(len(memory), -1, dtype=np.int64)
-    node_peak, op_peak = np.full(len(tree), _NEVER, np.int64), np.full(len(ops), _NEVER, np.int64)
-    for thread in joined.threads:
-        segments, nesting = thread.segments, thread.nesting
-        mine = memory.native == segments.native_id
-        when = memory.start[mine]
-        local = np.append(nesting.top, -1)[np.searchsorted(nesting.time, when, side="right") - 1]
-        its_op = np.append(thread.ops, -1)[local]
-        of_op[mine] = its_op
-        on_lines = np.append(segments.node, segments.root)[segments.at(when)]
-        # a thread without Python, such as autograd's, has the line of the one that waits for it: that of its op
-        of_node[mine] = on_lines if len(segments.start) else np.append(joined.node, segments.root)[its_op]
-        starts = np.concatenate([[begin], segments.start]) if thread.number == 0 else segments.start
-        nodes_then = np.concatenate([[segments.root], segments.node]) if thread.number == 0 else segments.node
-        np.maximum.at(node_peak, nodes_then, _peaks(starts, end, memory.start, running_total))
-        if len(nesting.time):
-            peaks = _peaks(nesting.time, end, memory.start, running_total)
-            running = nesting.top >= 0
-            np.maximum.at(op_peak, thread.ops[nesting.top[running]], peaks[running])
-    for child in range(len(tree) - 1, -1, -1):  # a parent comes before its children
-        above = tree.parent[child]
-        # a thread's root stands for the time on no line, not for all lines below it
-        if above >= 0 and tree.parent[above] >= 0 and node_peak[child] > node_peak[above]:
-            node_peak[above] = node_peak[child]
-    own_peak = op_peak.copy()
-    for inside, around in ancestors(joined.parent):
-        np.maximum.at(op_peak, around, own_peak[inside])
-    given, taken = np.maximum(memory.nbytes, 0), np.maximum(-memory.nbytes, 0)
-    in_op = of_op >= 0
-    return Bytes(
-        node_allocated=sums(of_node, given, len(tree)),
-        node_freed=sums(of_node, taken, len(tree)),
-        node_peak=node_peak,
-        op_allocated=sums(of_op[in_op], given[in_op], len(ops)),
-        op_freed=sums(of_op[in_op], taken[in_op], len(ops)),
-        op_peak=op_peak,
-        event_node=of_node,
-        event_op=of_op,
-    )
-
-
-def _peaks(starts: Ints, end: int, when: Ints, total: Ints) -> Ints:
-    """Highest total in each stretch from one start to the next (the last ends at ``end``)."""
-    totals = np.append(0, total)  # before the first event nothing has changed
-    first = np.searchsorted(when, starts, side="right")  # index into totals of the value at the start
-    last = np.searchsorted(when, np.append(starts[1:], end), side="left")
-    peaks = totals[first]
-    some = last > first
-    if some.any():
-        # reduceat over pairs (first + 1, last + 1): odd results are the gaps between stretches
-        padded = np.append(totals, _NEVER)
-        pairs = np.stack([first[some] + 1, last[some] + 1], axis=1).reshape(-1)
-        peaks[some] = np.maximum(peaks[some], np.maximum.reduceat(padded, pairs)[::2])
-    return peaks
-
-
-def memory_timeline(joined: Joined, rows: LineRows, memory: Events, held: Bytes) -> pd.DataFrame:
-    """``Profile.memory``: each change, with the total of its device after it, its line and its op."""
+def memory_timeline(joined: Joined, rows: LineRows, held: Bytes) -> pd.DataFrame:
+    """Each change, with the total of its device after it, its line and its op."""
+    memory = held.events
     totals = np.zeros(len(memory), dtype=np.int64)
     for device in range(len(memory.devices)):
         mine = memory.device == device

@@ -21,7 +21,7 @@ from torchbench_magic.results.profiling.trace import (
 )
 
 from ..joining.attribution import Joined
-from ..joining.device_time import Launches
+from ..joining.joined_run import JoinedRun
 from ..joining.segments import NO_LINE
 from ..torch_events.events import Events
 
@@ -31,21 +31,14 @@ Ints = NDArray[np.int64]
 _KIND_OF = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 
 
-def trace_of(
-    joined: Joined,
-    events: Events,
-    launches: Launches,
-    source_of: Mapping[str, Source],
-    thread_names: Sequence[str],
-) -> Trace:
+def trace_of(run: JoinedRun, source_of: Mapping[str, Source], thread_names: Sequence[str]) -> Trace:
     """Lay out what ran: the ops, then the runtime calls, then what they launched.
 
     Args:
-        joined: ops and lines.
-        events: all events of the run, those that ``launches`` points to.
         source_of: the text of each code's file.
         thread_names: by thread number.
     """
+    joined, events, launches = run.joined, run.every, run.launches
     ops, begin = joined.ops, joined.begin
     n_ops, n_calls = len(ops), len(launches.call)
     streams, stream = _streams(events, launches.ran)

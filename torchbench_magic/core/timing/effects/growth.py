@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from torchbench_magic.core.code.held_values import is_plain_tensor
 from torchbench_magic.core.code.reached_objects import ReachedObject, dict_of
 
 __all__ = ["Growth", "lasting_times"]
@@ -84,9 +85,8 @@ def _less(one: _Size, other: _Size) -> _Size:
 
 
 def _is_measured(value: Any) -> bool:
-    return not issubclass(type(value), (type, ModuleType, FunctionType, str, bytes, int, float)) and not _is_tensor(
-        value
-    )
+    code_or_number = (type, ModuleType, FunctionType, str, bytes, int, float)
+    return not issubclass(type(value), code_or_number) and not is_plain_tensor(value)
 
 
 def _size(value: Any) -> _Size:
@@ -98,7 +98,7 @@ def _size(value: Any) -> _Size:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if _is_tensor(one):
+        if is_plain_tensor(one):
             tensors, elements = tensors + 1, elements + one.numel()
             continue
         if type(one) in _CONTAINERS:
@@ -111,9 +111,3 @@ def _size(value: Any) -> _Size:
 
 
 _SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
-
-
-def _is_tensor(value: Any) -> bool:
-    import torch
-
-    return type(value) in (torch.Tensor, torch.nn.Parameter)

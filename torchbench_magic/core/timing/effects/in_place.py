@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-from torchbench_magic.core.code.code_reads import closed_over, globals_read
+from torchbench_magic import units
+from torchbench_magic.core.code.code_reads import globals_read, variables_read
 from torchbench_magic.results.doubts import Doubt
 
 __all__ = ["TensorVersions", "in_place", "shadowed_globals"]
@@ -48,11 +49,7 @@ class TensorVersions:
     """The in-place versions (``tensor._version``) of every tensor that some code may read, at one moment."""
 
     def __init__(self, names: Iterable[str], namespace: Mapping[str, Any], functions: Iterable[FunctionType]) -> None:
-        read: dict[str, Any] = {n: namespace[n] for n in names if n in namespace}
-        for function in functions:
-            home = function.__globals__
-            read |= {n: home[n] for n in globals_read(function.__code__) if n in home and n not in read}
-            read |= {n: value for n, value in closed_over(function).items() if n not in read}
+        read = variables_read(names, namespace, functions)
         self.tensors = [pair for name, value in sorted(read.items()) for pair in _tensors(name, value)]
         self._before = [_version(tensor) for _, tensor in self.tensors]
 
@@ -87,12 +84,8 @@ def in_place(changes: Mapping[str, int], calls: int, alternatives: int = 2) -> I
     most = changes[names[0]]
     yield Doubt(
         "in-place",
-        f"{shown} changed in place {_thousands(most)} times in {_thousands(calls)} calls: names are restored after"
+        f"{shown} changed in place {units.count(most)} times in {units.count(calls)} calls: names are restored after"
         f" each call, objects are not{', and the alternatives share them' if alternatives > 1 else ''}.",
         "",
         {"changes": dict(changes), "calls": calls},
     )
-
-
-def _thousands(count: int) -> str:
-    return f"{count:,}".replace(",", "\u202f")

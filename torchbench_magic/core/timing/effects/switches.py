@@ -16,7 +16,8 @@ from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
-from torchbench_magic.core.code.code_reads import globals_read
+from torchbench_magic.core.code.code_reads import codes_within, names_by
+from torchbench_magic.core.code.held_values import is_module, is_plain_tensor
 from torchbench_magic.core.code.reached_objects import (
     Found,
     ReachedObject,
@@ -91,8 +92,8 @@ def scope_of(found: Found, codes: Iterable[CodeType], names: frozenset[str], nam
             assigned[at, key] = id(value)
     for function in found.functions:
         home = function.__globals__
-        read = globals_read(function.__code__) | globals_rebound(function.__code__)
-        add(id(home), OfDict(home, "{}", is_global=True), frozenset(read))
+        concern = names_by(function.__code__, "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+        add(id(home), OfDict(home, "{}", is_global=True), frozenset(concern))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             add(id(cell), OfCell(cell, name))
     return SwitchScope(holders, keys, found.mentioned, frozenset(found.items), assigned)
@@ -106,13 +107,13 @@ def _of_object(item: ReachedObject) -> Iterator[tuple[int, Holder]]:
     if is_users_module(value):
         yield id(vars(value)), OfDict(vars(value), label + ".{}", is_global=True)
         return
-    if _is_tensor(value):
+    if is_plain_tensor(value):
         yield id(value), OfTensors({"": value}, item.label)
         return
     for kind in value.__mro__ if issubclass(type(value), type) else type(value).__mro__:
         if is_users_class(kind):
             yield id(kind), OfClass(kind)
-    if _is_nn_module(value):
+    if is_module(value):
         yield from _of_nn_module(item.label, label, value)
         return
     held = own_attributes(value)
@@ -152,12 +153,6 @@ def _slots_of(kind: type) -> dict[str, MemberDescriptorType]:
 # ---- what code assigns by its whole name -----------------------------------------------------------------------
 
 
-def globals_rebound(code: CodeType) -> set[str]:
-    """Names that functions in the code, or the code of a function itself, bind as globals."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
-    return names.union(*(globals_rebound(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
-
-
 def _assigned(code: CodeType, home: Mapping[str, Any]) -> Iterator[tuple[Any, int, Holder, str]]:
     """(object, id of the holder, holder, attribute) of each ``a.b.c = ...`` in code, as far as it can be looked up
     without running any."""
@@ -184,7 +179,7 @@ def _held(value: Any) -> Any:
 
 def _chains(code: CodeType) -> Iterator[tuple[str, ...]]:
     chain: tuple[str, ...] = ()
-    for instruction in dis.get_instructions(code):
+    for instruction in (each for part in codes_within(code) for each in dis.get_instructions(part)):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             chain = (instruction.argval,)
         elif instruction.opname == "LOAD_ATTR" and chain:
@@ -194,9 +189,6 @@ def _chains(code: CodeType) -> Iterator[tuple[str, ...]]:
             chain = ()
         else:
             chain = ()
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _chains(constant)
 
 
 # ---- values --------------------------------------------------------------------------------------------------------
@@ -234,15 +226,3 @@ def _of_tuple(kind: type, value: tuple[Any, ...]) -> object:
 def is_flag(one: object) -> bool:
     """Whether a token is of a flag or a word; numbers may count, and functions may be results."""
     return one is None or type(one) in (bool, str)
-
-
-def _is_tensor(value: Any) -> bool:
-    import torch
-
-    return type(value) in (torch.Tensor, torch.nn.Parameter)
-
-
-def _is_nn_module(value: Any) -> bool:
-    import torch
-
-    return issubclass(type(value), torch.nn.Module)

@@ -8,8 +8,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from torchbench_magic.core.code.bound_names import bound_names
-from torchbench_magic.core.code.code_reads import globals_read
-from torchbench_magic.core.code.timed_loop import Block, names_used
+from torchbench_magic.core.code.code_reads import globals_read, names_used
+from torchbench_magic.core.code.timed_loop import Block
 from torchbench_magic.results.doubts import Doubt
 
 from ..points.sweep import Point

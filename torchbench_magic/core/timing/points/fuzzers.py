@@ -9,17 +9,17 @@ parameters, draws and signatures stay torch's, whatever version is installed, an
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from types import FunctionType
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch.utils.benchmark.utils import fuzzer as torch_fuzzer
 
 from torchbench_magic.errors import OptionError
 
-from .sweep import MOST_POINTS, Point
+from .sweep import MOST_POINTS, LazyPoints, Point
 
 __all__ = ["OP_FUZZERS", "FuzzPoints", "FuzzedParameter", "fuzz_points", "op_fuzzer"]
 
@@ -118,7 +118,7 @@ def _seeded(fuzzer: torch_fuzzer.Fuzzer, seed: int) -> torch_fuzzer.Fuzzer:
     return other
 
 
-class FuzzPoints(Sequence[Point]):
+class FuzzPoints(LazyPoints):
     """The first ``count`` points of a fuzzer, in the order and with the tensors of ``fuzzer.take(count)``.
 
     Tensors are made when a point's names are asked for and are not kept: visiting the points one after the other
@@ -151,17 +151,7 @@ class FuzzPoints(Sequence[Point]):
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Point]:
-        return (self[i] for i in range(self._count))
-
-    @overload
-    def __getitem__(self, index: int) -> Point: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Point]: ...
-    def __getitem__(self, index: int | slice) -> Point | list[Point]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._count))]
-        at = range(self._count)[index]
+    def point(self, at: int) -> Point:
         if at >= len(self._points):
             self._go_to(at)
         return self._points[at]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 from torchbench_magic.errors import OptionError
 
 from .fuzzers import fuzz_points
-from .sweep import Point, check_size, sweep_points
+from .sweep import LazyPoints, Point, check_size, sweep_points
 
 __all__ = ["points_of"]
 
@@ -43,7 +43,7 @@ def points_of(
     return _Grid(swept, drawn)
 
 
-class _Grid(Sequence[Point]):
+class _Grid(LazyPoints):
     """Every point of a sweep with every point of a fuzzer; the fuzzer's vary fastest, so each is drawn in order."""
 
     def __init__(self, outer: Sequence[Point], inner: Sequence[Point]) -> None:
@@ -52,14 +52,8 @@ class _Grid(Sequence[Point]):
     def __len__(self) -> int:
         return len(self._outer) * len(self._inner)
 
-    @overload
-    def __getitem__(self, index: int) -> Point: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Point]: ...
-    def __getitem__(self, index: int | slice) -> Point | list[Point]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        out, into = divmod(range(len(self))[index], len(self._inner))
+    def point(self, at: int) -> Point:
+        out, into = divmod(at, len(self._inner))
         outer, inner = self._outer[out], self._inner[into]
         return Point(
             make=lambda: {**outer.make(), **inner.make()},

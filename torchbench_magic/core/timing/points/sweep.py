@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import keyword
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from torchbench_magic.errors import OptionError
 
-__all__ = ["MOST_POINTS", "RESERVED", "Point", "check_size", "sweep_points"]
+__all__ = ["MOST_POINTS", "RESERVED", "LazyPoints", "Point", "check_size", "sweep_points"]
 
 MOST_POINTS = 10_000
 _LONGEST_VALUE = 60
@@ -42,6 +43,23 @@ class Point:
     axes: tuple[tuple[str, object], ...] = ()
     sub_label: str | None = None
     marks: tuple[str, ...] = ()
+
+
+class LazyPoints(Sequence[Point]):
+    """Points that are made when they are asked for."""
+
+    @abstractmethod
+    def point(self, at: int) -> Point:
+        """The point at an index from 0 on."""
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Point]: ...
+    def __getitem__(self, index: int | slice) -> Point | list[Point]:
+        if isinstance(index, slice):
+            return [self.point(at) for at in range(len(self))[index]]
+        return self.point(range(len(self))[index])
 
 
 def sweep_points(texts: Sequence[str], namespace: Mapping[str, Any]) -> list[Point]:
