@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchbench_magic.magics.reading.grammar import option_rows
+from torchbench_magic.magics.reading.option_line import option_rows
 from torchbench_magic.magics.reading.options import CompareOptions, ProfilerOptions, TimerOptions
 
 MAGICS = (

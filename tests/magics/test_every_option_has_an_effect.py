@@ -16,7 +16,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from torchbench_magic import load, load_trace
-from torchbench_magic.magics.reading.grammar import declared_options
+from torchbench_magic.magics.reading.option_line import declared_options
 from torchbench_magic.magics.reading.options import ProfilerOptions, TimerOptions
 
 Run = Callable[..., str]

@@ -11,7 +11,7 @@ from IPython.core.magic import line_magic, magics_class, no_var_expand
 
 from torchbench_magic.errors import OptionError
 
-from .reading.grammar import describe, documented, read_words
+from .reading.option_line import describe, documented, read_words
 from .reading.options import CompareOptions
 from .session import SessionMagics, one_line_errors
 

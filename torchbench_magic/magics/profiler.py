@@ -16,8 +16,8 @@ from torchbench_magic.core.code.body import CompiledBody
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
 from .reading.enclosing_names import unseen_names
-from .reading.grammar import describe, documented
 from .reading.local_scope import Names
+from .reading.option_line import describe, documented
 from .reading.options import ProfilerOptions
 from .reading.sections import has_code
 from .saving import check_files, write_files

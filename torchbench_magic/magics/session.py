@@ -24,8 +24,8 @@ from . import awaiting, settings
 from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters
 from .reading.alignment import aligned_text
 from .reading.cells import Book, Place
-from .reading.grammar import read_line
 from .reading.local_scope import check_not_local, local_names
+from .reading.option_line import read_line
 from .reading.options import SharedOptions
 from .tracebacks import Tracebacks
 

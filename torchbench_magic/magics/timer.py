@@ -12,7 +12,7 @@ from torchbench_magic.errors import BodyError, OptionError
 
 from .cpp import check_language, read_cpp
 from .reading.enclosing_names import unseen_names
-from .reading.grammar import describe, documented
+from .reading.option_line import describe, documented
 from .reading.options import TimerOptions
 from .reading.sections import Section, Sections, split_sections
 from .reading.timed_statements import python_of, timed_statement

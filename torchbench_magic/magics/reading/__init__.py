@@ -1,1 +1,1 @@
-"""How a magic's line and cell are read: grammar, options, sections, statements."""
+"""How a magic's line and cell are read: options, sections, statements."""

@@ -10,7 +10,7 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile_options import ProfileOptions
 from torchbench_magic.results.profiling.schedule import Schedule
 
-from .grammar import inherited, option
+from .option_line import inherited, option
 from .option_values import (
     read_by,
     read_clock,

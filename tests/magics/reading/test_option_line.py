@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.magics.reading.grammar import declared_options, describe, read_line
+from torchbench_magic.magics.reading.option_line import declared_options, describe, read_line
 from torchbench_magic.magics.reading.options import ProfilerOptions, TimerOptions
 
 
