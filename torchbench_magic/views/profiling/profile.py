@@ -251,7 +251,8 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append("torch and Python are self times and add up to the wall time.")
         if any(column.name == "backward_cpu_time" for column in lines.columns):
             definitions.append(
-                "“backward” is time inside a backward pass that this line caused; it is shown twice and added once."
+                "“backward” is time inside a backward pass that this line caused, but for what runs on lines of its"
+                " own; it is shown twice and added once."
             )
     if profile.options.memory:
         definitions.append("Memory is torch's own; NumPy's and Python's is not in it.")

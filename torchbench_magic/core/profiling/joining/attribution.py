@@ -41,7 +41,8 @@ class Joined:
         node: int64 [ops], the line of each op; a root where there is none.
         parent: int64 [ops], the op it runs in; -1 for a top-level one.
         self_time: int64 [ops], ns of the op without what it calls.
-        made_by: int64 [ops], the forward op of a backward op; -1 for others.
+        made_by: int64 [ops], the forward op of a backward op; -1 for others, and for what recorded Python runs that
+            a backward op called back.
         caused_by: int64 [ops], the forward line of a backward op; -1 for others.
         torch_time, python_time: int64 [nodes], ns on the line itself.
         threads: by number.
@@ -95,6 +96,7 @@ def join_ops_and_lines(
     streams = {stream.native_id: stream for stream in record.streams}
     count = len(ops)
     node, parent = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
+    depth = np.zeros(count, dtype=np.int64)
     self_time = np.zeros(count, dtype=np.int64)
     is_range = ops.is_range
     threads: list[ThreadJoin] = []
@@ -117,7 +119,7 @@ def join_ops_and_lines(
         in_range = in_op & _of(is_range[mine], running, False)
         in_torch = in_op & ~in_range & ~called_back
         own = in_torch | in_range
-        node[mine] = op_node
+        node[mine], depth[mine] = op_node, op_depth
         parent[mine] = _of(mine, nesting.parent, -1)
         self_time[mine] = sums(running[own], slices.length[own], len(mine))
         slices_of.append((_of(segments.node, slices.segment, segments.root), slices.length, in_torch))
@@ -134,7 +136,7 @@ def join_ops_and_lines(
             root = thread.segments.root
             python_time[root] = torch_time[root] = 0
             torch_time += sums(node[thread.ops], self_time[thread.ops] * ~is_range[thread.ops], len(tree))
-    made_by = _made_by(ops, parent)
+    made_by = _made_by(ops, parent, depth)
     return Joined(
         tree=tree,
         codes=tuple(codes.objects),
@@ -196,13 +198,17 @@ def _lines_of_autograd_threads(
             node[mine[lines == line]] = own
 
 
-def _made_by(ops: Events, parent: Ints) -> Ints:
+def _made_by(ops: Events, parent: Ints, depth: Ints) -> Ints:
     """The forward op of each backward op.
 
     A backward node belongs to the last-started op with its forward thread and sequence number: torch shows the
     first, but an op such as ``aten::linear`` and the ``aten::addmm`` inside it carry the same number, and of
-    ops that make no node the number is that of the next one. What runs inside a node inherits. A gradient that is
-    accumulated belongs to the op whose node made it.
+    ops that make no node the number is that of the next one. What runs inside a node inherits, but for what
+    recorded Python runs that the node called back (a checkpoint's function, a ``backward`` of the user's, a hook):
+    that stands on lines of its own. A gradient that is accumulated belongs to the op whose node made it.
+
+    Args:
+        depth: int64 [ops], recorded frames entered as each began.
     """
     made_by = np.full(len(ops), -1, dtype=np.int64)
     forward = np.flatnonzero((ops.seq >= 0) & (ops.scope == _FORWARD) & (ops.fwd == 0))
@@ -221,6 +227,6 @@ def _made_by(ops: Events, parent: Ints) -> Ints:
     made_by[gradients] = np.append(made_by, -1)[makers]
     made = made_by.copy()
     for op, around in ancestors(parent):
-        inherits = (made_by[op] < 0) & (made[around] >= 0)
+        inherits = (made_by[op] < 0) & (made[around] >= 0) & (depth[op] <= depth[around])
         made_by[op[inherits]] = made[around[inherits]]
     return made_by
