@@ -100,4 +100,18 @@ outcome = "right" if alone and words and module else "wrong"
 shows = f"line {slept['python_time']:.2f} s, module {p.modules.iloc[0]['backward_cpu_time']:.2f} s"
 """,
     ),
+    Case(
+        "attention at two threads calls an op on a thread of OpenMP's",
+        "backward",
+        (
+            "torch.set_num_threads(2); q = torch.randn(2, 4, 64, 32, requires_grad=True)",
+            "torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()",
+            "%%tprofile -o p\no = torch.nn.functional.scaled_dot_product_attention(q, q, q)\no.sum().backward()",
+        ),
+        """
+none = int(p.ops["line"].isna().sum())
+outcome = "right" if not none and "orked" not in outputs[2] else "wrong"
+shows = f"{none} operations on no line"
+""",
+    ),
 ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..recording.streams import LineRecord
 from ..torch_events.events import Events
-from .forks import Forking, lines_of_forks
+from .forks import Forking, lines_of_forks, lines_of_parallel_regions
 from .gradients import nodes_before_gradients
 from .nesting import ancestors, lay_over, nest, repeats
 from .segments import Codes, LineTree, Segments, replay
@@ -72,10 +72,12 @@ class RunThreads:
         natives: native ids by thread number, the cell's own first.
         with_python: native ids of those that run Python; a thread that does not has the line of the thread that waits
             for it in ``backward``.
+        of_pool: native ids of the threads of torch's pool, which may run forks.
     """
 
     natives: tuple[int, ...]
     with_python: frozenset[int] = frozenset()
+    of_pool: frozenset[int] = frozenset()
 
 
 def join_ops_and_lines(
@@ -124,6 +126,7 @@ def join_ops_and_lines(
         self_time[mine] = sums(running[own], slices.length[own], len(mine))
         slices_of.append((_of(segments.node, slices.segment, segments.root), slices.length, in_torch))
     _lines_of_autograd_threads(ops, threads, tree, node, run_threads.with_python)
+    lines_of_parallel_regions(ops, threads, tree, node, run_threads.with_python | run_threads.of_pool)
     if forking is not None:
         lines_of_forks(ops, threads, tree, node, forking)
     torch_time, python_time = np.zeros(len(tree), dtype=np.int64), np.zeros(len(tree), dtype=np.int64)
