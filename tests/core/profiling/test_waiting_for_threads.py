@@ -35,7 +35,7 @@ def test_a_line_that_joins_a_thread_waits_for_it_and_its_torch_work_is_named() -
     (said,), found = waits(JOINED)
     assert said.text.startswith("In[7]:6 waits for thread mine, ")
     assert "its torch work stands at In[7]:3 (" in said.text
-    assert ", waiting for thread mine, whose torch work is at In[7]:3 (" in plain(document(found).sentence)
+    assert ", waiting for thread mine, whose torch work is at In[7]:3" in plain(document(found).sentence)
 
 
 def test_a_line_that_computes_beside_a_thread_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.views.document import plain
@@ -81,3 +83,21 @@ def test_a_module_that_the_line_itself_names_is_not_repeated() -> None:
 
 def test_a_line_without_named_frames_has_nothing_inside() -> None:
     assert inside_line(profile_of((-1, "thread", "MainThread", 0.0), (0, "line", "In[3]:2", 1.0)), "ab", 2) == []
+
+
+def test_a_line_with_the_backward_pass_that_it_caused_names_modules_by_both() -> None:
+    frames = (
+        (-1, "thread", "MainThread", 0.0),
+        (0, "line", "In[3]:2", 0.1),
+        (1, "module", "net.0", 1.0),
+        (2, "op", "aten::mm", 0.5),
+        (1, "module", "net.1", 0.9),
+    )
+    profile = profile_of(*frames, source="y = step(x)")
+    caused = profile.frames.assign(backward_cpu_time=[0.0, 0.0, 0.0, 0.2, 3.0])
+    profile = replace(
+        profile, frames=caused, lines=profile.lines.assign(backward_cpu_time=[3.2]), wall_time=profile.wall_time + 3.2
+    )
+    sentence = plain(view.document(profile).sentence)
+    assert "takes 100 % of the time (5.70 of 5.70 s), forward and backward; inside it" in sentence
+    assert "; inside it net.1 3.90 s, net.0 1.70 s" in sentence

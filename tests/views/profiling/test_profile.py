@@ -43,7 +43,7 @@ def names(table: Table, column: str = "op") -> list[str]:
 
 def test_the_sentence_names_the_line_that_costs_most_with_its_backward() -> None:
     assert plain(view.document(profile_of()).sentence) == (
-        "In[2]:8 takes 45 % of the time, forward and backward (1.45 of 3.22 s);"
+        "In[2]:8 takes 45 % of the time (1.45 of 3.22 s), forward and backward;"
         " peak 1.14 GiB; In[3]:3 allocates most, 954 MiB"
     )
 
@@ -103,7 +103,7 @@ def test_the_sentence_adds_a_backward_pass_once_to_the_line_that_runs_it() -> No
     )
     profile = Profile(lines=lines, ops=ops, wall_time=1.0, num_threads=1, source_id="ab")
     assert plain(view.document(profile).sentence) == (
-        "In[2]:2 takes 50 % of the time, nearly all of it in torch (0.500 of 1.00 s)"
+        "In[2]:2 takes 50 % of the time (0.500 of 1.00 s), nearly all of it in torch"
     )
 
 
@@ -115,7 +115,7 @@ def test_a_trace_that_does_not_say_its_threads_gets_none_in_the_footer() -> None
 def test_the_sentence_says_when_the_time_is_outside_torch() -> None:
     only_python = [row for row in LINES if row[1] == 9]
     sentence = plain(view.document(profile_of(lines=only_python, memory=False)).sentence)
-    assert sentence == "In[2]:9 takes 99 % of the time, nearly all of it in NumPy or Python (724 of 732 ms)"
+    assert sentence == "In[2]:9 takes 99 % of the time (724 of 732 ms), nearly all of it in NumPy or Python"
 
 
 def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> None:
@@ -139,7 +139,7 @@ def test_the_sentence_states_the_split_where_neither_part_is_nearly_all() -> Non
     )
     profile = Profile(lines=lines, ops=frame_of(OP_COLUMNS, {}), wall_time=4.58, num_threads=1, source_id="ab")
     assert plain(view.document(profile).sentence) == (
-        "In[115]:4 takes 99 % of the time, 1.82 s in torch and 2.73 s in NumPy or Python (4.55 of 4.58 s)"
+        "In[115]:4 takes 99 % of the time (4.55 of 4.58 s), 1.82 s in torch and 2.73 s in NumPy or Python"
     )
     opened = dataclasses.replace(profile, libraries=(("ab", 4, "trainers.loop"),))
     assert plain(view.document(opened).sentence).endswith("; more with --lines-of trainers.loop")

@@ -14,6 +14,7 @@ from torchbench_magic.results.profiling.schedule import Schedule
 
 from .joining.attribution import Joined
 from .joining.compiling import COMPILED_REGION
+from .joining.forks import FORKED
 from .joining.run_events import Dropped, RunEvents
 from .recording.host_memory import HostMemory
 from .recording.recorded_run import RecordedRun
@@ -211,7 +212,8 @@ def _threads_without_lines(run: RecordedRun, joined: Joined) -> Doubt | None:
 
 
 def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
-    """Ops on no line, of torch's own threads that do no backward work: forks that several calls can have launched."""
+    """Ops on no line, of torch's own threads that do no backward work: forks that several calls can have launched, or,
+    where nothing forked, work of an unknown cause."""
     if run.record.source == "none":
         return None
     pool = [
@@ -226,6 +228,15 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
         return None
     seconds = float(joined.self_time[mine].sum()) / 1e9
     made = f"{units.count(len(mine))} op{'' if len(mine) == 1 else 's'}"
+    of_pool = any(thread.segments.native_id in run.pool for thread in pool)
+    if not of_pool and not joined.ops.is_named(FORKED.__eq__).any():
+        return Doubt(
+            "torch-threads",
+            f"{made} ({_seconds(seconds)}) ran on threads of torch's own, and not within one operation of one line: "
+            "what launched them is not known, and they stand on no line. The other times hold.",
+            "See the rows of `.ops` where `line` is empty.",
+            {"ops": len(mine), "seconds": seconds},
+        )
     return Doubt(
         "forked-work",
         f"Forked work: {made} ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "

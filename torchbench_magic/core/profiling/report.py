@@ -51,7 +51,7 @@ def report(
     laid = lay_out(whole, texts.of, _thread_names(run, whole.joined), with_flops=options.flops)
     if read.lost or read.dropped.ops:  # what was torch and what was Python is not known
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
-        laid.frames[["self_cpu_time", "backward_cpu_time"]] = np.nan
+        laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time)
     recorded = _recorded(run, read, options)

@@ -37,7 +37,7 @@ LINE_COLUMNS: dict[str, str] = {
     "self_cpu_time": _SECONDS,  # in torch ops, on the line itself
     "cpu_time": _SECONDS,  # in torch ops, with the lines it calls
     "python_time": _SECONDS,  # outside torch ops, on the line itself
-    "backward_cpu_time": _SECONDS,  # backward op time that this forward line caused
+    "backward_cpu_time": _SECONDS,  # backward op time that this forward line caused, without what has lines itself
     "self_device_time": _SECONDS,
     "device_time": _SECONDS,
     "allocated": _MAYBE,  # bytes
@@ -123,7 +123,8 @@ FRAME_COLUMNS: dict[str, str] = {
     "wall_time": _SECONDS,  # with what it calls
     "self_time": _SECONDS,  # without; adds up to the wall time of the thread
     "self_cpu_time": _SECONDS,  # the part of self_time in torch ops
-    "backward_cpu_time": _SECONDS,  # of the backward ops that this forward op caused
+    "backward_cpu_time": _SECONDS,  # of the backward ops that this forward op caused, without what has lines itself
+    "module_backward_time": _SECONDS,  # of all that they run but calls of modules: a checkpoint calls some again
     "self_device_time": _SECONDS,
     "device_time": _SECONDS,
     "allocated": _MAYBE,  # bytes, in the frame itself
@@ -134,10 +135,10 @@ FRAME_COLUMNS: dict[str, str] = {
 MODULE_COLUMNS: dict[str, str] = {
     "name": _TEXT,  # as the user would write it, model.layer1.0; its class where no variable leads to it
     "parent": _COUNT,  # row of the module that called it; -1 for none
-    "calls": _COUNT,
-    "forward_time": _SECONDS,  # wall time, with the modules it calls
+    "calls": _COUNT,  # also by a backward pass: a checkpoint calls its module again
+    "forward_time": _SECONDS,  # wall time in these calls, with the modules it calls
     "self_time": _SECONDS,  # without
-    "backward_cpu_time": _SECONDS,  # of the backward ops that its ops caused
+    "backward_cpu_time": _SECONDS,  # of the backward nodes that its ops caused
     "device_time": _SECONDS,
     "allocated": _MAYBE,  # bytes, while it ran forward
     "freed": _MAYBE,

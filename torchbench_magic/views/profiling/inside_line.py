@@ -18,13 +18,18 @@ _NEARLY_ALL = 0.9  # of the line: then what is inside that is said instead
 _WORTH = 0.05  # of the line
 
 
-def inside_line(profile: Profile, source_id: str, line: int) -> list[tuple[str, float]]:
+def inside_line(
+    profile: Profile, source_id: str, line: int, *, with_backward: bool = False
+) -> list[tuple[str, float]]:
     """(name, seconds) of what runs on the line itself, the largest first; empty where nothing there has a name.
 
     Seconds are those that stand on the line: what has lines of its own stands there. Where one name holds nearly all
     the time, what is inside that is given instead, if it has names.
+
+    Args:
+        with_backward: add the backward pass that each caused, which runs on another line.
     """
-    paths = list(_paths(profile, source_id, line))
+    paths = list(_paths(profile, source_id, line, with_backward))
     whole = sum(seconds for _, seconds in paths)
     level = 0
     while True:
@@ -41,16 +46,19 @@ def inside_line(profile: Profile, source_id: str, line: int) -> list[tuple[str, 
     return [(name, seconds) for name, seconds in by_size if seconds >= _WORTH * whole > 0]
 
 
-def _paths(profile: Profile, source_id: str, line: int) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Of each frame on the line: the names that it runs in, the outermost first, and its self time."""
-    frames = frame_rows(profile.frames[["parent", "kind", "name", "source_id", "line", "thread", "self_time"]])
+def _paths(
+    profile: Profile, source_id: str, line: int, with_backward: bool
+) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Of each frame on the line: the names that it runs in, the outermost first, and its seconds."""
+    times = ["self_time", *(["backward_cpu_time"] if with_backward else [])]
+    frames = frame_rows(profile.frames[["parent", "kind", "name", "source_id", "line", "thread", *times]])
     names: list[tuple[str, ...]] = []
     for frame in frames:  # a caller comes before what it calls
         here = frame["thread"] == 0 and frame["source_id"] == source_id and float_or_none(frame["line"]) == line
         around = names[int(frame["parent"])] if here and int(frame["parent"]) >= 0 else ()
         names.append((*around, *_name_of(frame, around)) if here else ())
         if here:
-            yield names[-1], float_or_none(frame["self_time"]) or 0.0
+            yield names[-1], sum(float_or_none(frame[time]) or 0.0 for time in times)
 
 
 def _name_of(frame: dict[str, Any], around: tuple[str, ...]) -> tuple[str, ...]:

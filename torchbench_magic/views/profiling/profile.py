@@ -79,7 +79,7 @@ def check_keys(sort_by: str | None, group_by: str | None) -> None:
 
 
 def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
-    """``In[2]:10 takes 45 % of the time, forward and backward (1.45 of 3.22 s); peak 1.14 GiB; In[3]:4 allocates
+    """``In[2]:10 takes 45 % of the time (1.45 of 3.22 s), forward and backward; peak 1.14 GiB; In[3]:4 allocates
     most, 954 MiB``."""
     yield from _time_clause(profile, is_by_module)
     peak = _peak(profile)
@@ -122,11 +122,11 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     top = lines[costs.index(cost)]
     yield code(place_of(top))
     yield Phrase(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
-    waits = _waits(profile, top)
-    yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, elsewhere.get(_where(top), 0.0)))
     yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
+    waits, caused = _waits(profile, top), elsewhere.get(_where(top), 0.0)
+    yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, caused))
     if not waits and cost >= _MOST * profile.wall_time > 0:
-        yield from _inside(profile, top, is_by_module)
+        yield from _inside(profile, top, is_by_module, with_backward=caused > 0)
 
 
 def _split(cost: float, python: float, backward: float) -> str:
@@ -153,10 +153,12 @@ def _waits(profile: Profile, top: Mapping[str, Any]) -> str:
     return ""
 
 
-def _inside(profile: Profile, top: Mapping[str, Any], is_by_module: bool) -> Iterator[Phrase]:
+def _inside(
+    profile: Profile, top: Mapping[str, Any], is_by_module: bool, *, with_backward: bool
+) -> Iterator[Phrase]:
     """What holds the time of a line that has most of it, and the option that shows more of that."""
     source_id, line = _where(top)
-    found = inside_line(profile, source_id, line)
+    found = inside_line(profile, source_id, line, with_backward=with_backward)
     if len(found) == 1 and found[0][0] in str(top["source"]):
         found = []  # `net(x)` runs `net`
     for at, (name, seconds) in enumerate(found[:3]):
@@ -251,7 +253,8 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append("torch and Python are self times and add up to the wall time.")
         if any(column.name == "backward_cpu_time" for column in lines.columns):
             definitions.append(
-                "“backward” is time inside a backward pass that this line caused; it is shown twice and added once."
+                "“backward” is time inside a backward pass that this line caused, but for what runs on lines of its"
+                " own; it is shown twice and added once."
             )
     if profile.options.memory:
         definitions.append("Memory is torch's own; NumPy's and Python's is not in it.")

@@ -11,12 +11,15 @@ import numpy as np
 import pandas as pd
 import torch
 
+from torchbench_magic.core.profiling.joining.attribution import RunThreads, join_ops_and_lines
 from torchbench_magic.core.profiling.joining.forks import FORKED, Forking
+from torchbench_magic.core.profiling.joining.segments import Codes
 from torchbench_magic.core.profiling.recording.scripted_functions import Scripted, read_scripted
+from torchbench_magic.core.profiling.recording.streams import LEAVE, LineRecord
 from torchbench_magic.core.profiling.recording.user_threads import busy_threads, read_cpu
 
 from ..profiling_text import profiled
-from .test_attribution import BODY, MAIN, events, joined, stream
+from .test_attribution import BODY, CODES, MAIN, events, joined, stream
 from .test_attribution import entered as begin
 
 POOL, OTHER = 21, 22
@@ -240,3 +243,57 @@ def test_a_thread_at_work_is_busy_and_a_waiting_one_is_not() -> None:
     assert busy is not None
     assert natives["works"] in busy
     assert natives["sleeps"] not in busy
+
+
+# ---- parallel regions: an op calls ops on OpenMP's threads ----------------------------------------------------------
+
+OMP = 31
+
+
+def lines_in_region() -> list[int]:
+    """The lines of the ops of a thread of OpenMP's, while ``attention`` runs on line 1 from 10 to 40."""
+    ops = events(
+        {"name": "attention", "start": 10, "end": 40},
+        {"name": "empty", "start": 20, "end": 22, "native": OMP, "tid": 4},
+        {"name": "late", "start": 38, "end": 42, "native": OMP, "tid": 4},
+    )
+    body = stream((0, begin(BODY)), (0, 1), (50, 2), (100, LEAVE))
+    result = joined(ops, body, natives=(MAIN, OMP))
+    where = [ops.names[name] in ("empty", "late") for name in ops.name]
+    return [result.tree.line[node] for node in result.node[np.array(where)]]
+
+
+def test_an_op_within_an_op_of_one_other_thread_is_on_its_line() -> None:
+    assert lines_in_region() == [1, 0]
+
+
+def test_a_thread_of_torchs_pool_may_run_a_fork_and_is_on_no_line_of_what_runs_beside() -> None:
+    record = LineRecord("settrace", (stream((0, begin(BODY)), (0, 1), (50, 2), (100, LEAVE)),), CODES)
+    ops = events({"name": "mm", "start": 10, "end": 40}, {"name": "sin", "start": 20, "end": 22, "native": POOL})
+    threads = RunThreads((MAIN, POOL), of_pool=frozenset({POOL}))
+    result = join_ops_and_lines(ops, record, Codes(CODES, {}, frozenset()), threads, (0, 100))
+    assert result.tree.line[result.node[1]] == 0
+
+
+def test_where_two_threads_run_ops_around_it_it_is_on_no_line() -> None:
+    other = {"name": "mm", "start": 5, "end": 45, "native": OTHER, "tid": 5}
+    body = stream((0, begin(BODY)), (0, 1), (50, 2), (100, LEAVE))
+    second = stream((0, begin(BODY)), (0, 1), (100, LEAVE), native=OTHER)
+    ops = events(
+        {"name": "attention", "start": 10, "end": 40}, {"name": "empty", "start": 20, "end": 22, "native": OMP}, other
+    )
+    result = joined(ops, body, second, natives=(MAIN, OMP, OTHER))
+    assert result.tree.line[result.node[ops.native == OMP][0]] == 0
+
+
+def test_attention_at_two_threads_has_no_forked_work() -> None:
+    given = {"torch": torch, "q": torch.randn(2, 4, 64, 32, requires_grad=True)}
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        text = "o = torch.nn.functional.scaled_dot_product_attention(q, q, q)\no.sum().backward()\n"
+        outcome = profiled(text, given)
+    finally:
+        torch.set_num_threads(before)
+    assert outcome.profile.ops["line"].notna().all()
+    assert not {"forked-work", "torch-threads"} & set(doubts(outcome))

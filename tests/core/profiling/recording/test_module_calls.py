@@ -294,15 +294,15 @@ class Sleeps(nn.Module):
         return x * 2
 
 
-def test_a_module_that_the_backward_pass_calls_again_is_forward_once() -> None:
-    """A checkpoint sleeps once forward and once in the backward pass, which that time is part of."""
+def test_a_module_that_the_backward_pass_calls_again_has_both_calls_in_its_row() -> None:
+    """A checkpoint sleeps once forward and once in the backward pass."""
     from torch.utils.checkpoint import checkpoint
 
     module, x = Sleeps(), torch.ones(4, requires_grad=True)
     made = profile(lambda: checkpoint(lambda a: module(a).exp(), x, use_reentrant=False).sum().backward())
     (row,) = made.modules.itertuples()
     assert row.calls == 2
-    assert 0.05 <= row.forward_time < 0.1
+    assert row.forward_time >= 0.1
     assert row.forward_time + row.backward_cpu_time < made.wall_time
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..recording.streams import LineRecord
 from ..torch_events.events import Events
-from .forks import Forking, lines_of_forks
+from .forks import Forking, lines_of_forks, lines_of_parallel_regions
 from .gradients import nodes_before_gradients
 from .nesting import ancestors, lay_over, nest, repeats
 from .segments import Codes, LineTree, Segments, replay
@@ -41,7 +41,8 @@ class Joined:
         node: int64 [ops], the line of each op; a root where there is none.
         parent: int64 [ops], the op it runs in; -1 for a top-level one.
         self_time: int64 [ops], ns of the op without what it calls.
-        made_by: int64 [ops], the forward op of a backward op; -1 for others.
+        made_by: int64 [ops], the forward op of a backward op; -1 for others, and for what recorded Python runs that
+            a backward op called back.
         caused_by: int64 [ops], the forward line of a backward op; -1 for others.
         torch_time, python_time: int64 [nodes], ns on the line itself.
         threads: by number.
@@ -71,10 +72,12 @@ class RunThreads:
         natives: native ids by thread number, the cell's own first.
         with_python: native ids of those that run Python; a thread that does not has the line of the thread that waits
             for it in ``backward``.
+        of_pool: native ids of the threads of torch's pool, which may run forks.
     """
 
     natives: tuple[int, ...]
     with_python: frozenset[int] = frozenset()
+    of_pool: frozenset[int] = frozenset()
 
 
 def join_ops_and_lines(
@@ -95,6 +98,7 @@ def join_ops_and_lines(
     streams = {stream.native_id: stream for stream in record.streams}
     count = len(ops)
     node, parent = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
+    depth = np.zeros(count, dtype=np.int64)
     self_time = np.zeros(count, dtype=np.int64)
     is_range = ops.is_range
     threads: list[ThreadJoin] = []
@@ -117,11 +121,12 @@ def join_ops_and_lines(
         in_range = in_op & _of(is_range[mine], running, False)
         in_torch = in_op & ~in_range & ~called_back
         own = in_torch | in_range
-        node[mine] = op_node
+        node[mine], depth[mine] = op_node, op_depth
         parent[mine] = _of(mine, nesting.parent, -1)
         self_time[mine] = sums(running[own], slices.length[own], len(mine))
         slices_of.append((_of(segments.node, slices.segment, segments.root), slices.length, in_torch))
     _lines_of_autograd_threads(ops, threads, tree, node, run_threads.with_python)
+    lines_of_parallel_regions(ops, threads, tree, node, run_threads.with_python | run_threads.of_pool)
     if forking is not None:
         lines_of_forks(ops, threads, tree, node, forking)
     torch_time, python_time = np.zeros(len(tree), dtype=np.int64), np.zeros(len(tree), dtype=np.int64)
@@ -134,7 +139,7 @@ def join_ops_and_lines(
             root = thread.segments.root
             python_time[root] = torch_time[root] = 0
             torch_time += sums(node[thread.ops], self_time[thread.ops] * ~is_range[thread.ops], len(tree))
-    made_by = _made_by(ops, parent)
+    made_by = _made_by(ops, parent, depth)
     return Joined(
         tree=tree,
         codes=tuple(codes.objects),
@@ -196,13 +201,17 @@ def _lines_of_autograd_threads(
             node[mine[lines == line]] = own
 
 
-def _made_by(ops: Events, parent: Ints) -> Ints:
+def _made_by(ops: Events, parent: Ints, depth: Ints) -> Ints:
     """The forward op of each backward op.
 
     A backward node belongs to the last-started op with its forward thread and sequence number: torch shows the
     first, but an op such as ``aten::linear`` and the ``aten::addmm`` inside it carry the same number, and of
-    ops that make no node the number is that of the next one. What runs inside a node inherits. A gradient that is
-    accumulated belongs to the op whose node made it.
+    ops that make no node the number is that of the next one. What runs inside a node inherits, but for what
+    recorded Python runs that the node called back (a checkpoint's function, a ``backward`` of the user's, a hook):
+    that stands on lines of its own. A gradient that is accumulated belongs to the op whose node made it.
+
+    Args:
+        depth: int64 [ops], recorded frames entered as each began.
     """
     made_by = np.full(len(ops), -1, dtype=np.int64)
     forward = np.flatnonzero((ops.seq >= 0) & (ops.scope == _FORWARD) & (ops.fwd == 0))
@@ -221,6 +230,6 @@ def _made_by(ops: Events, parent: Ints) -> Ints:
     made_by[gradients] = np.append(made_by, -1)[makers]
     made = made_by.copy()
     for op, around in ancestors(parent):
-        inherits = (made_by[op] < 0) & (made[around] >= 0)
+        inherits = (made_by[op] < 0) & (made[around] >= 0) & (depth[op] <= depth[around])
         made_by[op[inherits]] = made[around[inherits]]
     return made_by

@@ -21,7 +21,7 @@ from ..torch_events.events import Events
 from .attribution import Joined
 from .device_time import DeviceTime
 from .nested_spans import Things, input_count, things_of
-from .op_modules import modules_of_ops
+from .op_modules import Caused, caused_frames, modules_of_ops
 from .thread_join import ThreadJoin
 from .tree_frames import FUNCTION, MODULE, OP, Places
 
@@ -41,7 +41,9 @@ class CallTree:
         label: int64 [frames]: a thread's number, a code's, a line tree node, a module's name, or
             ``name * inputs + input`` of an op.
         node: int64 [frames], the node of the line tree that it stands on.
-        calls, own, torch, backward: int64 [frames], ns; ``own`` is all time of the frame itself, ``torch`` that in ops.
+        calls, own, torch: int64 [frames], ns; ``own`` is all time of the frame itself, ``torch`` that in ops.
+        backward, module_backward: int64 [frames], ns of backward passes that it caused: as lines have it, and as
+            modules do (`op_modules`).
         device: int64 [frames], ns of kernels that it launched itself; None without any.
         allocated, freed: int64 [frames], bytes in the frame itself; None where not recorded.
         op_module: int64 [ops], the name of the module that an op ran in, or, in a backward pass, that caused it; -1
@@ -58,6 +60,7 @@ class CallTree:
     own: Ints
     torch: Ints
     backward: Ints
+    module_backward: Ints
     device: Ints | None
     allocated: Ints | None
     freed: Ints | None
@@ -97,8 +100,8 @@ def call_tree(
         _add_line_calls(sums, places, thread, things, frame)
         if memory is not None:
             _add_bytes(sums, places, thread, things, frame, memory)
-    caused = joined.made_by >= 0
-    sums.add("backward", frame_of_op[joined.made_by[caused]], joined.self_time[caused])
+    for thread, things in every:
+        _add_caused(sums, joined, thread, things, caused_frames(joined, things, frame_of_op, places))
     if on_device is not None:
         sums.add("device", frame_of_op, on_device.op)
         outside = on_device.node - np.bincount(joined.node, on_device.op, len(joined.tree)).astype(np.int64)
@@ -150,12 +153,36 @@ def _add_time(
     slices = things.slices
     node = np.append(segments.node, segments.root)[slices.segment].astype(np.int64)
     where = places.all_at(np.append(frame, -1)[slices.op], node)
-    innermost = np.append(_innermost_op(things), -1)[slices.op]
-    called_back = np.append(segments.depth, 0)[slices.segment] > np.append(things.depth, 0)[innermost]
+    innermost, called_back = _innermost(thread, things)
     is_op = np.append(things.kind == OP, False)[innermost]
     sums.add("own", where, slices.length)
     sums.add("torch", where, slices.length * (is_op & ~called_back))
     sums.first(where, joined.begin + np.cumsum(slices.length) - slices.length)
+
+
+def _add_caused(sums: _Sums, joined: Joined, thread: ThreadJoin, things: Things, caused: Caused) -> None:
+    """Each moment of a backward pass, to what caused it; lines and modules differ in moments of called back Python."""
+    if thread.number and not len(thread.segments.start):
+        top = np.flatnonzero(things.op >= 0)
+        length = joined.self_time[things.op[top]]
+        own = np.ones(len(top), dtype=bool)
+    else:
+        top, length = things.slices.op, things.slices.length
+        innermost, called_back = _innermost(thread, things)
+        own = ~called_back | np.append(joined.ops.is_range, False)[np.append(things.op, -1)[innermost]]
+    for_lines, for_modules = np.append(caused.for_lines, -1)[top], np.append(caused.for_modules, -1)[top]
+    some = (for_lines >= 0) & own
+    sums.add("backward", for_lines[some], length[some])
+    some = for_modules >= 0
+    sums.add("module_backward", for_modules[some], length[some])
+
+
+def _innermost(thread: ThreadJoin, things: Things) -> tuple[Ints, NDArray[np.bool_]]:
+    """Of each slice: the innermost op or range (-1: none), and whether Python runs that it called back."""
+    slices, segments = things.slices, thread.segments
+    innermost = np.append(_innermost_op(things), -1)[slices.op]
+    depth = np.append(segments.depth, 0)[slices.segment]
+    return innermost, depth > np.append(things.depth, 0)[innermost]
 
 
 def _innermost_op(things: Things) -> Ints:
@@ -240,6 +267,7 @@ def _laid_out(
         own=column("own"),
         torch=column("torch"),
         backward=column("backward"),
+        module_backward=column("module_backward"),
         device=column("device") if "device" not in absent else None,
         allocated=column("allocated") if "allocated" not in absent else None,
         freed=column("freed") if "freed" not in absent else None,

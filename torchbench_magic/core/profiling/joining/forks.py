@@ -1,4 +1,9 @@
-"""Work that scripted functions fork: its ops run on torch's own threads, and nothing records which call launched them.
+"""Work on torch's own threads, which nothing records the launch of: parallel regions of ops, and forks.
+
+An op that runs in parallel (OpenMP's threads share its loop) may call ops on these threads. It waits for them: such an
+op stands on the line of the one op of another thread that spans it.
+
+Scripted functions fork, and the call may be over before the fork is.
 
 What can be known: a fork was launched by a scripted call that had begun, and that was not one of those that had ended
 and leave nothing behind (`scripted_functions`). Where all the calls that remain stand on one line, that line launched
@@ -28,7 +33,7 @@ from .segments import NO_LINE, LineTree
 if TYPE_CHECKING:
     from .thread_join import ThreadJoin
 
-__all__ = ["FORKED", "Forking", "lines_of_forks"]
+__all__ = ["FORKED", "Forking", "lines_of_forks", "lines_of_parallel_regions"]
 
 Ints = NDArray[np.int64]
 FORKED = "<forked function>"
@@ -51,9 +56,42 @@ class Forking:
     pool: Collection[int] = ()
 
 
-def lines_of_forks(
-    ops: Events, threads: Collection[ThreadJoin], tree: LineTree, node: Ints, forking: Forking
+def lines_of_parallel_regions(
+    ops: Events, threads: Collection[ThreadJoin], tree: LineTree, node: Ints, apart: Collection[int]
 ) -> None:
+    """Put the ops on no line, in ``node``, of threads without Python on the line of the op that spans them, if only
+    one thread has one.
+
+    A thread that ran a fork is left out, with all its ops, and so are those ``apart``, by their native ids: those that
+    run Python, and those of the pool that runs forks.
+    """
+    forked = ops.is_named(FORKED.__eq__)
+    without_python = [t for t in threads if t.number and not len(t.segments.start)]
+    launching = [t for t in threads if t not in without_python and len(t.ops)]
+    for thread in without_python:
+        mine = thread.ops[node[thread.ops] == thread.segments.root]
+        if not len(mine) or forked[thread.ops].any() or thread.segments.native_id in apart:
+            continue
+        around = np.stack([_spanning(ops, other, mine) for other in launching] or [np.full(len(mine), -1)])
+        only = np.where((around >= 0).sum(axis=0) == 1, around.max(axis=0), -1)
+        for line in np.unique(node[only[only >= 0]]).tolist():
+            if tree.code[line] != NO_LINE:
+                its = (only >= 0) & (node[only] == line)
+                node[mine[its]] = tree.child(thread.segments.root, tree.code[line], tree.line[line])
+
+
+def _spanning(ops: Events, thread: ThreadJoin, inner: Ints) -> Ints:
+    """The innermost op of ``thread`` that runs as each of ``inner`` begins and until it has ended; -1 for none."""
+    parent, moments = np.append(thread.nesting.parent, -1), thread.nesting.time
+    found = np.append(thread.nesting.top, -1)[np.searchsorted(moments, ops.start[inner], side="right") - 1]
+    its: Ints = np.append(thread.ops, -1)
+    while (further := (found >= 0) & ((ops.end[its[found]] < ops.end[inner]) | ops.is_range[its[found]])).any():
+        found = np.where(further, parent[found], found)
+    spanning: Ints = its[found]
+    return spanning
+
+
+def lines_of_forks(ops: Events, threads: Collection[ThreadJoin], tree: LineTree, node: Ints, forking: Forking) -> None:
     """Put the ops of forks, in ``node``, on the line of the scripted calls that can have launched them, if one line."""
     is_scripted = (ops.scope == _SCRIPTED) & (ops.seq < 0)
     forked = is_scripted & ops.is_named(FORKED.__eq__)

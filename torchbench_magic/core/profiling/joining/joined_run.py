@@ -60,7 +60,7 @@ def join_run(
         ops,
         record,
         Codes(texts.codes, texts.statements, frozenset(suspends), texts.moved),
-        RunThreads(_natives(run, ops, numbering), frozenset(run.python_threads)),
+        RunThreads(_natives(run, ops, numbering), frozenset(run.python_threads), run.pool),
         (read.begin, read.end),
         Forking(read_scripted(), run.busy, run.pool) if ops.is_named(FORKED.__eq__).any() else None,
     )

@@ -1,8 +1,15 @@
-"""The module of each op: the one it ran in or, of a backward pass, the one that caused it."""
+"""Of a backward pass: what caused each op and each moment, as modules count and as lines do. Else the module around it.
+
+A backward node can run Python: a checkpoint calls the forward function again, an ``autograd.Function`` has a
+``backward`` of the user's, a hook is called. For lines, what has recorded lines of its own stands there and is not
+caused by another line besides (`attribution` leaves it out). For modules, a module that the pass calls again has that
+time as a call of its own; all else that a node runs, with or without lines, is caused by the module of its forward op.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +18,9 @@ from .attribution import Joined
 from .gradients import nodes_before_gradients
 from .nested_spans import Things
 from .nesting import ancestors
-from .tree_frames import MODULE
+from .tree_frames import MODULE, Places
 
-__all__ = ["modules_of_ops"]
+__all__ = ["Caused", "caused_frames", "modules_of_ops"]
 
 Ints = NDArray[np.int64]
 
@@ -62,3 +69,46 @@ def _modules_of_gradients(op_module: Ints, joined: Joined) -> None:
         of_gradient = of_gradients[outer]
         caused[each[of_gradient]] = outer[of_gradient]
     op_module[caused >= 0] = op_module[caused[caused >= 0]]
+
+
+@dataclass(frozen=True)
+class Caused:
+    """Of each of a thread's things, the frame that caused the backward time in it; -1 for none.
+
+    Attributes:
+        for_lines: the frame of the forward op; where a checkpoint calls modules again, the frames of these modules.
+        for_modules: the frame of the forward op; -1 in a module that the pass calls, until its own nodes.
+    """
+
+    for_lines: Ints
+    for_modules: Ints
+
+
+def caused_frames(joined: Joined, things: Things, frame_of_op: Ints, places: Places) -> Caused:
+    """``frame_of_op``: the frame of each op of all threads."""
+    count = len(things.op)
+    made, lines, modules = (np.full(count + 1, -1, dtype=np.int64) for _ in range(3))  # the last: what is in nothing
+    made_by, frames = np.append(joined.made_by, -1), np.append(frame_of_op, -1)
+    for level in things.levels():
+        outer, is_module = things.nesting.parent[level], things.kind[level] == MODULE
+        maker = np.where(is_module, made[outer], made_by[things.op[level]])
+        inherits = maker == made[outer]
+        made[level] = maker
+        lines[level] = np.where(inherits, lines[outer], frames[maker])
+        modules[level] = np.where(inherits | (maker < 0), modules[outer], frames[maker])
+        modules[level[is_module]] = -1
+        for thing in level[is_module & (lines[level] >= 0)].tolist():
+            lines[thing] = _called_again(places, int(lines[thing]), int(things.label[thing]))
+    return Caused(lines[:-1], modules[:-1])
+
+
+def _called_again(places: Places, frame: int, label: int) -> int:
+    """The frame of the module as it was called forward, around ``frame`` or beside what is around it."""
+    around = frame
+    while around >= 0:
+        if places.kind[around] == MODULE and places.label[around] == label:
+            return around
+        if (below := places.find(around, MODULE, label)) is not None:
+            return below
+        around = places.parent[around]
+    return frame

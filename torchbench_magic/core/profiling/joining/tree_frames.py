@@ -44,6 +44,9 @@ class Places:
             self.thing.append(found if kind >= MODULE else above)
         return found
 
+    def find(self, parent: int, kind: int, label: int) -> int | None:
+        return self._index.get((parent, kind, label))
+
     def at(self, thing: int, node: int) -> int:
         """The frame of the moment at which ``thing`` (a frame; -1: none) is innermost and line ``node`` active."""
         lines, level, waiting = self.lines, self.level, []

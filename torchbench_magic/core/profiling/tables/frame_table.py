@@ -59,6 +59,7 @@ def frame_table(run: JoinedRun, source_of: Mapping[str, Source], thread_names: S
         "self_time": tree.own / 1e9,
         "self_cpu_time": tree.torch / 1e9,
         "backward_cpu_time": tree.backward / 1e9,
+        "module_backward_time": tree.module_backward / 1e9,
     }
     if tree.device is not None:
         columns["self_device_time"] = tree.device / 1e9

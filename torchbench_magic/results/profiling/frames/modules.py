@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from ..columns import MODULE_COLUMNS, frame_of
@@ -10,53 +12,92 @@ from .call_trees import inclusive
 __all__ = ["modules_of"]
 
 _ENGINE = "autograd::engine::evaluate_function: "
-_SUMS = ("self_time", "backward_cpu_time", "self_device_time", "allocated", "freed")
+_SUMS = ("self_time", "module_backward_time", "self_device_time", "allocated", "freed")
 
 
 def modules_of(frames: pd.DataFrame) -> pd.DataFrame:
     """One row per module as called from its parent module, columns of `MODULE_COLUMNS`, in the order they ran.
 
     Times of a module hold those of the modules it calls, ``self_time`` is without. ``backward_cpu_time`` is the time
-    of the backward ops that its ops caused; gradients being accumulated are not in it. A module that a backward pass
-    calls again (a checkpoint does) is called, but its time is that pass's already, and so it is not time forward.
+    of the backward nodes that its ops caused. A module that a backward pass calls again (a checkpoint does) has that
+    call, and its time, in its row of the forward pass; where it has several there, or none, in a row of its own.
     """
-    index: dict[tuple[int, str], int] = {}
-    parents: list[int] = []
-    names: list[str] = []
-    calls: list[int] = []
-    sums: dict[str, list[float]] = {name: [] for name in _SUMS}
     given = {name: frames[name].fillna(0).tolist() for name in _SUMS}
-    row_of: list[int] = []  # of each frame, the module it is in
-    in_backward: list[bool] = []
-    columns = (frames[name].tolist() for name in ("parent", "kind", "name", "calls"))
-    for frame, (parent, kind, name, count) in enumerate(zip(*columns, strict=True)):
-        row = row_of[parent] if parent >= 0 else -1
-        if kind == "module":
-            above, row = row, index.setdefault((row, name), len(index))
-            if row == len(names):
-                parents.append(above)
-                names.append(name)
-                calls.append(0)
-                for values in sums.values():
-                    values.append(0)
-            calls[row] += count
-        row_of.append(row)
-        in_backward.append((parent >= 0 and in_backward[parent]) or (kind == "op" and name.startswith(_ENGINE)))
+    if frames["module_backward_time"].isna().all():  # stored before there was such a column
+        given["module_backward_time"] = frames["backward_cpu_time"].fillna(0).tolist()
+    tree = _Rows(frames)
+    sums = {name: [0.0] * len(tree.names) for name in _SUMS}
+    for frame, row in enumerate(tree.row_of):
         if row >= 0:
             for column, values in sums.items():
-                if column != "self_time" or not in_backward[frame]:
+                if column != "self_time" or not tree.in_pass[frame]:
                     values[row] += given[column][frame]
-    total = {column: inclusive(values, parents) for column, values in sums.items()}
+    total = {column: inclusive(values, tree.parents) for column, values in sums.items()}
     made: dict[str, object] = {
-        "name": names,
-        "parent": parents,
-        "calls": calls,
+        "name": tree.names,
+        "parent": tree.parents,
+        "calls": tree.calls,
         "forward_time": total["self_time"],
         "self_time": sums["self_time"],
-        "backward_cpu_time": total["backward_cpu_time"],
+        "backward_cpu_time": total["module_backward_time"],
     }
     if frames["self_device_time"].notna().any():
         made["device_time"] = total["self_device_time"]
     if frames["allocated"].notna().any():
         made |= {name: [int(value) for value in total[name]] for name in ("allocated", "freed")}
     return frame_of(MODULE_COLUMNS, made)
+
+
+class _Rows:
+    """The rows of the modules, by where they are called.
+
+    Attributes:
+        names, parents, calls: of each row.
+        row_of: of each frame, the row of the module it is in; -1 for none.
+        in_pass: of each frame, whether it is in a backward pass, and in no module that the pass called.
+    """
+
+    def __init__(self, frames: pd.DataFrame) -> None:
+        self.names: list[str] = []
+        self.parents: list[int] = []
+        self.calls: list[int] = []
+        self._index: dict[tuple[int, str], int] = {}
+        self._named: dict[str, list[int]] = {}  # rows of the forward pass
+        self._frames = {name: frames[name].tolist() for name in ("parent", "kind", "name", "calls")}
+        self.row_of = [-1] * len(frames)
+        self.in_pass = [False] * len(frames)
+        again = [False] * len(frames)  # in a backward pass, or in what it calls
+        for frame, parent, kind, name in self._each():
+            engine = kind == "op" and name.startswith(_ENGINE)
+            self.in_pass[frame] = kind != "module" and (engine or (parent >= 0 and self.in_pass[parent]))
+            again[frame] = engine or (parent >= 0 and again[parent])
+        for backward in (False, True):
+            for frame, parent, kind, name in self._each():
+                if again[frame] is backward:
+                    above = self.row_of[parent] if parent >= 0 else -1
+                    by_pass = parent >= 0 and self.in_pass[parent]
+                    self.row_of[frame] = above if kind != "module" else self._row(above, name, by_pass)
+                    if kind == "module":
+                        self.calls[self.row_of[frame]] += self._frames["calls"][frame]
+                        if not backward:
+                            self._note(name, self.row_of[frame])
+
+    def _each(self) -> Iterator[tuple[int, int, str, str]]:
+        columns = (self._frames[name] for name in ("parent", "kind", "name"))
+        return ((frame, *values) for frame, values in enumerate(zip(*columns, strict=True)))
+
+    def _note(self, name: str, row: int) -> None:
+        rows = self._named.setdefault(name, [])
+        if row not in rows:
+            rows.append(row)
+
+    def _row(self, above: int, name: str, by_pass: bool) -> int:
+        forward = self._named.get(name, []) if by_pass else []
+        if len(forward) == 1:
+            return forward[0]
+        row = self._index.setdefault((above, name), len(self._index))
+        if row == len(self.names):
+            self.names.append(name)
+            self.parents.append(above)
+            self.calls.append(0)
+        return row

@@ -1,0 +1,163 @@
+"""A backward pass that calls Python: whose time that is, on synthetic streams and in checkpoints that really run."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+from torchbench_magic.core.profiling.recording.module_calls import ModuleRecord
+from torchbench_magic.core.profiling.recording.streams import LEAVE, entered
+from torchbench_magic.core.profiling.torch_events.events import Events
+from torchbench_magic.results.profiling.frames.modules import modules_of
+from torchbench_magic.results.profiling.profile import Profile
+
+from ..cases import Case
+from ..running import run_case
+from .test_attribution import BODY, BODY_RUNS, MAIN, F, events, joined, stream
+from .test_synthetic_tree import frames, tree_of
+
+_ENGINE = "autograd::engine::evaluate_function: "
+
+
+def sine_whose_node_runs_more() -> Events:
+    """``sin`` on line 1; its node on line 2, from 60 to 90, runs ``exp`` from 70 to 80 and ``cos`` after it."""
+    return events(
+        {"name": "sin", "start": 10, "end": 20, "seq": 3},
+        {"name": _ENGINE + "SinBackward0", "start": 60, "end": 90, "seq": 3, "fwd": 1},
+        {"name": "SinBackward0", "start": 60, "end": 90, "seq": 3, "fwd": 1, "scope": 1},
+        {"name": "exp", "start": 70, "end": 80, "seq": 4},
+        {"name": "cos", "start": 86, "end": 89},
+    )
+
+
+def test_what_recorded_python_runs_inside_a_backward_node_is_caused_by_no_other_line() -> None:
+    lines = stream((1, entered(BODY)), (2, 1), (50, 2), (65, entered(F)), (66, 2), (85, LEAVE), (95, LEAVE))
+    result = joined(sine_whose_node_runs_more(), lines)
+    assert [result.ops.names[name] for name in result.ops.name[result.made_by >= 0]] == [
+        _ENGINE + "SinBackward0",
+        "SinBackward0",
+        "cos",
+    ]
+    assert result.self_time[result.made_by >= 0].sum() == 30 - 20
+    table = frames(result)
+    assert [ns for name, ns in tree_of(table, "backward_cpu_time") if name.strip() == "sin"] == [10]
+
+
+def test_a_module_that_the_pass_calls_again_has_that_time_as_a_call_and_not_as_backward() -> None:
+    record = ModuleRecord(
+        ("net", "last"), {MAIN: array("q", [5, 0, 8, 1, 30, -2, 45, -1, 65, 0, 66, 1, 84, -2, 85, -1])}
+    )
+    made = modules_of(frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record))
+    assert made["name"].tolist() == ["net", "last"]
+    assert made["parent"].tolist() == [-1, 0]
+    assert made["calls"].tolist() == [2, 2]
+    assert (made["forward_time"] * 1e9).round().tolist() == [40 + 20, 22 + 18]
+    assert (made["backward_cpu_time"] * 1e9).round().tolist() == [10, 10]
+
+
+def test_a_line_caused_what_its_modules_do_again_and_each_of_them_its_own() -> None:
+    record = ModuleRecord(
+        ("net", "last"), {MAIN: array("q", [5, 0, 8, 1, 30, -2, 45, -1, 65, 0, 66, 1, 84, -2, 85, -1])}
+    )
+    table = frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record)
+    caused = {name.strip(): ns for name, ns in tree_of(table, "backward_cpu_time") if ns}
+    assert caused == {"net": 2, "last": 18, "sin": 10}
+    assert sum(caused.values()) == 30
+
+
+def test_a_module_whose_own_backward_is_python_with_lines_caused_that_time_too() -> None:
+    lines = stream((1, entered(BODY)), (2, 1), (50, 2), (65, entered(F)), (66, 2), (85, LEAVE), (95, LEAVE))
+    record = ModuleRecord(("net",), {MAIN: array("q", [5, 0, 45, -1])})
+    made = modules_of(frames(joined(sine_whose_node_runs_more(), lines), record))
+    assert (made["backward_cpu_time"] * 1e9).round().tolist() == [30]
+
+
+def test_a_module_that_only_a_backward_pass_calls_has_a_row_of_its_own() -> None:
+    record = ModuleRecord(("net", "other"), {MAIN: array("q", [5, 0, 45, -1, 65, 1, 85, -2])})
+    made = modules_of(frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record))
+    assert list(zip(made["name"], made["calls"], strict=True)) == [("net", 1), ("other", 1)]
+    assert (made["forward_time"] * 1e9).round().tolist() == [40, 20]
+
+
+def test_a_module_of_two_parents_that_the_pass_calls_again_is_not_counted_to_either() -> None:
+    marks = [2, 0, 3, 2, 4, -3, 9, -1, 9, 1, 9, 2, 30, -3, 45, -2, 65, 2, 85, -3]
+    made = modules_of(
+        frames(
+            joined(sine_whose_node_runs_more(), BODY_RUNS),
+            ModuleRecord(("a", "b", "c"), {MAIN: array("q", marks)}),
+        )
+    )
+    assert list(zip(made["name"], made["parent"], made["calls"], strict=True)) == [
+        ("a", -1, 1),
+        ("c", 0, 1),
+        ("b", -1, 1),
+        ("c", 2, 1),
+        ("c", -1, 1),
+    ]
+
+
+def test_a_tree_that_was_stored_without_what_modules_caused_has_what_lines_caused() -> None:
+    record = ModuleRecord(("net",), {MAIN: array("q", [5, 0, 45, -1])})
+    table = frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record)
+    old = table.assign(module_backward_time=float("nan"))
+    assert (modules_of(old)["backward_cpu_time"] * 1e9).round().tolist() == [30]
+
+
+# ---- checkpoints that run ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["hooks", "reentrant"])
+def checkpointed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Profile:
+    """A checkpoint whose function multiplies matrices before the line that ends it."""
+    pytest.importorskip("torch")
+    case = Case(
+        "checkpoint",
+        (
+            """import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(8, 8)
+    def forward(self, x):
+        with torch.no_grad():
+            w = big @ big @ big
+        h = self.l(x) * w[0, 0]
+        return h.sin()
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.b = Inner()
+    def forward(self, x):
+        return checkpoint(self.b, x, use_reentrant=reentrant)
+big, net, x = torch.ones(200, 200), Outer(), torch.ones(4, 8, requires_grad=True)
+reentrant = """
+            + str(request.param),
+            "%%tprofile\ny = net(x)\ny.sum().backward()\n",
+        ),
+    )
+    return run_case(case, tmp_path_factory.mktemp("notebook")).outcome.profile
+
+
+def test_what_a_checkpoint_runs_again_stands_on_its_lines_and_is_no_backward_of_another(
+    checkpointed: Profile,
+) -> None:
+    lines, trace = checkpointed.lines.set_index("line"), checkpointed.trace
+    assert lines.loc[lines["source"].str.contains("w = big @ big", na=False), "calls"].tolist() == [2]
+    names = trace.events["name"].map(trace.names.__getitem__)
+    on_their_lines = trace.events[names.isin(["aten::matmul", "aten::linear", "aten::sin"])]
+    assert len(on_their_lines) >= 7  # the second sin may be left out: its result is not needed
+    assert (on_their_lines["caused_by"] == -1).all()
+    caused = trace.events[names == "SinBackward0"]["caused_by"].map(trace.nodes["line"])
+    assert lines.loc[caused, "source"].str.strip().tolist() == ["return h.sin()"]
+
+
+def test_a_checkpointed_module_is_one_row_with_both_calls(checkpointed: Profile) -> None:
+    lines, modules = checkpointed.lines, checkpointed.modules.set_index("name")
+    assert modules.index.tolist() == ["net", "net.b", "net.b.l"]
+    assert modules["parent"].tolist() == [-1, 0, 1]
+    assert modules["calls"].tolist() == [1, 2, 2]
+    inside = lines[lines["source"].str.contains("big @ big|h.sin|self.l", na=False)]
+    assert modules.loc["net.b", "forward_time"] >= inside[["self_cpu_time", "python_time"]].sum().sum() - 1e-8
