@@ -61,4 +61,22 @@ outcome = "right" if m.calls == 0 else "said" if said else "wrong"
 shows = f"calls: {m.calls}"
 """,
     ),
+    Case(
+        "a worker whose time is in sum and sorted",
+        "workers",
+        (
+            (
+                "import torch\nfrom torch.utils.data import DataLoader, Dataset\nclass D(Dataset):\n"
+                "    def __len__(s): return 64\n    def __getitem__(s, i):\n"
+                "        a = sum(j * j for j in range(30000))\n        b = sorted(range(60000), key=lambda v: -v)\n"
+                "        return torch.tensor(float(a))\ndl = DataLoader(D(), batch_size=8, num_workers=1)"
+            ),
+            "%%tprofile -l 1 -o p\nfor xb in dl: pass",
+        ),
+        """
+w = p.workers[p.workers["line"].notna()].groupby("line")["seconds"].sum()
+outcome = "right" if w.idxmax() == 7 and w.get(6, 0) > w.get(8, 0) else "wrong"
+shows = ", ".join(f"line {n}: {t / w.sum():.0%}" for n, t in w.items())
+""",
+    ),
 ]
