@@ -9,12 +9,12 @@ import pandas as pd
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.units import seconds_text
 
-from .recording.workers import WorkerRecord, is_waiting
+from .recording.workers import WorkerRecord, is_starting, is_waiting
 
 __all__ = ["waits_for_workers"]
 
 _RANGE = "enumerate(DataLoader)#_MultiProcessing"  # torch's range round fetching a batch from workers
-_LEAST = 0.05  # of the wall time
+_LEAST = 0.2  # of the wall time: below that, no advice
 
 
 def waits_for_workers(ops: pd.DataFrame, workers: pd.DataFrame, record: WorkerRecord, wall_time: float) -> Doubt | None:
@@ -35,9 +35,14 @@ def waits_for_workers(ops: pd.DataFrame, workers: pd.DataFrame, record: WorkerRe
     work = workers[~workers["function"].map(is_waiting)] if len(workers) else workers
     if len(work):
         sums = work.groupby(["file", "line", "function"], dropna=False, sort=False)["seconds"].sum()
-        share = float(sums.max() / sums.sum()) if sums.sum() else 0.0
+        whole = float(workers["seconds"].sum())  # idle and starting included, as in the table
+        share = float(sums.max() / whole) if whole else 0.0
         most: Any = sums.idxmax()
         where, at, function = most
+        if is_starting(function):
+            said += f"; {100 * share:.0f} % of these workers' time was their start."
+            action = "Keep them from epoch to epoch (`persistent_workers=True`), or start fewer."
+            return Doubt("workers", said, action, facts | {"share": share})
         cell = work[(work["file"] == where) & (work["line"] == at)].iloc[0]["cell"]
         there = _label(cell, str(where), int(at))
         said += f"; they spend {100 * share:.0f} % of their time at {there}, in `{function}`."

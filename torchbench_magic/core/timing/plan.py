@@ -39,7 +39,8 @@ class Plan:
         device: "auto" (the accelerator, if there is one), "cpu" (never synchronise), or a device such as "cuda:1".
         cold: each sample is one call, made after the caches were emptied.
         check: the alternatives must return close values.
-        restore: tensors that the code reads are copied back before each block (each call with ``number=1``).
+        restore: the state that the code reaches (tensors, gradients, optimizers) is put back before each block (each
+            call with ``number=1``) and after the run.
         seed: of the order of blocks; None draws one, and the result tells it.
         gc: the garbage collector is on in timed code; setup can switch it on too (``gc.enable()``), as in timeit.
     """

@@ -131,13 +131,13 @@ class PointRun:
     def steps(self) -> Steps[None]:
         """The whole measurement, as steps for `driven`."""
         self.isolation = isolation = Isolation(self.notebook, self.threads[0])
-        self.watched.restore()
-        if self.plan.check:
-            self.code.check(self.watched, isolation.put_back)
-        self.started_ns = self.ended_ns = self.clocks.wall()
-        with output_to(Unclosable(sys.stdout), Unclosable(sys.stderr)):
-            first = yield from self._first_calls(isolation)
         try:
+            self.watched.restore()
+            if self.plan.check:
+                self.code.check(self.watched, isolation.put_back)
+            self.started_ns = self.ended_ns = self.clocks.wall()
+            with output_to(Unclosable(sys.stdout), Unclosable(sys.stderr)):
+                first = yield from self._first_calls(isolation)
             with output_to(self.sink, self.sink), collector(is_on=self._collects):
                 isolation.collector_is(self._collects)
                 for group, threads in enumerate(self.threads):
@@ -147,7 +147,7 @@ class PointRun:
                 yield from self._turns()
         finally:
             isolation.put_back()
-            self.watched.restore()
+            self.watched.restore(is_last=True)
         self.ended_ns = self.clocks.wall()
         self._finish()
 
@@ -186,6 +186,7 @@ class PointRun:
             if not group:
                 self._tried_calls += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
             isolation.note_warm_up(key)
+            watched.restore()
             single = plan.cold or watched.has_streams
             calls = 1 if single else plan.number or planned_calls(target, warm.call_ns)
             spent = float(self.clocks.wall() - began)
@@ -286,10 +287,18 @@ class PointRun:
         calls += self._dropped_calls + sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
         if not self.plan.restore:
             self.warnings += in_place(self.watched.versions.changed(), calls, len(self.task.bodies))
-        self.warnings += self.watched.sizes.grown(calls)
+        grown = self.watched.sizes.grown(calls)
+        self.warnings += grown
+        self.warnings += self.watched.not_restored([*self._said_of_objects(), *(str(d.facts["name"]) for d in grown)])
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
         self.warnings += prints(self.sink.characters)
+
+    def _said_of_objects(self) -> set[str]:
+        """Labels of what is said to be used up, or to be kept, by the alternatives' calls."""
+        names, once = list(self.task.bodies), self.watched.once
+        entries = [(names[e.measurement % len(names)], e) for r in self.rounds for e in r.entries]
+        return {label for name, entry in entries for _, label in once.found(name, entry.times)}
 
     def interrupted(self) -> Comparison | None:
         """What was measured until now, marked partial; None when nothing was sampled."""

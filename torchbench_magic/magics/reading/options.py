@@ -127,7 +127,8 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     restore = inherited(
         "--restore",
-        help="Copy the tensors that the code reads back before each block (before each call with -n 1). Iterators that"
+        help="Before each block (before each call with -n 1) and after the run, put back what the code changes: tensors"
+        " that it reads, gradients, buffers, and the state of optimizers and learning rate schedules. Iterators that"
         " can be copied and files that are read are put back too, and a block is one call then; a generator cannot be.",
     )  # fmt: skip
     gc = inherited(

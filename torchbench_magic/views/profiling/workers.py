@@ -43,4 +43,5 @@ def workers_table(profile: Profile) -> Table | None:
 
 
 def _place(record: dict[str, Any]) -> str:
-    return place_of(record | {"file": str(record["file"]).replace("\\", "/")}) or "(idle)"
+    there = place_of(record | {"file": str(record["file"]).replace("\\", "/")})
+    return there or ("(start)" if str(record["function"]).startswith("starting") else "(idle)")

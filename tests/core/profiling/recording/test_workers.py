@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -22,6 +24,8 @@ from torch.utils.data._utils import worker as torch_worker  # noqa: E402
 
 from torchbench_magic import load, profile  # noqa: E402
 from torchbench_magic.core.profiling.recording import worker_loop  # noqa: E402
+from torchbench_magic.core.profiling.recording.workers import WorkerRecord  # noqa: E402
+from torchbench_magic.core.profiling.waiting_for_workers import waits_for_workers  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="workers are found in /proc")
@@ -38,6 +42,24 @@ class Slow(Dataset[int]):
 
     def sleeps(self) -> None:
         time.sleep(0.05)
+
+
+class Sorts(Slow):
+    """Nearly all of its time is a call that keeps the interpreter's lock; a call that lets go of it follows."""
+
+    def __init__(self) -> None:
+        self.numbers = [(7919 * n) % 100_003 / 7 for n in range(100_000)]
+
+    def __getitem__(self, index: int) -> int:
+        self.sorts()
+        self.lets_go()
+        return index
+
+    def sorts(self) -> None:
+        sorted(self.numbers)
+
+    def lets_go(self) -> None:
+        time.sleep(0)
 
 
 class Streamed(IterableDataset[int]):
@@ -98,6 +120,55 @@ def test_a_line_that_waits_for_workers_says_so_and_where_they_spend_it(tmp_path:
     assert kept.workers.equals(made.workers)
 
 
+def test_a_line_that_keeps_the_interpreters_lock_is_seen_and_not_the_one_after_it() -> None:
+    made = profile(SLOW, globals={"loader": DataLoader(Sorts(), num_workers=1)})
+    by_function = made.workers.groupby("function")["seconds"].sum()
+    assert by_function.get("sorts", 0.0) > by_function.get("lets_go", 0.0)
+
+
+def test_while_it_looks_the_interpreters_lock_is_handed_over_soon_and_as_before_afterwards(tmp_path: Path) -> None:
+    before, seen = sys.getswitchinterval(), list[tuple[float, float]]()
+
+    class Ended:
+        def wait(self, seconds: float) -> bool:
+            seen.append((sys.getswitchinterval(), seconds))
+            return len(seen) > 40
+
+    worker_loop._look(threading.get_ident(), tmp_path, Ended())  # type: ignore[arg-type]
+    assert all(interval == pytest.approx(worker_loop._SWITCH) for interval, _ in seen)
+    assert sys.getswitchinterval() == pytest.approx(before)
+    assert len({round(seconds, 6) for _, seconds in seen}) == len(seen), "no two waits are equal"
+
+
+def rows(*found: tuple[str, int | None, float]) -> pd.DataFrame:
+    names = [name for name, _, _ in found]
+    lines = pd.array([line for _, line, _ in found], dtype="Int64")
+    cells = pd.array([None if line is None else 7 for line in lines], dtype="Int64")
+    seconds = [took for _, _, took in found]
+    return pd.DataFrame({"cell": cells, "line": lines, "file": "a.py", "function": names, "seconds": seconds})
+
+
+def waiting(wall: float, *found: tuple[str, int | None, float]) -> Any:
+    op = {"op": ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"], "cpu_time": [1.0]}
+    ops = pd.DataFrame({**op, "file": ["a.py"], "line": [3], "cell": [8]})
+    return waits_for_workers(ops, rows(*found), WorkerRecord({}, {}), wall)
+
+
+def test_the_share_in_the_words_is_that_of_the_table() -> None:
+    doubt = waiting(1.2, ("load", 5, 6.0), ("other", 6, 1.0), (worker_loop.WAITING, None, 3.0))
+    assert "60 % of their time at In[7]:5" in doubt.text
+
+
+def test_the_start_of_workers_is_said_as_such_and_is_no_line_to_make_cheaper() -> None:
+    doubt = waiting(1.2, ("load", 5, 1.0), (worker_loop.STARTING, None, 3.0))
+    assert "75 % of these workers' time was their start" in doubt.text
+    assert "persistent_workers" in doubt.action
+
+
+def test_a_wait_that_is_a_small_share_of_the_cell_gets_no_advice() -> None:
+    assert waiting(7.9, ("load", 5, 1.0)) is None
+
+
 def test_spawned_workers_and_streams_are_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[4]))  # a spawned worker imports the class of its dataset
     made = profile(SLOW, globals={"loader": DataLoader(Streamed(), num_workers=1)})
@@ -149,7 +220,7 @@ def test_without_workers_there_is_no_table_and_no_sentence() -> None:
 
 
 def test_an_idle_worker_is_waiting_and_a_library_is_not_the_users_place() -> None:
-    assert worker_loop._place(None) == ("", 0, worker_loop.WAITING)
+    assert worker_loop._place(None)[0] == ("", 0, worker_loop.WAITING)
     assert worker_loop._is_library(os.__file__)
     assert worker_loop._is_library(torch.__file__)
     assert not worker_loop._is_library(__file__)

@@ -1,9 +1,16 @@
 """What runs in a DataLoader's worker process while the notebook is profiled: torch's own loop, and a thread that looks.
 
-The thread looks at the stack of the worker's main thread every 10 ms, and adds the time since its last look to the
-line that runs: the innermost line of code that is neither a library's nor Python's own; without one, the innermost
-outside the loop. Every 0.2 s the sums are written to a file in a folder of the notebook's; once that folder is gone the
-profile has ended, and so does the thread. Nothing of this package stays in the loader or in the data set.
+The thread looks at the stack of the worker's main thread every 10 ms in the mean, and adds the time since its last
+look to the line that runs: the innermost line of code that is neither a library's nor Python's own; without one, the
+innermost outside the loop. Two things would make such samples wrong. A thread that asks for the interpreter's lock
+gets it after the switch interval, 5 ms, or as soon as the main thread lets go of it by itself, so that lines that do
+(torch's calls, files) are seen in place of those before them: the interval is 0.1 ms here while the thread looks. And
+equal waits fall into step with items that take about as long: so they are 5 to 15 ms. No signal is used: it would break
+off system calls of libraries that do not expect it. What the process did before the loop (a spawned
+one imports), and the loop before it asks for its first batch, is the start of the worker, no line of the user's.
+
+Every 0.2 s the sums are written to a file in a folder of the notebook's; once that folder is gone the profile has
+ended, and so does the thread. Nothing of this package stays in the loader or in the data set.
 """
 
 from __future__ import annotations
@@ -21,12 +28,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["WAITING", "WorkerPlace", "observed_loop", "original_loop", "replace_loop"]
+__all__ = ["STARTING", "WAITING", "WorkerPlace", "observed_loop", "original_loop", "replace_loop"]
 
 WAITING = "waiting for the loop"
-_EVERY, _WRITTEN_EVERY = 0.01, 0.2  # s: 20 us a look, and a file of a few lines
+STARTING = "starting the worker"
+_SHORTEST, _SPREAD, _GOLDEN = 0.005, 0.01, 0.6180339887498949
+"""Seconds of a wait between looks, spread evenly (multiples of the golden ratio, modulo 1): nothing random is drawn."""
+_WRITTEN_EVERY = 0.2  # s: a look takes 20 us, and the file has a few lines
+_SWITCH = 1e-4
+"""Seconds for which the main thread may go on once the looking thread asks for the lock."""
 _LOOP = "_worker_loop"  # torch's function, in the file of this ending:
 _LOOP_FILE = os.path.join("data", "_utils", "worker.py")
+_FETCH_FILE = os.path.join("data", "_utils", "fetch.py")
 
 WorkerPlace = tuple[str, int, str]  # file, line (0: none), function
 
@@ -78,22 +91,46 @@ def _leave_trace_hooks() -> None:
 
 
 def _look(thread: int, folder: Path, ended: threading.Event) -> None:
-    seconds: Counter[WorkerPlace] = Counter()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    try:
+        _sample(thread, folder, ended)
+    finally:
+        if sys.getswitchinterval() < 2 * _SWITCH:  # the user's code set no other
+            sys.setswitchinterval(interval)
+
+
+def _sample(thread: int, folder: Path, ended: threading.Event) -> None:
+    seconds: Counter[WorkerPlace] = Counter({("", 0, STARTING): _age()})
     before = written = time.monotonic()
-    last = False
+    looks, has_started, last = 0, False, False
     while not last:
-        last = ended.wait(_EVERY)
+        looks += 1
+        last = ended.wait(_SHORTEST + _SPREAD * (looks * _GOLDEN % 1.0))
         now = time.monotonic()
         frame = sys._current_frames().get(thread)
         if frame is not None and not last:
-            seconds[_place(frame)] += now - before  # type: ignore[assignment]  # a Counter of floats
+            place, is_of_loop = _place(frame)
+            has_started |= not is_of_loop
+            seconds[place if has_started else ("", 0, STARTING)] += now - before  # type: ignore[assignment]
         before = now
+        del frame
         if last or now - written >= _WRITTEN_EVERY:
             written = now
             try:
                 _write(folder, seconds)
             except OSError:
                 return
+
+
+def _age() -> float:
+    """Seconds since this process began, to 10 ms (field 22 of proc(5)'s stat); 0 where that is not known."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return max(time.clock_gettime(time.CLOCK_BOOTTIME) - began, 0.0)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
 
 
 def _write(folder: Path, seconds: Counter[WorkerPlace]) -> None:
@@ -103,8 +140,10 @@ def _write(folder: Path, seconds: Counter[WorkerPlace]) -> None:
     part.replace(made)
 
 
-def _place(frame: FrameType | None) -> WorkerPlace:
+def _place(frame: FrameType | None) -> tuple[WorkerPlace, bool]:
+    """The place, and whether it is of the loop itself: neither the user's code nor a batch being made or waited for."""
     first: WorkerPlace | None = None
+    is_of_loop = True
     while frame is not None:
         code = frame.f_code
         if code.co_name == _LOOP and code.co_filename.endswith(_LOOP_FILE):
@@ -113,12 +152,13 @@ def _place(frame: FrameType | None) -> WorkerPlace:
         if code.co_filename == __file__:
             break
         if not _is_library(code.co_filename):
-            return place
+            return place, False
         first = first or place
         if code.co_name == "get" and "multiprocessing" in code.co_filename:
-            return ("", 0, WAITING)
+            return ("", 0, WAITING), False
+        is_of_loop &= not code.co_filename.endswith(_FETCH_FILE)
         frame = frame.f_back
-    return first or ("", 0, WAITING)
+    return first or ("", 0, WAITING), is_of_loop
 
 
 @cache

@@ -22,7 +22,7 @@ import pandas as pd
 
 from torchbench_magic.results.profiling.columns import WORKER_COLUMNS, frame_of
 
-from .worker_loop import WAITING, WorkerPlace, observed_loop, original_loop, replace_loop
+from .worker_loop import STARTING, WAITING, WorkerPlace, observed_loop, original_loop, replace_loop
 
 __all__ = ["WorkerRecord", "Workers", "worker_table"]
 
@@ -97,6 +97,11 @@ def worker_table(record: WorkerRecord, shown: Callable[[str, int], tuple[int | N
 def is_waiting(function: object) -> bool:
     """Whether a row of the table is no work: the worker had nothing to do, its loop was busy."""
     return function == WAITING
+
+
+def is_starting(function: object) -> bool:
+    """Whether it is the start of the worker: of no line of the user's."""
+    return function == STARTING
 
 
 def _living() -> list[int]:

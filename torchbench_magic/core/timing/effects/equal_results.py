@@ -26,7 +26,7 @@ def check_equal_results(
         BodyError: an alternative has no value to compare.
         CheckFailed: one returns something else than the baseline does.
     """
-    values, inputs = {}, InputCopies(versions.tensors)
+    values, inputs = {}, InputCopies(versions.held)
     for name, body in task.bodies.items():
         (compiled,) = task.compiled([body])
         if compiled.last is None:
@@ -34,8 +34,10 @@ def check_equal_results(
         if compiled.is_coroutine:
             raise BodyError("--check cannot compare code that awaits")
         put_back()
-        values[name] = _detached(compiled.run(dict(names)))
-        inputs.restore()
+        try:
+            values[name] = _detached(compiled.run(dict(names)))
+        finally:
+            inputs.restore_all()
     put_back()
     agree(values, task.plan.baseline or next(iter(values)))
 

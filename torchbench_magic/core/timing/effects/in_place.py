@@ -10,9 +10,13 @@ from torchbench_magic import units
 from torchbench_magic.core.code.code_reads import globals_read, variables_read
 from torchbench_magic.results.doubts import Doubt
 
+from .restoring.held_state import HeldState
+from .restoring.state_copies import hold_equal_values, version
+
 __all__ = ["TensorVersions", "in_place", "shadowed_globals"]
 
-_MOST_ITEMS = 1000
+_SMALL, _SOME = 16_384, 4_096
+"""Elements of a tensor up to which all are compared, and how many of a larger one: 0.1 ms and 16 KiB."""
 
 
 def shadowed_globals(functions: Iterable[FunctionType], rebound: set[str]) -> Iterator[Doubt]:
@@ -28,51 +32,61 @@ def shadowed_globals(functions: Iterable[FunctionType], rebound: set[str]) -> It
             )
 
 
-def _tensors(label: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """The tensors that a value is, or holds, with a label for each."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield label, value
-    elif isinstance(value, torch.nn.Module):
-        for name, tensor in (*value.named_parameters(), *value.named_buffers()):
-            yield f"{label}.{name}", tensor
-    elif depth < 2 and isinstance(value, (list, tuple)) and len(value) <= _MOST_ITEMS:
-        for i, item in enumerate(value):
-            yield from _tensors(f"{label}[{i}]", item, depth + 1)
-    elif depth < 2 and isinstance(value, dict) and len(value) <= _MOST_ITEMS:
-        for key, item in value.items():
-            yield from _tensors(f"{label}[{key!r}]", item, depth + 1)
-
-
 class TensorVersions:
-    """The in-place versions (``tensor._version``) of every tensor that some code may read, at one moment."""
+    """The in-place versions (``tensor._version``) of every tensor that some code may read, at one moment.
 
-    def __init__(self, names: Iterable[str], namespace: Mapping[str, Any], functions: Iterable[FunctionType]) -> None:
+    Some operations change a tensor and do not count it (running statistics of a batch norm, the state of a fused
+    optimizer, whatever goes through ``.data``): so values are compared too, all of a small tensor, some of a large one.
+
+    Args:
+        names: that the code reads, of ``namespace``.
+        functions: of the notebook, that it may call.
+        reached: (label, object) of what it reaches besides.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        namespace: Mapping[str, Any],
+        functions: Iterable[FunctionType],
+        reached: Iterable[tuple[str, Any]] = (),
+    ) -> None:
         read = variables_read(names, namespace, functions)
-        self.tensors = [pair for name, value in sorted(read.items()) for pair in _tensors(name, value)]
-        self._before = [_version(tensor) for _, tensor in self.tensors]
+        self.held = HeldState([*sorted(read.items()), *reached])
+        self._before = [(label, t, version(t), _some_values(t)) for label, t in self.held.tensors.values()]
 
     @property
     def devices(self) -> set[str]:
         """Device of each tensor, as "cpu" or "cuda:0"."""
-        return {str(tensor.device) for _, tensor in self.tensors}
+        return {str(tensor.device) for _, tensor, _, _ in self._before}
 
     def changed(self) -> dict[str, int]:
-        """Label -> in-place changes since this record was made, for the tensors that have any."""
-        now = (_version(tensor) for _, tensor in self.tensors)
-        return {
-            label: after - before
-            for (label, _), before, after in zip(self.tensors, self._before, now, strict=True)
-            if after != before
-        }
+        """Label -> in-place changes since this record was made, for the tensors that have any, and those that an
+        optimizer or a module got since; 0 where nobody counted them."""
+        found = {}
+        for label, tensor, before, values in self._before:
+            counted = version(tensor) - before
+            if counted or (values is not None and not hold_equal_values(_some_values(tensor), values)):
+                found[label] = counted
+        now = self.held.again()
+        new = now.kept_state - self.held.tensors.keys()
+        return found | {label: version(tensor) for at, (label, tensor) in now.tensors.items() if at in new}
 
 
-def _version(tensor: Any) -> int:
+def _some_values(tensor: Any) -> Any:
+    """A copy of all values of a small tensor, of some of a large one; None of one that does not have them at hand."""
+    import torch
+
     try:
-        return int(tensor._version)
-    except RuntimeError:  # inference tensors keep no version
-        return 0
+        with torch.no_grad():
+            if tensor.is_meta or tensor.layout is not torch.strided:
+                return None
+            if tensor.numel() <= _SMALL:
+                return tensor.detach().clone()
+            where = torch.arange(0, tensor.numel(), tensor.numel() // _SOME | 1, device=tensor.device)
+            return torch.take(tensor.detach(), where)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None
 
 
 def in_place(changes: Mapping[str, int], calls: int, alternatives: int = 2) -> Iterator[Doubt]:
@@ -82,10 +96,15 @@ def in_place(changes: Mapping[str, int], calls: int, alternatives: int = 2) -> I
     names = sorted(changes, key=lambda n: -changes[n])
     shown = ", ".join(f"`{n}`" for n in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     most = changes[names[0]]
+    how_often = (
+        f"changed in place {units.count(most)} times in {units.count(calls)} calls"
+        if most
+        else f"changed in place in {units.count(calls)} calls"
+    )
     yield Doubt(
         "in-place",
-        f"{shown} changed in place {units.count(most)} times in {units.count(calls)} calls: names are restored after"
-        f" each call, objects are not{', and the alternatives share them' if alternatives > 1 else ''}.",
+        f"{shown} {how_often}: names are restored after each call, objects are"
+        f" not{', and the alternatives share them' if alternatives > 1 else ''}.",
         "",
         {"changes": dict(changes), "calls": calls},
     )

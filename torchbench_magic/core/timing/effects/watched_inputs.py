@@ -11,30 +11,35 @@ from typing import Any
 from torchbench_magic.results.doubts import Doubt
 
 from .iterators import at_end, rewinder, second_copy
+from .restoring.held_state import HeldState
+from .restoring.state_copies import StateCopies
 
 __all__ = ["InputCopies", "MemoryGuard", "Sizes", "Streams", "prints"]
 
 
 class InputCopies:
-    """Copies of the tensors that timed code reads; `restore` copies back those that were changed, in place.
+    """Copies of the state that timed code reaches; `restore` has it as it was, in place. ``streams`` go with it."""
 
-    The copy goes into the same buffer: another buffer can differ in speed by up to 11 %. ``streams`` go with them.
-    """
-
-    def __init__(self, tensors: Iterable[tuple[str, Any]]) -> None:
-        self._kept = [(t, t.detach().clone(), t._version) for _, t in tensors if not t.is_inference()]
+    def __init__(self, held: HeldState) -> None:
+        self.state = StateCopies(held)
         self.streams: Streams | None = None
 
     def restore(self) -> None:
-        import torch
-
-        with torch.no_grad():
-            for i, (tensor, copy, version) in enumerate(self._kept):
-                if tensor._version != version:
-                    tensor.data.copy_(copy)  # through .data: the version counts the code's changes only
-                    self._kept[i] = (tensor, copy, tensor._version)
+        """Before each block: what is known to change."""
+        self.state.restore()
         if self.streams is not None:
             self.streams.restore()
+
+    def restore_all(self, *, is_last: bool = False) -> None:
+        """After the first calls and the last block: whatever changed. An interrupt does not leave half of it."""
+        try:
+            self.state.restore_all(is_last=is_last)
+        except KeyboardInterrupt:
+            self.state.restore_all(is_last=is_last)
+            raise
+        finally:
+            if self.streams is not None:
+                self.streams.restore()
 
 
 class Streams:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
 from torchbench_magic.core.machine.caches import cache_flusher
+from torchbench_magic.results.doubts import Doubt
 
+from ...code.code_reads import globals_read
+from ...code.reached_objects import search
 from ..plan import Plan
 from .in_place import TensorVersions
 from .only_first_call import Once
+from .restoring.unrestored import Unrestored, not_restored
 from .watched_inputs import InputCopies, Sizes
 
 __all__ = ["WatchedObjects"]
@@ -39,9 +43,13 @@ class WatchedObjects:
         functions: Iterable[FunctionType] = (),
     ) -> None:
         names, used = names or {}, set(used)
-        self.versions = TensorVersions(used, names, functions)
+        functions = list(functions)
+        reached = search(used, used, names).items
+        self.versions = TensorVersions(used, names, functions, [(one.label, one.value) for one in reached.values()])
         self.sizes = Sizes(used, names)
-        self.inputs = InputCopies(self.versions.tensors) if plan.restore else None
+        self.inputs = InputCopies(self.versions.held) if plan.restore else None
+        homes = [(name, f.__globals__) for f in functions for name in globals_read(f.__code__)]
+        self._unrestored = Unrestored(reached, homes) if plan.restore else None
         self.once = Once()
         self._flush = cache_flusher() if plan.cold else None
 
@@ -55,12 +63,21 @@ class WatchedObjects:
         """Iterators and the like are put back: a second call of one block would find them used up."""
         return self.inputs is not None and bool(self.inputs.streams)
 
-    def restore(self) -> None:
-        """Put back what was changed, with ``plan.restore``."""
+    def restore(self, *, is_last: bool = False) -> None:
+        """Put back whatever was changed, with ``plan.restore``."""
         if self.inputs is not None:
-            self.inputs.restore()
+            self.inputs.restore_all(is_last=is_last)
+
+    def not_restored(self, told: Collection[str] = ()) -> list[Doubt]:
+        """Say what changed and was not put back, without what is ``told`` otherwise. After the last block."""
+        if self.inputs is None or self._unrestored is None:
+            return []
+        state = self.inputs.state
+        labels = [*state.unrestored, *self._unrestored.changed(state.held.holders.keys())]
+        return not_restored([label for label in labels if label not in told], state.late)
 
     def _before_block(self) -> None:
-        self.restore()
+        if self.inputs is not None:
+            self.inputs.restore()
         if self._flush is not None:
             self._flush()

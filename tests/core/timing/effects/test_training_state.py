@@ -1,0 +1,218 @@
+"""A training step changes more than the tensors in sight; ``--restore`` has all of it as it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchbench_magic.core.timing.effects.in_place import TensorVersions, in_place
+from torchbench_magic.core.timing.effects.restoring.held_state import HeldState
+from torchbench_magic.core.timing.effects.restoring.state_copies import StateCopies
+from torchbench_magic.errors import Interrupted
+
+from ..fake_clock import FakeClock, timed
+
+STEP = "net(x).sum().backward(); opt.step(); opt.zero_grad(); clock.work(10)"
+OPTIMIZERS: list[Callable[[Any], Any]] = [
+    lambda p: torch.optim.AdamW(p, lr=0.1),
+    lambda p: torch.optim.AdamW(p, lr=0.1, foreach=True),
+    lambda p: torch.optim.AdamW(p, lr=0.1, fused=True),
+    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    lambda p: torch.optim.Adagrad(p),
+]
+
+
+def training(make: Callable[[Any], Any] = OPTIMIZERS[0], steps: int = 2) -> dict[str, Any]:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    names = {"net": net, "opt": make(net.parameters()), "x": torch.randn(8, 3)}
+    for _ in range(steps):
+        net(names["x"]).sum().backward()
+        names["opt"].step()
+    return names
+
+
+def values(names: dict[str, Any]) -> Any:
+    """All of a training's state, apart from its objects."""
+    net, opt = names["net"], names["opt"]
+    grads = {n: None if p.grad is None else p.grad.clone() for n, p in net.named_parameters()}
+    return copy.deepcopy((dict(net.state_dict()), opt.state_dict(), grads))
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_after_restore_the_whole_training_is_as_it_was(make: Any, steps: int) -> None:
+    names = training(make, steps)
+    before, ids = values(names), [{k: id(v) for k, v in s.items()} for s in names["opt"].state.values()]
+    result = timed(FakeClock(), {"": STEP}, names=names, restore=True, number=1, repeat=5)
+    assert same(values(names), before)
+    assert [{k: id(v) for k, v in s.items()} for s in names["opt"].state.values()] == ids, "the same objects"
+    assert not result.warnings
+
+
+def test_each_block_finds_the_state_as_the_setup_left_it() -> None:
+    names = training()
+    found: list[Any] = []
+    names |= {"note": lambda: found.append(values(names))}
+    timed(FakeClock(), {"": f"note(); {STEP}"}, names=names, restore=True, number=1, repeat=5)
+    assert len(found) > 5
+    sampled = found[-5:]
+    assert all(same(one, found[0]) for one in sampled)
+
+
+def test_the_counts_of_schedules_and_of_a_scaler_are_put_back() -> None:
+    names = training()
+    warm = torch.optim.lr_scheduler.LinearLR(names["opt"])
+    names["schedule"] = torch.optim.lr_scheduler.SequentialLR(
+        names["opt"], [warm, torch.optim.lr_scheduler.StepLR(names["opt"], 3)], [4]
+    )
+    names["scaler"] = torch.amp.GradScaler("cpu", init_scale=4.0)
+    body = "scaler.scale(net(x).sum()).backward(); scaler.step(opt); scaler.update(); schedule.step(); clock.work(10)"
+    kept = ("schedule", "scaler")
+    before = values(names), copy.deepcopy([names[n].state_dict() for n in kept])
+    timed(FakeClock(), {"": body}, names=names, restore=True, number=1, repeat=5)
+    assert same(values(names), before[0])
+    assert same([names[n].state_dict() for n in kept], before[1])
+
+
+def test_what_only_a_function_or_an_object_of_the_users_reaches_is_put_back_too() -> None:
+    names = training()
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.net, self.opt = names["net"], names["opt"]
+
+        def step(self) -> None:
+            self.net(names["x"]).sum().backward()
+            self.opt.step()
+
+    before = values(names)
+    trainer = Trainer()
+    timed(FakeClock(), {"": "trainer.step(); clock.work(10)"}, names={"trainer": trainer}, restore=True, number=1)
+    assert same(values(names), before)
+
+
+def test_a_step_of_an_optimizer_alone_puts_its_parameters_back() -> None:
+    names = training()
+    before = values(names)
+    result = timed(FakeClock(), {"": "opt.step(); clock.work(10)"}, names={"opt": names["opt"]}, restore=True, number=1)
+    assert same(values(names), before)
+    without = timed(FakeClock(), {"": "opt.step(); clock.work(10)"}, names={"opt": names["opt"]}, number=1)
+    assert not result.warnings
+    assert any("param_groups" in label for d in without.warnings for label in d.facts.get("changes", ()))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("call", [1, 3, 12])
+def test_after_an_interrupt_or_an_error_at_any_call_the_training_is_as_it_was(error: Any, call: int) -> None:
+    names = training()
+    before = values(names)
+    calls: list[int] = []
+
+    def stop() -> None:
+        calls.append(1)
+        if len(calls) == call:
+            raise error
+
+    with pytest.raises((Interrupted, ValueError)):
+        timed(FakeClock(), {"": f"{STEP}; stop()"}, names={**names, "stop": stop}, restore=True, number=1, repeat=50)
+    assert same(values(names), before)
+
+
+def test_memory_that_code_gave_a_tensor_and_values_written_past_the_count_are_put_back() -> None:
+    w = torch.ones(3, requires_grad=True)
+    at = w.data_ptr()
+    timed(FakeClock(), {"": "w.data = w.data.double() * 2; clock.work(10)"}, names={"w": w}, restore=True, number=1)
+    assert (w.data_ptr(), w.dtype, w.tolist()) == (at, torch.float32, [1, 1, 1])
+    found: list[float] = []
+    body = "found.append(float(w[0])); w.data.mul_(2); clock.work(10)"
+    names = {"w": w, "found": found}
+    timed(FakeClock(), {"": body}, names=names, restore=True, number=1, repeat=5)
+    assert set(found) == {1.0}
+    assert w.tolist() == [1, 1, 1]
+
+
+def test_what_cannot_be_put_back_is_said_by_name() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.hidden, self.same = 0, 1
+
+        def __call__(self) -> int:
+            self.hidden += 1
+            return self.same
+
+    names = {"model": Model(), "seen": {}}
+    body = "model(); seen[1] = object(); clock.work(10)"
+    result = timed(FakeClock(), {"": body}, names=names, restore=True, number=1)
+    (doubt,) = [d for d in result.warnings if d.kind == "not-restored"]
+    assert doubt.facts["names"] == ["model.hidden", "seen"]
+
+
+def test_a_change_that_came_late_and_uncounted_is_put_back_at_the_end_and_said() -> None:
+    w, calls = torch.ones(3), []
+    body = "calls.append(1)\nif len(calls) > 30: w.data.add_(1)\nclock.work(5000)"
+    result = timed(FakeClock(), {"": body}, names={"w": w, "calls": calls}, restore=True, number=1, repeat=60)
+    assert w.tolist() == [1, 1, 1]
+    assert [d.facts["names"] for d in result.warnings if d.kind == "restored-late"] == [["w"]]
+
+
+def test_without_restore_buffers_and_the_state_of_an_optimizer_are_counted() -> None:
+    names = training(OPTIMIZERS[2])
+    result = timed(FakeClock(), {"": STEP}, names=names, number=1, repeat=5)
+    (doubt,) = [d for d in result.warnings if d.kind == "in-place"]
+    changes = doubt.facts["changes"]
+    assert {"net.1.running_mean", "net.1.running_var", "net.0.weight"} <= changes.keys()
+    assert {"opt.state[0]['exp_avg']", "opt.state[0]['exp_avg_sq']", "opt.state[0]['step']"} <= changes.keys()
+    assert not [label for label in changes if "defaults" in label or label == "x"]
+
+
+def test_state_that_the_first_step_makes_is_counted() -> None:
+    names = training(OPTIMIZERS[3], steps=0)
+    result = timed(FakeClock(), {"": STEP}, names=names, number=1, repeat=5)
+    (doubt,) = [d for d in result.warnings if d.kind == "in-place"]
+    assert any("momentum_buffer" in label for label in doubt.facts["changes"])
+
+
+def test_changes_that_nobody_counted_are_said_without_a_count() -> None:
+    w = torch.zeros(3)
+    versions = TensorVersions(["w"], {"w": w}, [])
+    w.data.add_(1)
+    (doubt,) = in_place(versions.changed(), 1234, 1)
+    assert doubt.text.startswith("`w` changed in place in 1\u202f234 calls")
+
+
+def test_inference_tensors_and_tensors_that_are_no_numbers_are_put_back() -> None:
+    with torch.inference_mode():
+        kept = torch.ones(2)
+    odd = torch.tensor([float("nan"), 1.0])
+    copies = StateCopies(HeldState([("kept", kept), ("odd", odd)]))
+    with torch.inference_mode():
+        kept.add_(1)
+    odd.data[1] = 5
+    copies.restore_all()
+    assert kept.tolist() == [1, 1]
+    assert odd[1] == 1
+
+
+def test_a_tensor_whose_elements_share_memory_is_said_and_not_written_to() -> None:
+    base = torch.zeros(1)
+    wide = base.expand(4)
+    copies = StateCopies(HeldState([("wide", wide)]))
+    base.add_(1)
+    copies.restore_all()
+    assert copies.unrestored == ["wide"]

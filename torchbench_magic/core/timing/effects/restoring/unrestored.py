@@ -1,0 +1,87 @@
+"""What ``--restore`` does not put back and the timed code was seen to change, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes
+from torchbench_magic.results.doubts import Doubt
+
+__all__ = ["Unrestored", "not_restored"]
+
+_MOST_KEPT, _SHOWN = 100_000, 4
+_ABSENT = object()
+
+
+class Unrestored:
+    """Attributes of the user's objects, items of their dicts and sets, and globals that functions set.
+
+    Args:
+        items: id -> object that the code reaches.
+        globals_: (name, the dict that holds it) of the globals that functions of the notebook read.
+    """
+
+    def __init__(self, items: Mapping[int, ReachedObject], globals_: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        self._kept: list[tuple[str, Any, Any]] = []
+        for one in items.values():
+            own = own_attributes(one.value)
+            held = own if own is not None else one.value if type(one.value) in (dict, list, set) else None
+            if held is not None and len(held) <= _MOST_KEPT:
+                self._kept.append((one.label if own is None else f"{one.label}.", held, held.copy()))
+        self._globals = [(name, home, home[name]) for name, home in globals_ if name in home]
+
+    def changed(self, put_back: Collection[int]) -> list[str]:
+        """Labels, without those in the dicts and lists whose ids are among ``put_back``."""
+        found: dict[str, None] = {}
+        for label, held, kept in self._kept:
+            if id(held) in put_back:
+                continue
+            if label.endswith("."):
+                names = [n for n in held.keys() | kept.keys() if held.get(n, _ABSENT) is not kept.get(n, _ABSENT)]
+                found.update(dict.fromkeys(f"{label}{name}" for name in sorted(names)))
+            elif _differ(held, kept):
+                found[label] = None
+        found.update(dict.fromkeys(name for name, home, was in self._globals if home.get(name, _ABSENT) is not was))
+        return list(found)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if isinstance(one, set):
+        return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}
+    if isinstance(one, dict):
+        return len(one) != len(other) or any(other.get(key, _ABSENT) is not value for key, value in one.items())
+    return len(one) != len(other) or any(a is not b for a, b in zip(one, other, strict=True))
+
+
+def not_restored(labels: Iterable[str], late: Iterable[str] = ()) -> list[Doubt]:
+    """Say by name what was left changed, and what was put back only after the last block."""
+    labels, late = sorted(dict.fromkeys(labels)), list(dict.fromkeys(late))
+    said = []
+    if labels:
+        text = (
+            f"{_names(labels)} changed, and `--restore` does not put {_them(labels)} back: later blocks did not start"
+            " from the same state."
+        )
+        action = f"Set {_them(labels)} at the beginning of the body."
+        said.append(Doubt("not-restored", text, action, {"names": labels}))
+    if late:
+        text = (
+            f"{_names(late)} changed during the run without torch counting it, and {_were(late)} put back only after"
+            " the last block: some blocks started from a changed state."
+        )
+        said.append(Doubt("restored-late", text, "", {"names": late}))
+    return said
+
+
+def _names(labels: list[str]) -> str:
+    rest = len(labels) - _SHOWN
+    return ", ".join(f"`{n}`" for n in labels[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _them(labels: list[str]) -> str:
+    return "it" if len(labels) == 1 else "them"
+
+
+def _were(labels: list[str]) -> str:
+    return "was" if len(labels) == 1 else "were"
