@@ -7,6 +7,7 @@ cases by a part of their name or of what they are about; then nothing is written
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 import sys
 import tempfile
@@ -31,6 +32,10 @@ PEERS = ("timeit", "torch", "line_profiler")
 
 def main() -> int:
     chosen = [c for c in CASES if not sys.argv[1:] or any(word in f"{c.item} {c.name}" for word in sys.argv[1:])]
+    missing = [case for case in chosen if case.needs and importlib.util.find_spec(case.needs) is None]
+    for case in missing:
+        print(f"left out, {case.needs} is not installed: {case.name}")
+    chosen = [case for case in chosen if case not in missing]
     rows, judged = [], []
     for case in chosen:
         outcomes = {OURS: outcome_of(case.cells, case.judge, case, extension=True)}

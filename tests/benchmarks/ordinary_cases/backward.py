@@ -85,6 +85,7 @@ dropout, block = (m.loc["gpt.transformer.h.0" + rest, "backward_cpu_time"] for r
 outcome = "right" if again == [2, 2] and m.index.is_unique and dropout < 0.5 * block else "wrong"
 shows = f"dropout backward {1e3 * dropout:.2f} of {1e3 * block:.2f} ms, calls {again}"
 """,
+        needs="transformers",
     ),
     Case(
         "a backward in Python that sleeps",

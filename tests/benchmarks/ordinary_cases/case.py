@@ -26,6 +26,7 @@ class Case:
         files: name -> text of the files that lie beside the notebook.
         peers: what other tools make of the same: their name ("timeit", "torch", "line_profiler") -> (cells, judge), in
             a kernel of its own.
+        needs: a package that the cells import and the project does not install; without it the case is left out.
     """
 
     name: str
@@ -34,3 +35,4 @@ class Case:
     judge: str
     files: Mapping[str, str] = field(default_factory=dict)
     peers: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    needs: str = ""

@@ -60,9 +60,9 @@ _CACHE = (
 )
 
 
-def _emptied(name: str, statement: str, words: str, setup: str = _QUEUES) -> Case:
+def _emptied(name: str, statement: str, words: str, setup: str = _QUEUES, needs: str = "") -> Case:
     cell = f"%%timer -t 1 -o r\n# --- other\ntorch.ones(500).exp()\n# --- taken\n{statement}"
-    return Case(name, "inputs", (setup, cell), _faster(words))
+    return Case(name, "inputs", (setup, cell), _faster(words), needs=needs)
 
 
 CASES = [
@@ -73,7 +73,7 @@ CASES = [
     _emptied("a dict that is taken from", "while items: items.popitem()", "items was emptied by the first call"),
     _emptied("a list emptied bit by bit", "if h: h.pop(); x.exp()", "h was emptied during the run"),
     _emptied(
-        "a key-value cache that grows", "model(ids, past_key_values=cache)", "cache grows with every call", _CACHE
+        "a key-value cache that grows", "model(ids, past_key_values=cache)", "cache grows with every call", _CACHE, "transformers"
     ),
     Case(
         "a queue that is taken from, with --restore",
