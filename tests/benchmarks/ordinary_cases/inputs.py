@@ -73,7 +73,11 @@ CASES = [
     _emptied("a dict that is taken from", "while items: items.popitem()", "items was emptied by the first call"),
     _emptied("a list emptied bit by bit", "if h: h.pop(); x.exp()", "h was emptied during the run"),
     _emptied(
-        "a key-value cache that grows", "model(ids, past_key_values=cache)", "cache grows with every call", _CACHE, "transformers"
+        "a key-value cache that grows",
+        "model(ids, past_key_values=cache)",
+        "cache grows with every call",
+        _CACHE,
+        "transformers",
     ),
     Case(
         "a queue that is taken from, with --restore",
