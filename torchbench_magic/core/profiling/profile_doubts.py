@@ -93,6 +93,9 @@ def doubts_of_steps(
         found.append(Doubt("no-steps", text, "Give smaller numbers, or run more steps.", facts))
     elif run.cycles and (had := len(run.cycles[-1].steps)) < schedule.active and error is None:
         text = f"The last cycle has {had} of {schedule.active} steps: the job ended in it."
+        if in_loop:
+            ran = "1 iteration" if run.made == 1 else f"{units.count(run.made)} iterations"
+            text = f"{had} of {schedule.active} steps were recorded: the loop ended after {ran}."
         found.append(Doubt("short-cycle", text, facts=facts))
     return [doubt for doubt in found if doubt is not None]
 
