@@ -69,7 +69,7 @@ def outcome_of(cells: Sequence[str], judge: str, case: Case, *, extension: bool)
             file.write_text(text, encoding="utf-8")
         notebook = nbformat.v4.new_notebook()
         client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}})
-        with tempfile.TemporaryDirectory() as home, client.setup_kernel(env=environment_of(Path(home))):
+        with tempfile.TemporaryDirectory() as home, client.setup_kernel(env=environment_of(Path(home), quiet=False)):
             run(client, "import torch")
             if extension:
                 run(client, "%load_ext torchbench_magic")

@@ -266,7 +266,7 @@ def _kernel() -> Iterator[tuple[Callable[[Any, str], str], Any]]:
     from tests.kernel.conftest import environment_of
 
     client = NotebookClient(nbformat.v4.new_notebook(), timeout=300)
-    with tempfile.TemporaryDirectory() as home, client.setup_kernel(env=environment_of(Path(home))):
+    with tempfile.TemporaryDirectory() as home, client.setup_kernel(env=environment_of(Path(home), quiet=False)):
         yield run, client
 
 

@@ -19,6 +19,11 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 ROOT = Path(__file__).resolve().parents[2]
+QUIET = """\
+from torchbench_magic.core.machine import waiting_for_cores
+waiting_for_cores.thread_times = dict
+del waiting_for_cores
+"""
 
 
 @dataclass(frozen=True)
@@ -79,21 +84,24 @@ class Kernel:
         threading.Timer(seconds, os.kill, (kernel, signal.SIGINT)).start()
 
 
-def ipython_folder(folder: Path, *, startup: bool) -> Path:
-    """An IPYTHONDIR without the user's settings, with or without the startup file of the wheel."""
+def ipython_folder(folder: Path, *, startup: bool, quiet: bool = True) -> Path:
+    """An IPYTHONDIR without the user's settings, with or without the startup file of the wheel. ``quiet``: profiles say
+    nothing of a busy machine, as in `tests.conftest.waiting_for_cores_is_not_known`."""
     target = folder / "profile_default" / "startup"
     target.mkdir(parents=True)
+    if quiet:
+        (target / "00-quiet_machine.py").write_text(QUIET, encoding="utf-8")
     if startup:
         shutil.copy(ROOT / "jupyter-config" / "50-torchbench_magic.py", target)
     return folder
 
 
-def environment_of(folder: Path, *, startup: bool = False) -> dict[str, str]:
+def environment_of(folder: Path, *, startup: bool = False, quiet: bool = True) -> dict[str, str]:
     """Of a kernel that imports this tree, with an IPYTHONDIR in ``folder``."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        "IPYTHONDIR": str(ipython_folder(folder, startup=startup)),
+        "IPYTHONDIR": str(ipython_folder(folder, startup=startup, quiet=quiet)),
     }
 
 

@@ -105,7 +105,7 @@ def test_what_was_measured_before_an_interrupt_is_kept() -> None:
     assert isinstance(outcome.error, KeyboardInterrupt)
     assert 0 < len(outcome.profile.repeats) < LEAST_PAIRS
     (doubt,) = [d for d in outcome.profile.warnings if d.kind == "dilation"]
-    assert "no interval" in doubt.text or "cannot tell" in doubt.text
+    assert "no interval" in doubt.text or "cannot be told" in doubt.text
 
 
 def test_every_run_has_the_threads_of_the_first() -> None:
@@ -164,7 +164,8 @@ def test_the_cost_comes_with_its_interval() -> None:
 
 
 def test_what_the_runs_cannot_tell_is_not_measured() -> None:
-    assert "not measured" in said(FakeRuns(plain=0.010, added=0.0).measured(first=0.010))
+    text = said(FakeRuns(plain=0.010, added=0.0).measured(first=0.010))
+    assert "cannot be told whether recording slows this cell: with it" in text
 
 
 def test_a_long_body_runs_once_more_and_has_no_interval() -> None:
@@ -172,4 +173,4 @@ def test_a_long_body_runs_once_more_and_has_no_interval() -> None:
     assert profile.repeats == ((3.0, 2.0),)
     assert "no interval" in said(profile)
     close = FakeRuns(plain=2.0, added=1.0).measured(first=2.2)
-    assert "cannot tell" in said(close)
+    assert "cannot be told whether recording slows this cell (one run each" in said(close)

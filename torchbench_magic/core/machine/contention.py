@@ -14,10 +14,13 @@ import glob
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from torchbench_magic.results.machine.contention import Contention
+
+from .proc_files import proc_text, thread_ids, thread_times
 
 __all__ = ["Counters", "blurred", "contention_between"]
 
@@ -44,12 +47,12 @@ class Counters:
     windows: int = 0
 
     @classmethod
-    def read(cls) -> Counters:
-        """Read them now."""
+    def read(cls, threads: Mapping[int, tuple[float, float]] | None = None) -> Counters:
+        """Read them now. ``threads``: as `thread_times` gives them, where they were read already."""
         own, switches = _usage()
         own += _living_children()
         busy, steal = _stat()
-        ran, waited = _schedstat()
+        ran, waited = _schedstat(thread_times() if threads is None else threads)
         return cls(time.perf_counter(), own, switches, _pressure(), steal, busy, ran, waited, _throttled())
 
     def __sub__(self, other: Counters) -> Counters:
@@ -144,24 +147,18 @@ def _living_children() -> float:
             continue
         seen.add(pid)
         try:
-            with open(f"/proc/{pid}/stat") as file:
-                figures = file.read().rpartition(")")[2].split()  # the name may hold spaces and brackets
-            total += sum(map(int, figures[11:15]))  # utime stime cutime cstime, see proc(5)
-        except (OSError, ValueError):
-            continue  # ended in between
+            figures = proc_text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name may hold spaces and brackets
+            total += sum(map(int, figures[11:15]))  # utime stime cutime cstime, see proc(5); none: ended in between
+        except ValueError:
+            continue
         waiting += _children(pid)
     return total / tick
 
 
 def _children(pid: str) -> list[str]:
     """Process ids of the children of every thread; none where the kernel does not list them."""
-    found: list[str] = []
-    for path in glob.glob(f"/proc/{pid}/task/*/children"):
-        try:
-            found += Path(path).read_text().split()
-        except OSError:
-            continue
-    return found
+    found = (proc_text(f"/proc/{pid}/task/{thread}/children").split() for thread in thread_ids(pid))
+    return [child for children in found for child in children]
 
 
 def _pressure() -> float:
@@ -173,21 +170,12 @@ def _pressure() -> float:
         return math.nan
 
 
-def _schedstat() -> tuple[float, float]:
-    """(run, run-queue wait) seconds of the threads of this process that live now."""
-    ran = waited = 0
-    try:
-        tasks = os.listdir("/proc/self/task")
-    except OSError:
+def _schedstat(threads: Mapping[int, tuple[float, float]]) -> tuple[float, float]:
+    """(run, run-queue wait) seconds of these threads; NaN where none is known."""
+    if not threads:
         return math.nan, math.nan
-    for task in tasks:
-        try:
-            with open(f"/proc/self/task/{task}/schedstat") as file:
-                run, wait = file.read().split()[:2]
-        except (OSError, ValueError):
-            continue  # ended in between
-        ran, waited = ran + int(run), waited + int(wait)
-    return ran / 1e9, waited / 1e9
+    ran, waited = zip(*threads.values(), strict=True)
+    return sum(ran), sum(waited)
 
 
 def _throttled() -> float:

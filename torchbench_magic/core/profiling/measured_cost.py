@@ -123,13 +123,14 @@ def measured_doubt(profile: Profile) -> Doubt:
     if len(profile.repeats) < LEAST_PAIRS:
         runs = f"one run each: {runs}" if len(profile.repeats) == 1 else f"{len(profile.repeats)} runs each: {runs}"
         text = (
-            f"What recording cost is not measured: the runs cannot tell ({runs})."
+            f"It cannot be told whether recording slows this cell ({runs})."
             if times < CLOSE
             else f"With recording this cell takes about {times:.2g} times as long ({runs}; no interval)."
         )
     elif low <= 0 <= high:
         text = (
-            f"What recording cost is not measured: with it the cell takes {interval(1 + low, 1 + high)} times as long"
+            "It cannot be told whether recording slows this cell: with it the cell takes"
+            f" {interval(1 + low, 1 + high).replace(' … ', ' to ')} times as long"
             f" ({len(profile.repeats)} runs each: {runs})."
         )
     else:

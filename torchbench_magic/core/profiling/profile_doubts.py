@@ -16,6 +16,7 @@ from .joining.attribution import Joined
 from .joining.compiling import COMPILED_REGION
 from .joining.forks import FORKED
 from .joining.run_events import Dropped, RunEvents
+from .machine_load import doubts_of_load
 from .recording.host_memory import HostMemory
 from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
@@ -50,6 +51,7 @@ def find_doubts(
         _lines(run),
         _lines_cut(run, options),
         _clocks(run, read.offset),
+        *doubts_of_load(run.load, run.num_threads),
         waits_for_threads(run, joined, sources),
         _threads_without_lines(run, joined),
         _forked(run, joined),
@@ -93,7 +95,11 @@ def doubts_of_steps(
         found.append(Doubt("no-steps", text, "Give smaller numbers, or run more steps.", facts))
     elif run.cycles and (had := len(run.cycles[-1].steps)) < schedule.active and error is None:
         text = f"The last cycle has {had} of {schedule.active} steps: the job ended in it."
+        if in_loop:
+            ran = "1 iteration" if run.made == 1 else f"{units.count(run.made)} iterations"
+            text = f"{had} of {schedule.active} steps were recorded: the loop ended after {ran}."
         found.append(Doubt("short-cycle", text, facts=facts))
+    found += doubts_of_load(run.load, run.num_threads)
     return [doubt for doubt in found if doubt is not None]
 
 

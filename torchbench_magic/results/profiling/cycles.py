@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..doubts import Doubt
+from ..machine.load_doubts import LOAD_KINDS
 from .columns import LINE_COLUMNS, OP_COLUMNS, frame_of
 from .frames.call_trees import sum_of_frames
 from .joined_traces import one_after_the_other
@@ -33,7 +34,8 @@ def sum_of_cycles(
     nobody saw. Without a cycle the tables are empty.
 
     Args:
-        warnings: of the whole run; they come before those of the cycles.
+        warnings: of the whole run, what the machine did in all cycles together included; they come before those of
+            the cycles.
         known: other fields of the sum.
     """
     if not cycles:
@@ -42,7 +44,8 @@ def sum_of_cycles(
     sources = {source_id: source for each in cycles for source_id, source in each.sources.items()}
     ops = _added([each.ops for each in cycles], _OP_KEYS)
     highest = max((each for each in cycles if each.memory is not None), key=_peak, default=cycles[0])
-    of_cycles = {(doubt.kind, doubt.text): doubt for each in cycles for doubt in each.warnings}
+    every = [doubt for each in cycles for doubt in each.warnings if doubt.kind not in LOAD_KINDS]
+    of_cycles = {(doubt.kind, doubt.text): doubt for doubt in every}
     values: dict[str, Any] = {
         "lines": _in_order(_added([each.lines for each in cycles], _LINE_KEYS), list(sources)),
         "ops": ops.sort_values("self_cpu_time", ascending=False, kind="stable").reset_index(drop=True),

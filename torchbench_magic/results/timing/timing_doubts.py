@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..doubts import Doubt
 from ..machine.contention import Contention
+from ..machine.load_doubts import machine_doubts, oversubscribed_text
 from .comparison import Comparison
 from .ratio_doubts import medians_apart, row_name, row_names, still_valid, voided
 from .subject import Subject
@@ -34,7 +35,6 @@ __all__ = [
 
 BUSY_PRESSURE, BUSY_WALL_OVER_CPU = 0.30, 1.2
 NOISY, UNREADABLE = 0.10, 0.25
-STOLEN, THROTTLED, LOW_CLOCK = 0.03, 0.05, 0.8
 LAUNCH_BOUND = 0.05
 FAULT_SECONDS = 0.25e-6
 """A minor fault costs 0.2 us and more (zeroing a page included)."""
@@ -246,17 +246,8 @@ def _by_cpu_clock(made: Comparison) -> str:
 
 def _machine(made: Comparison) -> Iterator[Doubt]:
     contentions = _contentions(made)
-    steal, throttled = _mean(contentions, "steal"), _mean(contentions, "throttled")
-    clock = _mean(contentions, "clock")
-    if steal > STOLEN:
-        text = f"The hypervisor gave {steal:.2f} cores to others: this lengthens the times."
-        yield Doubt("steal", text, "Measure again later, or compare in one cell.", {"steal": steal})
-    if throttled > THROTTLED:
-        text = f"The CPU quota of this container held the process back for {100 * min(throttled, 1):.0f} % of the time."
-        yield Doubt("throttled", text, "Use fewer threads, or raise the quota.", {"throttled": throttled})
-    if clock < LOW_CLOCK:
-        text = f"The processor ran at {100 * clock:.0f} % of its highest clock: a rerun may be faster."
-        yield Doubt("clock", text, "", {"clock": clock})
+    steal, throttled, clock = (_mean(contentions, name) for name in ("steal", "throttled", "clock"))
+    yield from machine_doubts(steal, throttled, clock, "Measure again later, or compare in one cell.")
 
 
 def _few(made: Comparison) -> Iterator[Doubt]:
@@ -313,7 +304,7 @@ def _threads(made: Comparison) -> Iterator[Doubt]:
     cores = made.environment.usable_cores
     many = sorted({s.num_threads for s in made.subjects if s.num_threads > cores})
     if many:
-        text = f"Oversubscribed: {' and '.join(map(str, many))} threads share {cores} usable cores."
+        text = oversubscribed_text(" and ".join(map(str, many)), cores)
         yield Doubt("oversubscribed", text, "", {"threads": many, "cores": cores})
 
 

@@ -52,6 +52,8 @@ _FLOP = tuple(units.Scale(f"{prefix}FLOP", size) for prefix, size in (("", 1.0),
 _ON_NO_LINE = 1e-9  # of the self time: below, it is rounding
 _LEAST_SHARE = 1e-3
 _DEFAULT_ROWS = 20
+_STEP_RANGE = "ProfilerStep*"
+"""What torch calls the range of a step: no operation, and its own time is that of the loop's Python."""
 _BACKWARD = re.compile(r"^(autograd::|torch::autograd::|AccumulateGrad)|Backward\d*(: |$)")
 
 
@@ -148,7 +150,8 @@ def operations(
         InputError: what is grouped by was not recorded.
     """
     column, grouping = sort_column(sort_by), grouping_of(group_by)
-    every = grouped(grouping.rows(profile), grouping.columns)
+    ops = grouping.rows(profile)
+    every = grouped(ops[ops["op"] != _STEP_RANGE], grouping.columns)
     known = bool(every[column].notna().any()) or every.empty
     ordered = every.sort_values(
         column if known else "self_cpu_time", ascending=column == "op", na_position="last", kind="stable"

@@ -28,6 +28,7 @@ from torchbench_magic.errors import BodyError, Busy  # noqa: E402
 from torchbench_magic.results.cell import Body, CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
+from torchbench_magic.views.profiling.operations import operations  # noqa: E402
 
 from ..asking import asked  # noqa: E402
 
@@ -293,6 +294,10 @@ def test_a_loop_shorter_than_the_steps_ends_the_recording(text: str) -> None:
     assert _ops(result)["aten::exp"] == 3
     assert "aten::tan" not in _ops(result)
     assert kinds(result) == ["short-cycle"]
+    assert result.warnings[0].text == "3 of 30 steps were recorded: the loop ended after 9 iterations."
+    shown = [row.key for group in operations(result).groups for row in group.rows]
+    assert "aten::exp" in shown
+    assert "ProfilerStep*" not in shown, "the range of a step is no operation"
 
 
 def test_what_fetches_an_item_is_part_of_its_step() -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Self
 
+from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch, native_io_threads
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
@@ -62,11 +63,13 @@ class RecordedRun:
         overhead: seconds that starting and stopping took.
         busy: native ids of threads that may have been at work as the recording began; None where that is not known.
         pool: native ids of the threads of torch's pool for work beside the caller's.
+        load: how long threads waited for a core between enter and leave; None where that is not known.
         stopped_leaked: a profiler that nobody could stop any more was running and was stopped first.
     """
 
     begin = 0
     end = 0
+    load: CoreWait | None = None
     results: Any = None
     num_threads = 1
 
@@ -86,6 +89,7 @@ class RecordedRun:
         self.native_id = threading.get_native_id()
         self.ignored = kernel_threads()
         self.python_threads = python_threads()
+        self._cores = CoreWatch(self.ignored | native_io_threads())
         self.overhead = 0.0
         self.cpu: list[CpuReading] = []
         self.busy: frozenset[int] | None = None
@@ -144,6 +148,9 @@ class RecordedRun:
         return self._own[1] - self._own[0]
 
     def enter(self) -> None:
+        started = time.perf_counter()
+        self._cores.start()
+        self.overhead += time.perf_counter() - started
         self._own[0] = time.thread_time_ns()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
@@ -152,6 +159,8 @@ class RecordedRun:
         self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
         self._own[1] = time.thread_time_ns()
+        self.load = self._cores.stop(self.wall_by_other_clock)
+        self.overhead += (time.perf_counter_ns() - self._wall[1]) / 1e9
 
     @property
     def wall_by_other_clock(self) -> float:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from dataclasses import replace
 from typing import Any, Self
 
+from torchbench_magic.core.machine.waiting_for_cores import CoreWait
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.errors import BodyError, Busy
 from torchbench_magic.results.profiling.profile import Profile
@@ -65,6 +66,7 @@ class SteppedRun:
         made: steps that were begun.
         num_threads: torch's threads at the beginning.
         cycles: the profile of each, as soon as it has ended.
+        load: how long threads waited for a core in the cycles together; None where that is not known.
         skipped: cycles that could not be recorded, since a profiler of the code's own was running.
         stopped_leaked: as of `RecordedRun`.
     """
@@ -82,6 +84,7 @@ class SteppedRun:
         self.stopped_leaked = make_ready(progress)
         self.number, self.made, self.skipped, self.num_threads = -1, 0, 0, 1
         self.cycles: list[Profile] = []
+        self.load: CoreWait | None = None
         assert options.schedule is not None
         self._schedule, self._in_loop = options.schedule, options.in_loop
         self._make_run, self._make_profile, self._on_trace = make_run, make_profile, on_trace
@@ -214,6 +217,8 @@ class SteppedRun:
 
     def _keep(self, run: RecordedRun, error: BaseException | None) -> Profile:
         profile = replace(self._make_profile(run, error), steps=tuple(self._steps))
+        if run.load is not None:
+            self.load = run.load if self.load is None else self.load + run.load
         self._steps = []
         self.cycles.append(profile)
         self._most = _most_time_in(profile)
