@@ -14,7 +14,7 @@ from torchbench_magic import Comparison, load
 from torchbench_magic.results.machine.contention import Contention
 from torchbench_magic.results.machine.environment import Environment
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
-from torchbench_magic.results.timing.intervals import Interval
+from torchbench_magic.results.timing.intervals import Interval, median_interval, rounds_for_an_interval
 from torchbench_magic.results.timing.scaling import thread_curves
 from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.results.timing.timing_doubts import doubts_of
@@ -195,3 +195,37 @@ def test_medians_that_contradict_the_ratio_are_explained() -> None:
     (doubt,) = [doubt for doubt in doubts_of(apart) if doubt.kind == "medians"]
     assert f"the ratio is 1.3; dividing its median by that of a gives {quotient:.3g}. Trust the ratio" in str(doubt)
     assert not [d for d in doubts_of(made((near(1e-4), 1.0, 1), (near(2e-4), 1.0, 1), IDLE)) if d.kind == "medians"]
+
+
+# ---- too few rounds ------------------------------------------------------------------------------------------------
+
+
+def test_a_verdict_that_too_few_rounds_leave_open_says_so_and_whose_blocks_took_the_time() -> None:
+    few = made(([0.81, 0.82], 1.0, 4000), ([1.1e-4, 1.2e-4], 1.0, 4000), IDLE)
+    assert verdict(few) == "undecided"
+    assert math.isnan(few.undecided_seconds[1])
+    assert "b against a is undecided: there are too few rounds" in said(few)
+    assert "undecided, see below" in said(few)
+    need = rounds_for_an_interval(few.subjects[1].look)
+    assert f"No verdict on b: 2 rounds cannot show it, {need} or more are needed. A block of a (4000" in said(few)
+
+
+def test_one_whose_blocks_are_alike_blames_none_of_them() -> None:
+    few = said(made(([1e-3] * 3, 1.0, 1), ([1.1e-3] * 3, 1.0, 1), IDLE))
+    assert "No verdict on b: 3 rounds cannot show it" in few
+    assert "A block of" not in few
+
+
+def test_no_undecided_row_is_without_a_reason_or_the_seconds_that_it_needs() -> None:
+    for n in range(1, 40):
+        for level in (1.0, 1.005, 1.3, 500.0):
+            found = made((near(1e-3, n), 1.0, 1), (near(level * 1e-3, n, seed=1, spread=0.1), 1.0, 1), IDLE)
+            if verdict(found) == "undecided":
+                assert 1 in found.voids or found.undecided_seconds[1] > 0, (n, level)
+
+
+def test_an_interval_needs_as_many_rounds_as_are_said() -> None:
+    for look in ("once", "anytime"):
+        need = rounds_for_an_interval(look)
+        assert np.isfinite(median_interval(np.arange(need, dtype=float), look=look).width)
+        assert not np.isfinite(median_interval(np.arange(need - 1, dtype=float), look=look).width)

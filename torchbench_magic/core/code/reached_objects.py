@@ -198,7 +198,7 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
     elif issubclass(type(value), dict) and len(value) <= _MOST_ITEMS:
         yield from ((f"{label}[{key!r}]" if type(key) in (str, int) else label, value[key], depth) for key in [*value])
     elif _is_queue(type(value)):
-        yield label, dict_of(value)["queue"], depth
+        yield label, dict_of(value)["_queue" if type(value).__module__ == "asyncio.queues" else "queue"], depth
     elif issubclass(type(value), MethodType):
         yield label, value.__self__, depth
         yield label, value.__func__, depth
@@ -210,7 +210,7 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
 
 def _is_queue(kind: type) -> bool:
     """Whether instances are queues of the standard library that are made of a deque or a list."""
-    return kind.__module__ == "queue" and kind.__name__ in ("Queue", "LifoQueue", "PriorityQueue")
+    return kind.__module__ in ("queue", "asyncio.queues") and kind.__name__ in ("Queue", "LifoQueue", "PriorityQueue")
 
 
 def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iterator[tuple[str, Any, int]]:

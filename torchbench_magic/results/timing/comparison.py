@@ -204,7 +204,7 @@ class Comparison(Storable):
             void = self.stalled.get(i) or self.stalled.get(base)
             if void is None and i not in self.unpaired:
                 void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, cores)
-                void = void or self._judged[i][2]
+                void = void or (None if self._is_used_up(i) else self._judged[i][2])
             if void is not None:
                 found[i] = void
         return found
@@ -266,10 +266,11 @@ class Comparison(Storable):
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
         """Row -> seconds more of waiting that would settle an undecided verdict; inf on the margin, nan when not known.
-        Not of rows of `voids`: more of the same decides nothing."""
+        Not of rows of `voids`, but of those of too few rounds: more of the same decides nothing."""
         more: dict[int, float] = {}
         for i, (interval, rounds) in self._intervals.items():
-            is_open = rounds and i not in self.unpaired and i not in self.voids and not self._is_used_up(i)
+            stands = i not in self.voids or self.voids[i].cause == "few-rounds"
+            is_open = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
             if is_open and verdict(interval, self.margin) == "undecided":
                 sampled = sum(float(self._blocks[j].wall.sum()) for j in self.beside(i))
                 total = self.subjects[i].waited_for(sampled)

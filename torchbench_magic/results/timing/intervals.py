@@ -32,6 +32,7 @@ __all__ = [
     "median_interval",
     "mixture_rank",
     "order_rank",
+    "rounds_for_an_interval",
     "rounds_for_one_look",
     "rounds_to_decide",
     "verdict",
@@ -113,6 +114,14 @@ def rounds_for_one_look(alternatives: int, alpha: float = ALPHA) -> int:
     """How many rounds an exact interval needs at least: 6 for two alternatives, 7 for three."""
     n = 1
     while order_rank(n, alpha / max(1, alternatives - 1)) < 0:
+        n += 1
+    return n
+
+
+def rounds_for_an_interval(look: Look, alpha: float = ALPHA) -> int:
+    """How many rounds `median_interval` needs at least for ends that are not infinite."""
+    n = 1
+    while (order_rank(n, alpha) if look == "once" else mixture_rank(n, ANYTIME * alpha)) < 0:
         n += 1
     return n
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from torchbench_magic import units
+
 from ..doubts import Doubt
 from .comparison import Comparison
 from .voided_verdicts import Void
@@ -67,6 +69,7 @@ def voided(made: Comparison) -> Iterator[Doubt]:
 _ACTIONS = {
     "stalled": "Measure again on a quiet machine, or at one thread (`-t 1`).",
     "unlike-blocks": "Measure again, or give all of them the same number of calls (`-n N -r R`).",
+    "few-rounds": "Give more time (`--max-run-time S`), or fix both numbers (`-n N -r R`) with fewer calls a block.",
     "unsteady": "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
 }
 
@@ -83,12 +86,35 @@ def _why(made: Comparison, void: Void) -> str:
             f"the warm-up was disturbed and chose {calls} a block for {name}"
             f" and {high:.0f} for {other}: the cost of starting a block is not shared alike."
         )
+    if void.cause == "few-rounds":
+        return _few_rounds(made, void)
     if high > 1.005 * low:
         return (
             f"the ratio of {name} was {low:.2f} in one part of the run and {high:.2f} in another. It changed with the"
             " state of the machine, so its interval is wider than its rounds alone would give."
         )
     return "other processes held up a block in many rounds, and the rounds without these do not decide alike."
+
+
+LONG_BLOCK = 10.0
+"""From so many times the other's length on a block is said to be what took the time of the rounds."""
+
+
+def _few_rounds(made: Comparison, void: Void) -> str:
+    """That the rounds are too few, and whose blocks took the time."""
+    base = made.base_row(void.row)
+    text = f"{void.low:.0f} round{'' if void.low == 1 else 's'} cannot show it, {void.high:.0f} or more are needed"
+    if base is None:
+        return f"{text}."
+    blocks = made.samples.groupby("measurement")[["wall", "number"]].median()
+    wall = {row: float(blocks["wall"].get(row, math.nan)) for row in (void.row, base)}
+    slow, fast = (void.row, base) if wall[void.row] > wall[base] else (base, void.row)
+    if not wall[slow] > LONG_BLOCK * wall[fast]:
+        return f"{text}."
+    calls = int(blocks["number"][slow])
+    of = f"{calls} call{'' if calls == 1 else 's'}"
+    took = f"A block of {row_name(made, slow)} ({of}) took {units.seconds_text(wall[slow])}"
+    return f"{text}. {took}, far longer than one of {row_name(made, fast)}."
 
 
 def _waits(made: Comparison, row: int) -> str:

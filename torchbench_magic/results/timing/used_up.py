@@ -18,10 +18,12 @@ _SAID = {
     "first": "`{0}` was used up by the first call: later calls had nothing to do",
     "before": "`{0}` was used up before the first call: the calls had nothing to do",
     "later": "`{0}` was used up during the run: later calls had nothing to do",
+    "used": "`{0}` was used up before the timed calls: they had nothing to do",
     "file": "`{0}` was read to its end by the first call: later calls had nothing to read",
     "cache": "`{0}` keeps its results (`functools` cache): the calls only looked them up",
     "memo": "the first call did its work once and kept the result in `{0}`: later calls only used it",
     "emptied": "`{0}` was emptied by the first call: later calls had nothing to take from it",
+    "empty": "`{0}` was emptied by the first call: later calls had nothing to take from it",
     "shorter": "the first call took items out of `{0}`, which got shorter: later calls did less",
     "changed": "the first call put `{0}` in another order: later calls found it so",
     "drained": "`{0}` was emptied during the run: later calls had nothing to take from it",
@@ -36,6 +38,7 @@ _BUILD = "Make it in the body (`gen = ...` first), or, where it can be copied, g
 _FILL = "Fill it in the body, or give `--restore`, which puts its items back before each call."
 _DONE = {
     "emptied": _FILL,
+    "empty": "Fill it in the body, so that every call has its items.",
     "shorter": _FILL,
     "drained": _FILL,
     "shrinks": _FILL,
@@ -44,6 +47,7 @@ _DONE = {
     "first": _BUILD,
     "before": _BUILD,
     "later": _BUILD,
+    "used": "Make it in the body, so that every call has its items.",
     "file": "Open it in the body, or give `--restore`.",
     "cache": "Time what it wraps (`{0}.__wrapped__(...)`), or call `{0}.cache_clear()` in the body.",
     "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .intervals import Interval, median_interval, verdict
+from .intervals import Interval, median_interval, rounds_for_an_interval, verdict
 
 if TYPE_CHECKING:
     from .blocks import Blocks
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
-Cause = Literal["stalled", "unlike-blocks", "unsteady"]
+Cause = Literal["stalled", "unlike-blocks", "unsteady", "few-rounds"]
 
 CO_LOAD = 0.15
 """Cores that others take beyond the idle ones, from which on they are said to be in the way."""
@@ -87,10 +87,12 @@ class Void:
 
     Attributes:
         cause: ``stalled``, the typical block waited for a core; ``unlike-blocks``, the blocks of the two hold unlike
-            numbers of calls for their lengths; ``unsteady``, the ratio differed from part to part of the run.
+            numbers of calls for their lengths; ``unsteady``, the ratio differed from part to part of the run;
+            ``few-rounds``, there are too few for an interval.
         row: whose blocks it is about.
         low, high: what the cause is known by: for ``stalled`` the processor time over wall time of the typical block
-            and threads that waited; the calls in a block of the two; the smallest and largest ratio of a part.
+            and threads that waited; the calls in a block of the two; the smallest and largest ratio of a part; the
+            rounds, and how many an interval needs.
     """
 
     cause: Cause
@@ -225,6 +227,10 @@ def judged_rounds(
     stalled = stalled_rounds(sides, subject, cores)
     clean = median_interval(log_ratios[~stalled], alpha, subject.look)
     interval = widened(both(narrow, clean) if stalled.any() else narrow, log_ratios, spell_factor(log_ratios))
-    decided = verdict(narrow, margin) == verdict(interval, margin)
-    void = None if decided else Void("unsteady", row, *range_of_parts(log_ratios))
-    return interval, len(log_ratios), void
+    if not math.isfinite(narrow.width):
+        need = rounds_for_an_interval(subject.look, alpha)
+        return interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need)
+    word = verdict(interval, margin)
+    unknown = word == "undecided" and not math.isfinite(interval.width)
+    stands = word == verdict(narrow, margin) and not unknown
+    return interval, len(log_ratios), None if stands else Void("unsteady", row, *range_of_parts(log_ratios))

@@ -73,6 +73,7 @@ def under(comparison: Comparison) -> list[Document]:
 _WHY = {
     "stalled": "other processes held its threads up",
     "unlike-blocks": "its warm-up was disturbed",
+    "few-rounds": "there are too few rounds",
     "unsteady": "the ratio changed during the run",
 }
 """Why more samples would not decide, in the words of the sentence; the doubts below have the rest."""
@@ -287,8 +288,10 @@ def _more(comparison: Comparison, row: int) -> str:
     if row in comparison.voids:
         return "see below"
     seconds = comparison.undecided_seconds.get(row)
-    if seconds is None or math.isnan(seconds):
+    if seconds is None:
         return ""
+    if math.isnan(seconds):
+        return "needs more time"
     if math.isinf(seconds):
         return "on the margin"
     if seconds > 3600:

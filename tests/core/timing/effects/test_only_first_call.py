@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import csv
 import functools
 import io
 import itertools
+import queue
 import sys
 import types
 from collections.abc import Iterator
@@ -145,6 +148,66 @@ def test_one_that_is_made_anew_when_it_ends_is_not() -> None:
     assert not used_up(timed(FakeClock(), {"": "clock.work(1)\nloader.take()"}, names={"loader": Loader()}))
 
 
+class Counted:
+    """An iterator as users write it: what it counts goes on when it has ended."""
+
+    def __init__(self, clock: FakeClock, ends: int, starts_again: bool = False) -> None:
+        self.clock, self.ends, self.starts_again, self.n = clock, ends, starts_again, 0
+
+    def __iter__(self) -> Counted:
+        if self.starts_again:
+            self.n = 0
+        return self
+
+    def __next__(self) -> int:
+        self.n += 1
+        if self.n > self.ends:
+            raise StopIteration
+        self.clock.work(1)
+        return self.n
+
+
+def test_an_iterator_of_the_users_own_class_that_is_used_up_voids_the_verdict() -> None:
+    clock = FakeClock()
+    bodies = {"a": "clock.work(1)\nsum(it)", "b": "clock.work(100)"}
+    result = timed(clock, bodies, names={"it": Counted(clock, 100)})
+    assert hows(result) == [("used", "it")]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert sentence(result).startswith("it was used up before the timed calls: they had nothing to do. ")
+
+
+def test_one_whose_place_stays_at_its_end_is_said_once() -> None:
+    class Stops(Counted):
+        def __next__(self) -> int:
+            if self.n >= self.ends:
+                raise StopIteration
+            return super().__next__()
+
+    clock = FakeClock()
+    result = timed(clock, {"": "clock.work(1)\nsum(it)"}, names={"it": Stops(clock, 100)})
+    assert hows(result) == [("used", "it")]
+
+
+def test_one_that_a_library_wrote_in_python_is_known_too() -> None:
+    rows = csv.DictReader(io.StringIO("a,b\n1,2\n3,4\n"))
+    assert hows(timed(FakeClock(), {"": "clock.work(1)\nlist(rows)"}, names={"rows": rows})) == [("used", "rows")]
+
+
+def test_one_that_begins_again_or_lasts_or_is_not_read_is_not() -> None:
+    clock = FakeClock()
+    ended = Counted(clock, 0)
+    names = {"again": Counted(clock, 3, starts_again=True), "lasts": Counted(clock, 10**9), "ended": ended}
+    bodies = {"a": "sum(again)", "b": "next(lasts)", "c": "clock.work(1)\nended.ends"}
+    assert not used_up(timed(clock, bodies, names=names))
+
+
+def test_the_trace_function_that_was_set_is_set_again() -> None:
+    before = sys.gettrace()
+    clock = FakeClock()
+    timed(clock, {"": "clock.work(1)\nsum(it)"}, names={"it": Counted(clock, 3)})
+    assert sys.gettrace() is before
+
+
 def test_restore_hands_out_iterators_that_can_be_copied_and_leaves_the_users() -> None:
     clock, it, gen = FakeClock(), iter([10, 20]), (i for i in [1])
     names = {"it": it, "gen": gen}
@@ -168,6 +231,31 @@ def test_a_file_read_to_its_end_is_said_and_one_that_the_body_rewinds_is_not() -
     names = {"file": file}
     assert hows(timed(clock, {"": "clock.work(1 + len(file.read()))"}, names=names)) == [("file", "file")]
     assert not used_up(timed(clock, {"": "file.seek(0)\nclock.work(1 + len(file.read()))"}, names=names))
+
+
+def test_a_file_in_memory_whose_first_read_is_as_short_as_the_later_ones_is_said() -> None:
+    clock, f, again = FakeClock(), io.BytesIO(b"12"), io.BytesIO(b"12")
+    bodies = {"a": "clock.work(0.1)\nf.read()", "b": "clock.work(0.1)\nagain.seek(0)\nagain.read()"}
+    assert hows(timed(clock, bodies, names={"f": f, "again": again})) == [("file", "f")]
+
+
+def test_a_queue_that_shows_no_items_is_said_where_the_first_call_emptied_it() -> None:
+    clock = FakeClock()
+    queues: dict[str, Any] = {"q": queue.SimpleQueue(), "tasks": asyncio.Queue()}
+    for q in queues.values():
+        for number in range(9):
+            q.put_nowait(number)
+    body = "clock.work(1)\nwhile not {0}.empty():\n    {0}.get_nowait()\n    clock.work(9)"
+    bodies = {name: body.format(name) for name in queues}
+    result = timed(clock, {**bodies, "other": "clock.work(50)"}, names=queues)
+    assert hows(result) == [("empty", "q"), ("emptied", "tasks")]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided", "undecided"]
+
+
+def test_a_queue_that_every_call_fills_and_empties_is_not() -> None:
+    clock, q = FakeClock(), queue.SimpleQueue[int]()
+    body = "q.put(1)\nwhile not q.empty():\n    q.get()\n    clock.work(9)"
+    assert not used_up(timed(clock, {"": body}, names={"q": q}))
 
 
 def test_a_functools_cache_that_only_hits_is_said_in_the_run_that_fills_it_and_in_the_next() -> None:

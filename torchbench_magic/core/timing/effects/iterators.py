@@ -1,4 +1,10 @@
-"""Is an iterator used up, a file at its end? Told from their state: nothing is ever taken from the user's object."""
+"""Is an iterator used up, a file at its end? Nothing is ever taken from the user's object.
+
+It is told from the state of the interpreter's own kinds. What one written in Python holds tells nothing: it may be used
+up and still count its calls. So the body is called once more with a trace function (``sys.settrace``) that looks at
+``__next__`` and ``__anext__`` of these objects only; those that ended without giving one item are used up. Classes of
+users are meant, and those of libraries (``csv.DictReader``).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +13,19 @@ import gc
 import io
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
-__all__ = ["at_end", "is_used_up", "rewinder", "second_copy"]
+from torchbench_magic.core.code.reached_objects import ReachedObject
+from torchbench_magic.core.code.timed_loop import Timeable
+
+from ...machine.clocks import Clocks
+
+__all__ = ["WatchedCall", "at_end", "is_used_up", "next_codes", "rewinder", "second_copy"]
 
 _EMPTY: dict[object, object] = {}
 _FORWARD: tuple[Iterable[Any], ...] = (
@@ -127,3 +140,105 @@ def _made_again(kind: type, makers: Sequence[Callable[[], Any]], state: Sequence
     if state:  # ``zip(strict=True)``
         made.__setstate__(*state)
     return made
+
+
+def next_codes(reads: Mapping[int, ReachedObject]) -> dict[int, CodeType]:
+    """Id -> code of ``__next__`` or ``__anext__``, of each object among these whose class defines it in Python."""
+    found = {}
+    for at, item in reads.items():
+        for base in type(item.value).__mro__:
+            method = next((vars(base)[name] for name in ("__next__", "__anext__") if name in vars(base)), None)
+            if method is not None:
+                if issubclass(type(method), FunctionType) and method.__code__.co_argcount:
+                    found[at] = method.__code__
+                break
+    return found
+
+
+@dataclass
+class WatchedCall:
+    """A block that is run under a trace function, see above.
+
+    Attributes:
+        block: what is run.
+        codes: id -> code, of `next_codes`.
+        gave, ended: ids of the iterators that gave an item, and that raised StopIteration.
+    """
+
+    block: Timeable
+    codes: Mapping[int, CodeType]
+    gave: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._watched = frozenset(self.codes.values())
+
+    @property
+    def replicas(self) -> Any:
+        return self.block.replicas
+
+    @property
+    def is_async(self) -> bool:
+        return self.block.is_async
+
+    @property
+    def near_loop(self) -> float:
+        return self.block.near_loop
+
+    @property
+    def source(self) -> str:
+        return self.block.source
+
+    @property
+    def used_up(self) -> set[int]:
+        """Ids of the iterators that ended and gave nothing."""
+        return self.ended - self.gave
+
+    def start(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
+        """As the block's own; its times are not to be used."""
+        if self.is_async:
+            return self._awaited(replica, calls, clocks, sync)
+        before = sys.gettrace()
+        sys.settrace(self._called)
+        try:
+            return self.block.start(replica, calls, clocks, sync)
+        finally:
+            sys.settrace(before)
+
+    async def _awaited(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
+        before = sys.gettrace()
+        sys.settrace(self._called)
+        try:
+            return await self.block.start(replica, calls, clocks, sync)
+        finally:
+            sys.settrace(before)
+
+    def start_empty(self, calls: int, clocks: Clocks, sync: Any) -> tuple[int, int]:
+        return self.block.start_empty(calls, clocks, sync)
+
+    def _called(self, frame: FrameType, event: str, _: Any) -> Any:
+        """The trace function of all frames: a local one for those that are looked at, none for the others."""
+        if event != "call" or frame.f_code not in self._watched:
+            return None
+        at = id(frame.f_locals.get(frame.f_code.co_varnames[0]))
+        if at not in self.codes:
+            return None
+        frame.f_trace_lines = False
+        return _Next(self, at).seen
+
+
+class _Next:
+    """What one call of ``__next__`` comes to."""
+
+    def __init__(self, call: WatchedCall, at: int) -> None:
+        self._call, self._at, self._raised = call, at, False
+
+    def seen(self, frame: FrameType, event: str, value: Any) -> Any:
+        """The trace function of its frame; a return of None after an exception is the exception leaving."""
+        if event == "exception":
+            self._raised = issubclass(value[0], (StopIteration, StopAsyncIteration))
+        elif event == "return" and value is None and self._raised:
+            self._call.ended.add(self._at)
+        elif event == "return":  # a coroutine that waits "returns" too: then it counts as one that gave something
+            self._call.gave.add(self._at)
+        return self.seen

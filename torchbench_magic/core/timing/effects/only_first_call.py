@@ -1,10 +1,11 @@
 """Does a body do its work only in its first call? What that call used up, or kept for the calls after it.
 
-Three things are known for sure and one is tried: an iterator's own state; the hits and misses of ``functools`` caches;
-and for what the first call left changed in dicts, lists, sets, attributes and the place in a file, the body is called
-once more from the state before: only if it is slow again, it did its work there. A first call that is many times
-slower is by itself no sign: ordinary ops of torch take 2 to 3 800 times as long the first time (at most 67 ms where
-nothing is imported, of 45 kinds of ops, each in a fresh process; an import took 1.5 s).
+Known for sure are an iterator's own state (of one written in Python: whether it still gives a call anything) and the
+hits and misses of ``functools`` caches. For what the first call left changed in dicts, lists, sets, attributes and the
+place in a file, the body is called once more from the state before: only if it is slow again, it did its work there. Of
+what shows no items, as a ``queue.SimpleQueue``, it is known that a longer first call left it empty. A first call that
+is many times slower is by itself no sign: ordinary ops of torch take 2 to 3 800 times as long the first time (at most
+67 ms where nothing is imported, of 45 kinds of ops, each in a fresh process; an import took 1.5 s).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import functools
 import statistics
 import sys
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,8 @@ from torchbench_magic.core.code.timed_loop import Block, Timeable
 from ..plan import Plan
 from ..stepping import BlockRequest, Steps
 from .growth import Growth
-from .iterators import at_end, is_used_up, rewinder
+from .held_contents import ABSENT, differ, kept_copies, numbers_held, put_items, put_keys, same_items
+from .iterators import WatchedCall, at_end, is_used_up, next_codes, rewinder
 from .shared_state import SharedState
 from .switches import SwitchScope, scope_of
 from .watched_inputs import InputCopies, Streams
@@ -39,7 +40,6 @@ LONG_NS, SHORT_NS = 5e9, 1e8
 """A first call above LONG_NS is not made a second time; one below SHORT_NS is made three times."""
 START_S, START_TIMES = 1.0, 1000.0
 """A first call that nothing explains: fifteen times the longest of an ordinary op without an import."""
-_MOST_KEPT = 100_000
 
 Reach = Callable[[str], Found]
 
@@ -56,6 +56,9 @@ class _First:
     caches: dict[int, tuple[int, int]] = field(default_factory=dict)
     looked_up: dict[str, float] = field(default_factory=dict)
     kept_in: list[tuple[str, str]] = field(default_factory=list)
+    ran_out: list[str] = field(default_factory=list)
+    had: dict[int, int] = field(default_factory=dict)
+    emptied: list[str] = field(default_factory=list)
     growth: Growth = field(default_factory=lambda: Growth({}))
 
 
@@ -87,7 +90,9 @@ class Once:
         self._files = {at: (end, rewinder(f)) for at, f in files.items() if (end := at_end(f)) is not None}
         self._after_first: dict[int, bool] = {}
         self._put_back = put_back
-        self._first = {name: _First(before=_kept(reads), growth=Growth(reads)) for name, reads in self._reads.items()}
+        self._first = {
+            name: _First(before=kept_copies(reads), growth=Growth(reads)) for name, reads in self._reads.items()
+        }
         scopes = {name: scope(name, one) for name, one in found.items()} if scope is not None and len(names) > 1 else {}
         self._switches = SharedState(scopes)
 
@@ -95,9 +100,10 @@ class Once:
         """Note the state that the first call of an alternative finds."""
         if name in self._first:
             one = self._first[name]
-            one.before = one.before if self._before_all else _kept(self._reads[name])
+            one.before = one.before if self._before_all else kept_copies(self._reads[name])
             one.misses = sum(misses for _, misses in _caches(self._reads[name]).values())
             one.is_explained = False
+            one.had = numbers_held(self._reads[name])
             one.growth.note()
             self._work = _explaining()
             self._switches.begin()
@@ -106,10 +112,12 @@ class Once:
         """Note the state that it leaves, and how long it took."""
         if name in self._first:
             one = self._first[name]
-            one.wall_ns, one.after = wall_ns, _kept(self._reads[name])
+            one.wall_ns, one.after = wall_ns, kept_copies(self._reads[name])
             one.misses = sum(misses for _, misses in _caches(self._reads[name]).values()) - one.misses
             one.is_explained = _explaining() != self._work
             one.growth.note(1)
+            left = numbers_held(self._reads[name])
+            one.had = {at: number for at, number in one.had.items() if number and not left[at]}
             self._switches.end(name)
             for at in self._iterators:
                 if at in self._reads[name]:
@@ -134,11 +142,13 @@ class Once:
         one = self._first[name]
         one.growth.note(calls)
         more = yield from self._try_switches(name, block, call_ns)
+        more += yield from self._watch_iterators(name, block, call_ns)
         for at, (hits, misses) in _caches(self._reads[name]).items():
             was = one.caches.get(at, (hits, misses))
             if misses == was[1] and hits > was[0]:
                 one.looked_up[self._reads[name][at].label] = (hits - was[0]) / calls
-        undone = self._undone(name)
+        one.emptied = self._emptied(name, call_ns)
+        undone = [(found, put_back) for found, put_back in self._undone(name) if not self._ran_out(name, found[1])]
         if not undone or one.wall_ns < SLOWER * call_ns:
             return more
         if one.wall_ns > LONG_NS:
@@ -168,25 +178,47 @@ class Once:
         self._switches.tried(name, before)
         return 1
 
+    def _watch_iterators(self, name: str, block: Timeable, call_ns: float) -> Steps[int]:
+        """Call an alternative once: do iterators written in Python still give it anything? The calls made."""
+        codes = {at: code for at, code in next_codes(self._reads[name]).items() if at not in self._iterators}
+        if not codes or call_ns > LONG_NS:
+            return 0
+        watched_call = WatchedCall(block, codes)
+        yield BlockRequest(watched_call, 0, 1)
+        self._first[name].ran_out = [self._reads[name][at].label for at in codes if at in watched_call.used_up]
+        return 1
+
+    def _ran_out(self, name: str, label: str) -> bool:
+        """Whether a label is of an attribute of an iterator that is used up, as its place in what it reads is."""
+        return any(label.startswith(f"{iterator}.") for iterator in self._first[name].ran_out)
+
+    def _emptied(self, name: str, call_ns: float) -> list[str]:
+        """Labels of what the first call, a longer one, left empty and is empty still."""
+        one, reads = self._first[name], self._reads[name]
+        if one.wall_ns < SLOWER * call_ns:
+            return []
+        now = numbers_held({at: reads[at] for at in one.had})
+        return [reads[at].label for at in one.had if not now[at] and at not in self._put_back]
+
     def _undone(self, name: str) -> list[tuple[tuple[str, str], Callable[[], object]]]:
         """((how, label), what undoes it) of each change that the first call made and that no later call made again."""
         one = self._first[name]
         found: list[tuple[tuple[str, str], Callable[[], object]]] = []
-        now = _kept(self._reads[name])
+        now = kept_copies(self._reads[name])
         for at, before in one.before.items():
             after, label = one.after.get(at), self._reads[name][at].label
-            if after is None or at not in now or at in self._put_back or not _differ(before, after):
+            if after is None or at not in now or at in self._put_back or not differ(before, after):
                 continue
             if isinstance(after, dict):
                 held = own_attributes(self._reads[name][at].value)
                 target = self._reads[name][at].value if held is None else held
-                keys = [k for k, v in after.items() if before.get(k, _ABSENT) is not v and now[at].get(k, _ABSENT) is v]
+                keys = [k for k, v in after.items() if before.get(k, ABSENT) is not v and now[at].get(k, ABSENT) is v]
                 gone = [k for k in before if k not in after and k not in now[at]] if now[at] or not after else []
                 if keys or gone:
                     label = label if held is None else f"{label}.{(keys or gone)[0]}"
                     how = "memo" if keys else "emptied" if not after else "shorter"
-                    found.append(((how, label), functools.partial(_put_keys, target, before, keys + gone)))
-            elif not _differ(after, now[at]):
+                    found.append(((how, label), functools.partial(put_keys, target, before, keys + gone)))
+            elif not differ(after, now[at]):
                 fewer = len(after) < len(before)
                 how = (
                     "emptied"
@@ -194,10 +226,10 @@ class Once:
                     else "shorter"
                     if fewer
                     else "changed"
-                    if _same_items(before, after)
+                    if same_items(before, after)
                     else "memo"
                 )
-                found.append(((how, label), functools.partial(_put_items, self._reads[name][at].value, before)))
+                found.append(((how, label), functools.partial(put_items, self._reads[name][at].value, before)))
         for at, (ended, back) in self._files.items():
             if at in self._reads[name] and not ended and back is not None and at_end(self._reads[name][at].value):
                 found.append((("file", self._reads[name][at].label), back))
@@ -206,24 +238,30 @@ class Once:
     def found(self, name: str, times: Sequence[float]) -> tuple[tuple[str, str], ...]:
         """(how, label) of each thing that leaves nothing to do for calls that take these times, in nanoseconds.
 
-        ``how``: an iterator used up by the "first" call, "before" it or "later"; a "file" read to its end; a "cache" of
-        ``functools``; a "memo" that the first call filled; a container that it "emptied", made "shorter" or put in
-        another order ("changed"), or that was "drained" later; what "grows" or "shrinks" with every call; a switch,
+        ``how``: an iterator used up by the "first" call, "before" it, "later" or ("used") at some time before the timed
+        calls; a "file" read to its end; a "cache" of ``functools``; a "memo" that the first call filled; a container
+        that it "emptied", made "shorter" or put in another order ("changed"), one that shows no items and that it left
+        "empty", or one that was "drained" later; what "grows" or "shrinks" with every call; a switch,
         "shared" or "global", as another alternative had set it; the "start": a first call that nothing explains.
         """
         if name not in self._first or not times:
             return ()
         one, median = self._first[name], statistics.median(times) / 1e9
         said: list[tuple[str, str]] = []
-        for at, item in self._reach(name).items.items():
+        reached = self._reach(name)
+        for at, item in reached.items.items():
             if at not in self._iterators or item.value is not self._value(at) or not is_used_up(item.value):
                 continue
             if not self._iterators[at]:
                 said.append(("first" if self._after_first.get(at) else "later", item.label))
             elif item.direct:
                 said.append(("before", item.label))
+        said += [("used", label) for label in one.ran_out]
         said += self._switches.inherited(name)
         said += one.kept_in
+        said += [("empty", label) for label in one.emptied]
+        if median <= LOOK_UP and "seek" not in reached.mentioned:
+            said += [found for found in self._read_to_end(name) if found not in said]
         said += [
             (how, label)
             for how, label in self._drained(name) + one.growth.found(times)
@@ -237,6 +275,12 @@ class Once:
         if not said and one.wall_ns / 1e9 >= max(START_S, START_TIMES * median) and not one.is_explained:
             said.append(("start", name))
         return tuple(said)
+
+    def _read_to_end(self, name: str) -> list[tuple[str, str]]:
+        """Files that are at their end and were not before the first call: a call that is as short as a look-up and
+        does not seek reads nothing of them. (The first read of a whole ``BytesIO`` copies nothing: it is as short.)"""
+        files = {at: item for at, item in self._reads[name].items() if at in self._files and not self._files[at][0]}
+        return [("file", item.label) for item in files.values() if at_end(item.value)]
 
     def _drained(self, name: str) -> list[tuple[str, str]]:
         """Containers that calls of an alternative emptied bit by bit: shorter after the first, empty in the end."""
@@ -281,58 +325,6 @@ def watched(
 
     put_back = inputs.streams.put_back if inputs is not None and inputs.streams is not None else ()
     return Once(tuple(by_name), reach, scope, put_back, before_all=plan.check)
-
-
-_ABSENT = object()
-_DICTS = (dict, defaultdict, OrderedDict)
-
-
-def _kept(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
-    """Id -> a shallow copy of what each dict, list, set and user's instance among these holds."""
-    kept: dict[int, Any] = {}
-    for at, item in reads.items():
-        value = own_attributes(item.value)
-        value = item.value if value is None else value
-        if type(value) in _DICTS and len(value) <= _MOST_KEPT:
-            kept[at] = dict(value)
-        elif type(value) in (list, set, deque) and len(value) <= _MOST_KEPT:
-            kept[at] = value.copy()
-    return kept
-
-
-def _differ(one: Any, other: Any) -> bool:
-    """Whether two copies hold other objects."""
-    if isinstance(one, set):
-        return bool(one ^ other)
-    if len(one) != len(other):
-        return True
-    if isinstance(one, (list, deque)):
-        return any(a is not b for a, b in zip(one, other, strict=True))
-    return any(other.get(key, _ABSENT) is not value for key, value in one.items())
-
-
-def _same_items(one: Any, other: Any) -> bool:
-    """Whether two copies hold the same objects, in whatever order."""
-    return len(one) == len(other) and sorted(map(id, one)) == sorted(map(id, other))
-
-
-def _put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]) -> None:
-    for key in keys:
-        if key in before:
-            target[key] = before[key]
-        else:
-            target.pop(key, None)
-
-
-def _put_items(target: Any, before: Any) -> None:
-    if isinstance(target, list):
-        target[:] = before
-    elif isinstance(target, deque):
-        target.clear()
-        target.extend(before)
-    else:
-        target.intersection_update(before)
-        target.update(before)
 
 
 def _caches(reads: Mapping[int, ReachedObject]) -> dict[int, tuple[int, int]]:

@@ -1,0 +1,88 @@
+"""What containers and users' objects hold: copies to compare later, to put back, or only the number of items.
+
+``queue.SimpleQueue`` shows no items; arrays, and classes of users made of a list, a dict, a set or a deque, are no
+plain containers: of these only the number is asked.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping
+from queue import SimpleQueue
+from typing import Any
+
+from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes
+
+__all__ = ["ABSENT", "differ", "kept_copies", "numbers_held", "put_items", "put_keys", "same_items"]
+
+_MOST_KEPT = 100_000
+ABSENT = object()
+_DICTS = (dict, defaultdict, OrderedDict)
+
+
+def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
+    """Id -> a shallow copy of what each dict, list, set and user's instance among these holds."""
+    kept: dict[int, Any] = {}
+    for at, item in reads.items():
+        value = own_attributes(item.value)
+        value = item.value if value is None else value
+        if type(value) in _DICTS and len(value) <= _MOST_KEPT:
+            kept[at] = dict(value)
+        elif type(value) in (list, set, deque) and len(value) <= _MOST_KEPT:
+            kept[at] = value.copy()
+    return kept
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Whether two copies hold other objects."""
+    if isinstance(one, set):
+        return bool(one ^ other)
+    if len(one) != len(other):
+        return True
+    if isinstance(one, (list, deque)):
+        return any(a is not b for a, b in zip(one, other, strict=True))
+    return any(other.get(key, ABSENT) is not value for key, value in one.items())
+
+
+def same_items(one: Any, other: Any) -> bool:
+    """Whether two copies hold the same objects, in whatever order."""
+    return len(one) == len(other) and sorted(map(id, one)) == sorted(map(id, other))
+
+
+def put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]) -> None:
+    for key in keys:
+        if key in before:
+            target[key] = before[key]
+        else:
+            target.pop(key, None)
+
+
+def put_items(target: Any, before: Any) -> None:
+    if isinstance(target, list):
+        target[:] = before
+    elif isinstance(target, deque):
+        target.clear()
+        target.extend(before)
+    else:
+        target.intersection_update(before)
+        target.update(before)
+
+
+_BASES = (list, dict, set, deque, bytearray, array)
+_PLAIN = (*_DICTS, list, set, deque)
+"""Those that are copied."""
+
+
+def numbers_held(reads: Mapping[int, ReachedObject]) -> dict[int, int]:
+    """Id -> number of items, of each queue, array and instance of a class made of a container among these."""
+    found = {}
+    for at, item in reads.items():
+        kind = type(item.value)
+        if issubclass(kind, SimpleQueue):
+            found[at] = SimpleQueue.qsize(item.value)
+        elif kind not in _PLAIN:
+            base = next((base for base in _BASES if issubclass(kind, base)), None)
+            if base is not None:  # its own ``__len__`` is the user's code, and not called
+                found[at] = base.__len__(item.value)
+    return found
