@@ -97,6 +97,8 @@ def test_a_statement_that_begins_with_a_minus_is_told_the_way_out() -> None:
     [
         ("-t 0 x", "thread counts from 1 on"),
         ("-t x", "thread counts from 1 on"),
+        ("-t 9999999999999 x", "up to 4096"),
+        ("-n 99999999999999999999999 x", "give a whole number up to 1000000000000"),
         ("-t 1,,2 x", "thread counts from 1 on"),
         ("-t 2,2 x", "given twice"),
         ("-n 0 x", "whole number from 1 on"),

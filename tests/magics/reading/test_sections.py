@@ -262,3 +262,10 @@ def test_a_header_of_cpp_that_is_nearly_one_is_an_error(near: str) -> None:
 @pytest.mark.parametrize("comment", ["//--x;", "// --x;", "// - item", "// -> T", "/* // -- two */", "x; // -- two"])
 def test_other_comments_of_cpp_are_not_nearly_headers(comment: str) -> None:
     assert cpp_names(f"// --- one\n{comment}\n1;\n// --- three\n3;\n") == ["one", "three"]
+
+
+@pytest.mark.parametrize("name", ["Setup", "SETUP", "set up", "set-up", "Set_Up"])
+def test_a_setup_that_is_spelt_otherwise_is_no_alternative(name: str) -> None:
+    with pytest.raises(SectionError, match=rf"line 1: '{name}' is nearly `# --- setup`: write that, or another name"):
+        split_sections(f"# --- {name}\nx = 1\n# --- a\nx\n# --- b\nx + 1\n")
+    assert split_sections("# --- setup a\nx = 1\n# --- b\nx + 1\n").setup is None

@@ -193,6 +193,7 @@ def test_a_body_near_the_loops_cost_gets_no_verdict() -> None:
     made = comparison([steady(5e-9), steady(9e-9)])
     assert made.frame["verdict"].isna()[1]
     assert kinds(made) == ["near-loop"]
+    assert doubts_of(made)[0].text.startswith("Under 20 ns a call, near the loop's own cost: ")
 
 
 def test_that_the_ratios_are_valid_is_said_once() -> None:

@@ -34,22 +34,29 @@ __all__ = [
 
 Name = TypeVar("Name", bound=str)
 
+MOST = 10**12
+"""Of whatever is counted: so many empty iterations of a loop take hours, and what holds the number has 64 bits."""
+MOST_THREADS = 4096
+"""torch starts as many as it is told, and systems end a process that asks for more than they allow."""
 
-def read_count(text: str) -> int:
+
+def read_count(text: str, most: int = MOST) -> int:
     try:
         value = int(text)
     except ValueError:
         value = 0
     if value < 1:
         raise ValueError("give a whole number from 1 on")
+    if value > most:
+        raise ValueError(f"give a whole number up to {most}")
     return value
 
 
 def read_thread_counts(text: str) -> tuple[int, ...]:
     try:
-        counts = tuple(read_count(part) for part in text.split(","))
+        counts = tuple(read_count(part, MOST_THREADS) for part in text.split(","))
     except ValueError:
-        raise ValueError("give thread counts from 1 on, such as 1 or 1,2") from None
+        raise ValueError(f"give thread counts from 1 on, up to {MOST_THREADS}, such as 1 or 1,2") from None
     if len(set(counts)) != len(counts):
         raise ValueError("a thread count is given twice")
     return counts

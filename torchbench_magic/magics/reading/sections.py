@@ -125,6 +125,10 @@ def _check(sections: list[Section], special: set[str], language: Language) -> No
             what = f"two {name} sections" if name in special else f"two sections are named {name!r}"
             raise SectionError(f"{both}: {what}; {'join them' if name in special else 'give each its own name'}")
         lines[name] = line
+        for meant in special - {name}:
+            if re.sub(r"[\s_-]", "", name).lower() == meant.replace(" ", ""):
+                mark = _MARKS[language]
+                raise SectionError(f"line {line}: {name!r} is nearly `{mark} --- {meant}`: write that, or another name")
         if not has_code(section.text, language):
             raise SectionError(f"line {line}: the section {name!r} is empty; write code below it or delete the header")
     if len(sections) == 1 or not lines.keys() - special:

@@ -345,5 +345,5 @@ def _near_loop(made: Comparison) -> Iterator[Doubt]:
     if near:
         names = row_names(made, near)
         under = max(made.subjects[i].near_loop for i in near)
-        text = f"{names}: under {under * 1e9:.0f} ns a call, near the loop's own cost; no verdict is given."
-        yield Doubt("near-loop", text[0].upper() + text[1:], "Put more work into one call.", {"rows": near})
+        text = f"Under {under * 1e9:.0f} ns a call, near the loop's own cost: {names}; no verdict is given."
+        yield Doubt("near-loop", text, "Put more work into one call.", {"rows": near})
