@@ -86,12 +86,15 @@ def _left_behind(threads: Counter[str], files: Counter[str]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def waiting_for_cores_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def waiting_for_cores_is_not_known() -> Iterator[None]:
     """As on a system that does not count it, so that exact lists of doubts hold on a busy machine too.
 
     What is said of one has tests of its own, with the real reading (tests/core/profiling/test_machine_load.py).
+    Not by the fixture `monkeypatch`: asked for by all, it would be undone after every other fixture's own end.
     """
-    monkeypatch.setattr(waiting_for_cores, "thread_times", dict)  # a builtin: it is in no table of lines
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(waiting_for_cores, "thread_times", dict)  # a builtin: it is in no table of lines
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -96,10 +96,9 @@ def threads_are_rows_and_torchs_own_number(bench: Bench) -> None:
 
 
 def min_run_time_is_spent(bench: Bench) -> None:
-    short = bench("--min-run-time 0.02 --max-run-time 0.5", base="")
-    long = bench("--min-run-time 0.3 --max-run-time 0.5", base="")
-    assert long.elapsed >= 0.3
-    assert len(short.samples) < len(long.samples)
+    short = [bench("--min-run-time 0.02 --max-run-time 0.5", base="").elapsed for _ in range(3)]
+    long = bench("--min-run-time 0.3 --max-run-time 0.5", base="").elapsed
+    assert min(short) < 0.3 <= long  # one of three without a stall of the machine, which took 0.29 s once
 
 
 def max_run_time_ends_a_run_that_wants_more(bench: Bench) -> None:
