@@ -8,6 +8,7 @@ namespace. Line numbers and the file name stay those of the cell.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -120,6 +121,7 @@ def compile_block(
         SyntaxError: as the cell itself would raise it, with its own line.
         BodyError: an empty text, or code that cannot stand in a loop (``import *``, ``from __future__``).
     """
+    namespace.setdefault("__builtins__", builtins)  # as `exec` does: a warning that C code raises imports by it
     tree = _parse(body, flags, transform_ast)
     # compiled as it stands first: that refuses return, yield and break outside their places
     module = compile(tree, body.file, "exec", flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
