@@ -37,7 +37,7 @@ def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
 def differ(one: Any, other: Any) -> bool:
     """Whether two copies hold other objects."""
     if isinstance(one, set):
-        return bool(one ^ other)
+        return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}  # the items' own ``__eq__`` is not called
     if len(one) != len(other):
         return True
     if isinstance(one, (list, deque)):

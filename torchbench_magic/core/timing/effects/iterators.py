@@ -15,6 +15,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
@@ -198,18 +199,19 @@ class WatchedCall:
         """As the block's own; its times are not to be used."""
         if self.is_async:
             return self._awaited(replica, calls, clocks, sync)
-        before = sys.gettrace()
-        sys.settrace(self._called)
-        try:
+        with self._traced():
             return self.block.start(replica, calls, clocks, sync)
-        finally:
-            sys.settrace(before)
 
     async def _awaited(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
+        with self._traced():
+            return await self.block.start(replica, calls, clocks, sync)
+
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
         before = sys.gettrace()
         sys.settrace(self._called)
         try:
-            return await self.block.start(replica, calls, clocks, sync)
+            yield
         finally:
             sys.settrace(before)
 

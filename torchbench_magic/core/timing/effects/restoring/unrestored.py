@@ -8,10 +8,11 @@ from typing import Any
 from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes
 from torchbench_magic.results.doubts import Doubt
 
+from ..held_contents import ABSENT, differ
+
 __all__ = ["Unrestored", "not_restored"]
 
 _MOST_KEPT, _SHOWN = 100_000, 4
-_ABSENT = object()
 
 
 class Unrestored:
@@ -38,20 +39,12 @@ class Unrestored:
             if id(held) in put_back:
                 continue
             if label.endswith("."):
-                names = [n for n in held.keys() | kept.keys() if held.get(n, _ABSENT) is not kept.get(n, _ABSENT)]
+                names = [n for n in held.keys() | kept.keys() if held.get(n, ABSENT) is not kept.get(n, ABSENT)]
                 found.update(dict.fromkeys(f"{label}{name}" for name in sorted(names)))
-            elif _differ(held, kept):
+            elif differ(held, kept):
                 found[label] = None
-        found.update(dict.fromkeys(name for name, home, was in self._globals if home.get(name, _ABSENT) is not was))
+        found.update(dict.fromkeys(name for name, home, was in self._globals if home.get(name, ABSENT) is not was))
         return list(found)
-
-
-def _differ(one: Any, other: Any) -> bool:
-    if isinstance(one, set):
-        return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}
-    if isinstance(one, dict):
-        return len(one) != len(other) or any(other.get(key, _ABSENT) is not value for key, value in one.items())
-    return len(one) != len(other) or any(a is not b for a, b in zip(one, other, strict=True))
 
 
 def not_restored(labels: Iterable[str], late: Iterable[str] = ()) -> list[Doubt]:
