@@ -131,12 +131,14 @@ def main() -> int:
         by_pair.setdefault((each.pair, each.threads), []).append(each)
     figures, rows = [], []
     for (pair, threads), seen in sorted(by_pair.items(), key=lambda item: np.median([s.call for s in item[1]])):
-        logs = np.log([s.ratio for s in seen])
-        within = float(np.median([(math.log(s.high) - math.log(s.low)) / 2 for s in seen])) * 100
+        known = [s for s in seen if s.low > 0 and math.isfinite(s.high)]  # the others were disturbed, and said so
+        logs = np.log([s.ratio for s in known])
+        within = float(np.median([(math.log(s.high) - math.log(s.low)) / 2 for s in known])) * 100
         between, farthest = 100 * float(np.std(logs, ddof=1)), 100 * float(np.abs(logs).max())
         call, words = float(np.median([s.call for s in seen])), Counter(s.verdict for s in seen)
         title = f"{pair}, {threads} thread{'s' * (threads > 1)}"
         decided = f"{words['faster']} faster, {words['slower']} slower, {words['same']} same"
+        decided += f", {len(seen) - len(known)} without an interval" if len(known) < len(seen) else ""
         rows.append((title, f"{call * 1e6:,.3g}", f"{between:.2f}", f"{within:.2f}", f"{farthest:.1f}", decided))
         figures += [
             Figure(f"{title}: a call", call * 1e6, "us"),
