@@ -21,7 +21,8 @@ from typing import Any
 
 from .held_values import class_dict, class_order, functions_in, is_array, is_descriptor, is_module, is_tensor, slots_of
 from .input_shapes import described
-from .reached_objects import attributes_held, is_users_class, is_users_file
+from .library_files import is_users_file
+from .reached_objects import attributes_held, is_users_class
 
 __all__ = ["DEEPEST", "MOST_IN_ALL", "MOST_ITEMS", "MOST_STEPS", "Leaves", "Texts"]
 

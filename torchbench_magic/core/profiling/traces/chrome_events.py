@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from torchbench_magic.core.code.library_files import is_library_path
 
 from ..recording.streams import LEAVE, LineRecord, Stream, entered
 from ..torch_events.events import Events, OpInputs
@@ -221,7 +222,5 @@ def is_own_frame(name: str) -> bool:
     file, found, _ = name.partition("(")
     if not found or not file.endswith(".py"):
         return False
-    parts = file.replace(os.sep, "/").split("/")
-    library = {"site-packages", "dist-packages", f"python{sys.version_info.major}.{sys.version_info.minor}"}
-    first = parts[0].removesuffix(".py")
-    return library.isdisjoint(parts) and first not in _LIBRARIES and first not in sys.stdlib_module_names
+    first = file.replace("\\", "/").partition("/")[0].removesuffix(".py")
+    return not is_library_path(file) and first not in _LIBRARIES and first not in sys.stdlib_module_names
