@@ -30,7 +30,6 @@ __all__ = ["Call", "Flops", "attribute_flops", "flops_of", "recorded_calls"]
 
 Call = tuple[str, str, str, str, str, str, int]  # op, overload, shapes, dtypes, strides, scalars, how often seen
 
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

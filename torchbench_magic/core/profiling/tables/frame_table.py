@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, frame_of
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
@@ -20,7 +19,6 @@ from ..joining.tree_frames import FUNCTION, KINDS, LINE, MODULE, OP, RANGE, THRE
 
 __all__ = ["frame_table"]
 
-Ints = NDArray[np.int64]
 
 
 def frame_table(run: JoinedRun, source_of: Mapping[str, Source], thread_names: Sequence[str]) -> pd.DataFrame:

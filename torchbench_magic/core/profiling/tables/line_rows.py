@@ -12,10 +12,10 @@ from torchbench_magic.results.profiling.profile import Source
 
 from ..joining.attribution import Joined
 from ..joining.segments import NO_LINE
+from ..torch_events.events import Ints
 
 __all__ = ["LineRows", "line_rows"]
 
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

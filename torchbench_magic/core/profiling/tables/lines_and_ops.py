@@ -16,12 +16,12 @@ from torchbench_magic.results.profiling.profile import NOT_ATTRIBUTED, Source
 from ..joining.bytes_on_lines import highest
 from ..joining.joined_run import JoinedRun
 from ..joining.nesting import ancestors
+from ..torch_events.events import Ints
 from .flops import Flops
 from .line_rows import LineRows
 
 __all__ = ["table_of_lines", "table_of_ops"]
 
-Ints = NDArray[np.int64]
 
 
 def _sums(index: Ints, weights: NDArray[Any], count: int) -> NDArray[np.float64]:
