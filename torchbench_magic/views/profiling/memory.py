@@ -14,6 +14,7 @@ import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import by_line, devices_of, older_freed, peak_of
+from torchbench_magic.results.profiling.cycles import highest_cycle
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share, texts
@@ -163,11 +164,7 @@ def _start(profile: Profile) -> str:
     """From when on bytes are counted; with a schedule only one cycle is shown, since nobody saw what lies between."""
     if not profile.cycles:
         return "the start of the cell"
-    peaks = [
-        -1 if cycle.memory is None or cycle.memory.empty else int(cycle.memory["bytes"].max())
-        for cycle in profile.cycles
-    ]
-    shown = profile.cycles[peaks.index(max(peaks))].steps  # the first of the highest, as in the sum of cycles
+    shown = highest_cycle(profile.cycles).steps
     if not shown:
         return "the start of the cycle with the highest peak"
     of_several = ", the cycle with the highest peak" if len(profile.cycles) > 1 else ""
