@@ -127,14 +127,10 @@ class Task:
 
     def given_now(self) -> Mapping[str, Read]:
         """The same of the caller's names as they are now."""
-        made, there = self._made, {**self.implied, **self.namespace, **self.local}
+        made = {name for code in self._codes(self.setup) for name in globals_assigned(code)}
+        there = {**self.implied, **self.namespace, **self.local}
         used = {name: self._names(self.setup) | (self._names([body]) - made) for name, body in self.bodies.items()}
         return {name: self._read(used[name], body, there) for name, body in self.bodies.items()}
-
-    @cached_property
-    def _made(self) -> set[str]:
-        """Names that the setup binds."""
-        return {name for code in self._codes(self.setup) for name in globals_assigned(code)}
 
     def subject(self, point: Point | None, name: str, known: Mapping[str, Any]) -> Subject:
         """What the measurement of an alternative is of, as its run begins; named as the plan and the point have it.
