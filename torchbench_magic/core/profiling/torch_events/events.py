@@ -21,8 +21,9 @@ from .freed_blocks import Ints, number_blocks
 from .paused_collector import collector_paused
 from .torch_profiler import event_type
 
-__all__ = ["Events", "Ints", "OpInputs", "read_events"]
+__all__ = ["ON_DEVICE", "Events", "Ints", "OpInputs", "read_events"]
 
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 # what torch's own tables leave out (`_filter_name` of its profiler_util), besides memory
 _HIDDEN = frozenset(
     {
