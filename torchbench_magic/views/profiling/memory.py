@@ -17,11 +17,11 @@ from torchbench_magic.results.profiling.allocations import by_line, devices_of, 
 from torchbench_magic.results.profiling.cycles import highest_cycle
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share, texts
+from ..built_columns import BuiltColumn, built_table, counted, measured_columns, share, texts
 from ..document import Document, Phrase, StyledText, code
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Cell, Column, Row, Table
 from .pictures.memory_picture import picture
 from .place_names import place_of, runs_text
 
@@ -133,17 +133,16 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
         BuiltColumn(Column("since", "since", "s", "number"), since),
         measured_columns("retained", "after the cell", scale, missing=0.0),
     )
-    rows = [Row(cells_of(built, record), key=place_of(record)) for record in frame_rows(every)]
-    shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
-    left = sum(float(row.cells[2].value or 0.0) for row in rest)
-    hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(left)} at the peak."
+    rest = every["bytes"].iloc[_MOST_ROWS:].fillna(0.0)
+    hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(float(rest.sum()))} at the peak."
     hidden += f" All rows: {of_result('.alive_at_peak')}"
-    return Table(
+    return built_table(
         "memory",
-        columns_of(built),
-        (Group(tuple(shown)),) if shown else (),
+        built,
+        frame_rows(every.head(_MOST_ROWS)),
+        place_of,
         totals=tuple(_totals(every, peak, older, scale, len(built))),
-        hidden=hidden if rest else "",
+        hidden=hidden if len(rest) else "",
         sorted_by="alive",
         aligned=True,
     )

@@ -47,7 +47,6 @@ class CallTree:
         allocated, freed: int64 [frames], bytes in the frame itself; None where not recorded.
         op_module: int64 [ops], the name of the module that an op ran in, or, in a backward pass, that caused it; -1
             for none.
-        module_names: distinct names.
         inputs: how many different inputs there are.
     """
 
