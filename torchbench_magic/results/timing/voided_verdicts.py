@@ -37,7 +37,6 @@ __all__ = [
     "SEVERAL",
     "WAITED",
     "Void",
-    "both",
     "judged_rounds",
     "row_void",
     "spell_factor",
