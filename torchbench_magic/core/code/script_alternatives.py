@@ -60,7 +60,7 @@ class Called:
         return cls(texts, bound, namespace)
 
     @contextmanager
-    def names_explained(self, bodies: Mapping[str, Body], setup: str) -> Iterator[None]:
+    def names_explained(self, bodies: Mapping[str, Body]) -> Iterator[None]:
         """Say in one line what to do where a statement uses a name that nobody gave.
 
         Raises:

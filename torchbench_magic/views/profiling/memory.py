@@ -51,7 +51,7 @@ def _document(
     scale = units.bytes_scale([float(peak.bytes), *mine["retained"].astype(float)])
     return Document(
         kind=f"memory over time, {device}",
-        sentence=tuple(_sentence(profile, memory, device, held, mine)),
+        sentence=tuple(_sentence(memory, device, held, mine)),
         tables=(_table(held, mine, peak.bytes, older, scale),),
         footer=tuple(_footer(profile, memory, device)),
         where=of_result(".alive_at_peak"),
@@ -60,9 +60,7 @@ def _document(
     )
 
 
-def _sentence(
-    profile: Profile, memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.DataFrame
-) -> Iterator[Phrase]:
+def _sentence(memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.DataFrame) -> Iterator[Phrase]:
     """``cpu: peak 1.14 GiB in In[3]:9; In[3]:4 holds 82 % of it, to the end``."""
     peak = peak_of(memory, device)
     if not peak.bytes:
