@@ -82,9 +82,7 @@ class TableExplorer(Lasting, ipywidgets.VBox):
 
     def _choose(self, change: Any) -> None:
         tables = change["new"].get("tables", {})
-        self.selection = tuple(
-            key for state in tables.values() for key in self._keys(state.get("selected") or [])
-        )
+        self.selection = tuple(key for state in tables.values() for key in self._keys(state.get("selected") or []))
 
     def _keys(self, keys: list[str]) -> list[Any]:
         return list(keys)
