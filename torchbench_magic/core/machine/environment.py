@@ -8,6 +8,7 @@ import os
 import platform
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from torchbench_magic.results.machine.environment import Environment
 
@@ -60,7 +61,7 @@ def _accelerator() -> str | None:
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if device is None:
         return None
-    backend = getattr(torch, device.type, None)
+    backend: Any = getattr(torch, device.type, None)
     return str(backend.get_device_name()) if hasattr(backend, "get_device_name") else device.type
 
 
