@@ -135,10 +135,6 @@ def _loop(body: ast.Module, before: ast.Module, given: ChainMap[str, Any]) -> as
     (function,) = tree.body
     assert isinstance(function, ast.FunctionDef)
     function.body[:1] = before.body
-    loop = next(part for part in function.body if isinstance(part, ast.For) and _is_ours(part))
+    loop = next(part for part in function.body if isinstance(part, ast.For) and ast.unparse(part.target) == "__tb_i")
     loop.body[-1:] = body.body or [ast.Pass()]
     return ast.fix_missing_locations(tree)
-
-
-def _is_ours(loop: ast.For) -> bool:
-    return isinstance(loop.target, ast.Name) and loop.target.id == "__tb_i"

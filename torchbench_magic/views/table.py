@@ -171,8 +171,7 @@ class Table:
                 raise ValueError(f"table {self.name!r}: {len(row.cells)} cells for {len(self.columns)} columns")
 
     def every_row(self) -> Iterator[Row]:
-        for group in self.groups:
-            yield from group.rows
+        yield from self.rows()
         yield from self.totals
         yield from (Row(group.sums) for group in self.groups if group.sums)
 

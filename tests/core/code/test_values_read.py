@@ -43,6 +43,8 @@ class Cfg(Base):
 class Slots:
     __slots__ = ("size",)
     def __init__(self): self.size = N
+class Again(Slots):
+    __slots__ = ("size", "unset")
 class Holder:
     def __init__(self): self.size = N; self.batch = torch.zeros(N); self._n = N
     @property
@@ -58,7 +60,7 @@ class Color(__import__("enum").Enum):
 class Attr(dict):
     def __getattr__(self, name): asked.append(1); return self[name]
 asked = []
-cls, slots, obj, net, color, attr = Cfg, Slots(), Holder(), Net(), Color.RED, Attr(size=N)
+cls, slots, again, obj, net, color, attr = Cfg, Slots(), Again(), Holder(), Net(), Color.RED, Attr(size=N)
 def default(x, n=N): return n
 def reader(): return k
 def closing():
@@ -85,6 +87,7 @@ partial = __import__("functools").partial(default, n=N)
         ("cls.n", "cls.n"),
         ("Cfg.inner.m", "Cfg.inner.m"),
         ("slots.size", "slots.size"),
+        ("again.size, again.unset", "again.size"),
         ("obj.size", "obj.size"),
         ("obj.run()", "obj.size"),
         ("obj.count", "obj._n"),

@@ -17,7 +17,7 @@ from typing import Any
 
 from torchbench_magic.results.cell import Body
 
-__all__ = ["CompiledBody", "compile_body", "parse_body"]
+__all__ = ["CompiledBody", "TransformAst", "compile_body", "parse_body"]
 
 TransformAst = Callable[[ast.Module], ast.Module]
 

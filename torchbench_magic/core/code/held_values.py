@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
 from .code_reads import codes_within, globals_assigned, globals_read, names_used
 from .input_shapes import ARRAYS
+from .reached_objects import is_users_class
 
 __all__ = [
+    "class_attributes",
     "class_dict",
     "class_order",
     "code_digest",
@@ -26,8 +28,9 @@ __all__ = [
     "is_module",
     "is_plain_tensor",
     "is_tensor",
-    "slots_of",
     "names_and_texts",
+    "slot_values",
+    "slots_among",
 ]
 
 class_dict = type.__dict__["__dict__"].__get__  # as the class holds it, whatever a metaclass says
@@ -79,14 +82,26 @@ def is_descriptor(part: Any) -> bool:
     return type(part) is MemberDescriptorType or type(part).__name__ == "getset_descriptor"
 
 
-def slots_of(value: Any, slots: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
+def class_attributes(kind: type) -> dict[str, Any]:
+    """What a class and its bases hold, as far as users wrote them: each name as an instance finds it."""
+    held: dict[str, Any] = {}
+    for base in reversed(class_order(kind)):
+        if is_users_class(base):
+            held |= class_dict(base)
+    return held
+
+
+def slots_among(attributes: Mapping[str, Any]) -> dict[str, MemberDescriptorType]:
+    return {name: part for name, part in attributes.items() if type(part) is MemberDescriptorType}
+
+
+def slot_values(value: Any, slots: Mapping[str, MemberDescriptorType]) -> Iterator[tuple[str, Any]]:
+    """(name, what is in it) of the slots of an instance that are set."""
     for name, slot in slots.items():
         try:
-            found[name] = slot.__get__(value)
+            yield name, slot.__get__(value)
         except AttributeError:  # not set
             continue
-    return found
 
 
 def is_tensor(value: Any) -> bool:

@@ -7,7 +7,8 @@ shown where two runs differ ("x was 4 × 8 float32, is 4000 × 8 float32"), and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -99,8 +100,7 @@ def _container(what: str, items: Iterable[Any], depth: int) -> str:
     """Its name and, where it holds tensors or arrays, what these are."""
     if depth >= _DEEPEST:
         return what
-    some = list(_some(items))
-    texts = [_described(item, depth + 1) for item in some if _has_shape(item)]
+    texts = [_described(item, depth + 1) for item in [*islice(items, _MOST_ITEMS)] if _has_shape(item)]
     texts = [text for text in texts if text]
     if not texts:
         return what
@@ -116,13 +116,6 @@ def _has_shape(item: object) -> bool:
     if isinstance(item, torch.Tensor | torch.nn.Module | list | tuple | dict):
         return True
     return type(item).__module__.partition(".")[0] in ARRAYS
-
-
-def _some(items: Iterable[Any]) -> Iterator[Any]:
-    for nth, item in enumerate(items):
-        if nth == _MOST_ITEMS:
-            return
-        yield item
 
 
 def _shape(sizes: Sequence[int]) -> str:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import functools
 import sys
-import sysconfig
 from argparse import Namespace
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from .code_reads import closed_over, codes_within, globals_read, names_used
+from .library_files import is_users_file
 
 __all__ = [
     "Found",
@@ -26,7 +24,6 @@ __all__ = [
     "attributes_held",
     "dict_of",
     "is_users_class",
-    "is_users_file",
     "is_users_module",
     "own_attributes",
     "reached",
@@ -36,7 +33,6 @@ __all__ = [
 
 _MOST_OBJECTS, _MOST_ITEMS, _DEEPEST = 5_000, 1_000, 3
 _LONGEST_NAME = 60
-_PACKAGE = str(Path(__file__).parents[2])
 _PLAIN_HOLDERS = (SimpleNamespace, Namespace)
 """Classes of the standard library whose instances only hold what the user gives them."""
 
@@ -135,17 +131,6 @@ def dict_of(value: Any) -> Any:
         return object.__getattribute__(value, "__dict__")
     except AttributeError:
         return None
-
-
-def is_users_file(file: str | None) -> bool:
-    """Whether code of this file is the user's: of a cell or a file of theirs, not of a library or of this package."""
-    return file is not None and not file.startswith(("<frozen", *_libraries()))
-
-
-@cache
-def _libraries() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple({paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {_PACKAGE})
 
 
 def is_users_class(kind: type) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 from torchbench_magic.core.code.callables import check_callable
@@ -60,7 +61,7 @@ class Called:
         return cls(texts, bound, namespace)
 
     @contextmanager
-    def names_explained(self, bodies: Mapping[str, Body], setup: str) -> Iterator[None]:
+    def names_explained(self, bodies: Mapping[str, Body]) -> Iterator[None]:
         """Say in one line what to do where a statement uses a name that nobody gave.
 
         Raises:
@@ -71,10 +72,8 @@ class Called:
         try:
             yield
         except NameError as error:
-            last = error.__traceback__
-            while last is not None and last.tb_next is not None:
-                last = last.tb_next
-            if last is None or last.tb_frame.f_code.co_filename not in files or isinstance(error, UnboundLocalError):
+            *_, (last, _) = walk_tb(error.__traceback__)
+            if last.f_code.co_filename not in files or isinstance(error, UnboundLocalError):
                 raise
             if not error.name or hasattr(builtins, error.name):
                 raise

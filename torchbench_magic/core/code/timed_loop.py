@@ -21,6 +21,7 @@ from torchbench_magic.results.cell import Body
 from torchbench_magic.results.timing.subject import NEAR_LOOP
 
 from ..machine.clocks import Clocks
+from .body import TransformAst, parse_body
 from .bound_names import BoundNames, bound_names
 from .code_reads import globals_read, names_used
 
@@ -29,7 +30,6 @@ __all__ = ["Block", "Timeable", "compile_block"]
 REPLICAS = 8
 """Copies of each block. Two compilations of one source differ by up to 0.15 %: a random copy a block averages it."""
 
-_Transform = Callable[[ast.Module], ast.Module]
 _Synchronize = Callable[[], object]
 
 
@@ -112,7 +112,7 @@ def compile_block(
     namespace: dict[str, Any],
     *,
     flags: int = 0,
-    transform_ast: _Transform | None = None,
+    transform_ast: TransformAst | None = None,
     replicas: int = REPLICAS,
 ) -> Block:
     """Compile a cell's text over a namespace (the functions' globals; it is not copied).
@@ -140,13 +140,9 @@ def compile_block(
     return Block(copies, empty, is_async, used, kept, body.source, inputs)
 
 
-def _parse(body: Body, flags: int, transform_ast: _Transform | None) -> ast.Module:
+def _parse(body: Body, flags: int, transform_ast: TransformAst | None) -> ast.Module:
     """Parse with the visible line numbers; say in one line what cannot be timed."""
-    padded = "\n" * (body.first_line - 1) + body.source
-    only_ast = flags | ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    tree: ast.Module = compile(padded, body.file, "exec", only_ast, dont_inherit=True)
-    if transform_ast is not None:
-        tree = transform_ast(tree)
+    tree = parse_body(body, flags=flags, transform_ast=transform_ast)
     if not tree.body:
         raise BodyError("nothing to time: the body is empty")
     for node in ast.walk(tree):

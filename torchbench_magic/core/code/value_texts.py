@@ -9,19 +9,24 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-    SimpleNamespace,
-)
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from .held_values import class_dict, class_order, functions_in, is_array, is_descriptor, is_module, is_tensor, slots_of
+from .held_values import (
+    class_attributes,
+    class_dict,
+    class_order,
+    functions_in,
+    is_array,
+    is_descriptor,
+    is_module,
+    is_tensor,
+    slot_values,
+    slots_among,
+)
 from .input_shapes import described
-from .reached_objects import attributes_held, is_users_class, is_users_file
+from .library_files import is_users_file
+from .reached_objects import attributes_held, is_users_class
 
 __all__ = ["DEEPEST", "MOST_IN_ALL", "MOST_ITEMS", "MOST_STEPS", "Leaves", "Texts"]
 
@@ -111,8 +116,7 @@ class Texts:
             inside = {}
         else:
             inside = attributes_held(value) or {}
-            slots = {name: part for name, part in held.items() if type(part) is MemberDescriptorType}
-            inside = {**slots_of(value, slots), **inside}
+            inside = {**dict(slot_values(value, slots_among(held))), **inside}
         every = self._any_attribute or kind is SimpleNamespace
         for name in sorted(inside.keys() if every else self.said & inside.keys()):
             if name not in _OF_MODULES:
@@ -122,15 +126,11 @@ class Texts:
                 yield name, held[name]
 
     def _class_attributes(self, own: type) -> dict[str, Any]:
-        """What a class and its bases hold, as far as users wrote them; their functions are followed."""
+        """`class_attributes`, whose functions are followed."""
         if own not in self._of_class:
-            held: dict[str, Any] = {}
-            for base in reversed(class_order(own)):
-                if is_users_class(base):
-                    held |= class_dict(base)
-            for part in held.values():
+            self._of_class[own] = class_attributes(own)
+            for part in self._of_class[own].values():
                 self.functions.extend(functions_in(part))
-            self._of_class[own] = held
         return self._of_class[own]
 
     def text(self, value: Any, depth: int) -> str:

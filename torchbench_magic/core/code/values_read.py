@@ -20,7 +20,7 @@ from torchbench_magic.results.timing.values_read import CHANGES, CODE, CONTENTS,
 
 from .code_reads import closed_over
 from .held_values import code_digest, digest, globals_of, is_module, is_tensor, names_and_texts
-from .reached_objects import is_users_file
+from .library_files import is_users_file
 from .value_texts import DEEPEST, MOST_IN_ALL, MOST_ITEMS, MOST_STEPS, Leaves, Texts
 
 __all__ = ["Values", "values_of", "without_changed"]

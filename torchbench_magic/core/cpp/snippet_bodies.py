@@ -13,7 +13,6 @@ from torchbench_magic.core.timing.effects.watched_objects import WatchedObjects
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
 from torchbench_magic.core.timing.stepping import Ended
-from torchbench_magic.core.timing.subjects import subject_of
 from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timed_code import LeftBySetup, TimedBlocks
 from torchbench_magic.errors import OptionError
@@ -95,9 +94,9 @@ class SnippetBodies:
         refuse_what_is_for_python(self.task.plan)
 
     def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
-        setup = "\n".join(part.source.strip("\n") for part in self.task.setup)
-        of_cpp = {"setup": setup, "global_setup": self._snippets[name].global_setup, "language": "c++"}
-        return subject_of(self.task, self.point, name, {"stmt": source, **of_cpp, **known})
+        snippet = self._snippets[name]
+        of_cpp = {"setup": snippet.setup, "global_setup": snippet.global_setup, "language": "c++"}
+        return self.task.subject(self.point, name, {"stmt": source, **of_cpp, **known})
 
     def leave(self) -> None:
         pass

@@ -68,7 +68,8 @@ class Snip:
     @classmethod
     def of(cls, stmt: str, setup: str = "", global_setup: str = "") -> Snip:
         """From plain texts, whose lines are told as ``stmt, line 1``."""
-        pieces = ([Body(text, name)] if text.strip() else [] for name, text in _named(setup, global_setup))
+        named = {"setup": setup, "global_setup": global_setup}
+        pieces = ([Body(text, name)] if text.strip() else [] for name, text in named.items())
         return cls(Body(stmt, "stmt"), *pieces)
 
     @cached_property
@@ -108,7 +109,3 @@ def place_of_line(body: Body, line: int) -> str:
 
 def _joined(parts: Sequence[Body]) -> str:
     return "\n".join(part.source.strip("\n") for part in parts)
-
-
-def _named(setup: str, global_setup: str) -> tuple[tuple[str, str], ...]:
-    return ("setup", setup), ("global_setup", global_setup)

@@ -8,6 +8,7 @@ import os
 import platform
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from torchbench_magic.results.machine.environment import Environment
 
@@ -57,15 +58,11 @@ def _cpu_name() -> str:
 def _accelerator() -> str | None:
     import torch
 
-    accelerator = getattr(torch, "accelerator", None)
-    if accelerator is None or not accelerator.is_available():
-        return None
-    device = accelerator.current_accelerator()
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if device is None:
         return None
-    kind = device.type
-    backend = getattr(torch, kind, None)
-    return str(backend.get_device_name()) if backend is not None and hasattr(backend, "get_device_name") else kind
+    backend: Any = getattr(torch, device.type, None)
+    return str(backend.get_device_name()) if hasattr(backend, "get_device_name") else device.type
 
 
 def read_environment() -> Environment:

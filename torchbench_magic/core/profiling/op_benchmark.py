@@ -25,9 +25,9 @@ from .tables.call_arguments import (
     RecordedCall,
     Tensor,
     arguments_of,
+    given_arguments,
     operator_of,
     parsed_call,
-    schema_arguments,
 )
 
 __all__ = ["benchmark_op", "code_of"]
@@ -163,18 +163,13 @@ def code_of(recorded: RecordedCall, device: str = "cpu") -> tuple[str, str]:
     operator = operator_of(recorded.op, recorded.overload)
     arguments = arguments_of(recorded, operator)
     setup, positional, named = ["import torch"], [], []
-    gap = False
-    for argument in schema_arguments(operator):
-        name = argument.name
-        if name not in arguments:
-            gap = True
-            continue
+    for name, by_name in given_arguments(operator, arguments):
         value = arguments[name]
         text = _scalar(value)
         if isinstance(value, Tensor):
             text = "input" if name == "self" else f"{name}_" if keyword.iskeyword(name) else name
             setup.append(f"{text} = {_made(value, device)}")
-        if argument.kwarg_only or gap:
+        if by_name:
             named.append(f"{name}={text}" if not keyword.iskeyword(name) else f"**{{{name!r}: {text}}}")
         else:
             positional.append(text)

@@ -12,7 +12,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import ProfileOptions, Source
 from torchbench_magic.results.profiling.schedule import Schedule
 
-from .joining.attribution import Joined
+from .joining.attribution import Joined, ThreadJoin
 from .joining.compiling import COMPILED_REGION
 from .joining.forks import FORKED
 from .joining.run_events import Dropped, RunEvents
@@ -196,15 +196,15 @@ def _clocks(run: RecordedRun, offset: int) -> Doubt | None:
     return None
 
 
+def _without_lines(joined: Joined) -> list[ThreadJoin]:
+    """Threads besides the cell's own that ran ops and none of the code whose lines are recorded."""
+    return [t for t in joined.threads if t.number and len(t.ops) and not len(t.segments.start)]
+
+
 def _threads_without_lines(run: RecordedRun, joined: Joined) -> Doubt | None:
     if run.record.source == "none":
         return None
-    blind = [
-        thread
-        for thread in joined.threads
-        if thread.number and len(thread.ops) and not len(thread.segments.start)
-        if thread.segments.native_id in run.python_threads
-    ]
+    blind = [t for t in _without_lines(joined) if t.segments.native_id in run.python_threads]
     if not blind:
         return None
     count = sum(len(thread.ops) for thread in blind)
@@ -222,12 +222,7 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
     where nothing forked, work of an unknown cause."""
     if run.record.source == "none":
         return None
-    pool = [
-        thread
-        for thread in joined.threads
-        if thread.number and len(thread.ops) and not len(thread.segments.start)
-        if thread.segments.native_id not in run.python_threads
-    ]
+    pool = [t for t in _without_lines(joined) if t.segments.native_id not in run.python_threads]
     on_none = [thread.ops[joined.node[thread.ops] == thread.segments.root] for thread in pool]
     mine = np.concatenate([np.zeros(0, dtype=np.int64), *on_none])
     if not len(mine):

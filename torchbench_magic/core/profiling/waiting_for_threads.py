@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Source
@@ -15,10 +14,10 @@ from .joining.attribution import Joined
 from .joining.segments import NO_LINE
 from .joining.thread_join import ThreadJoin
 from .recording.recorded_run import RecordedRun
+from .torch_events.events import Ints
 
 __all__ = ["waits_for_threads"]
 
-Ints = NDArray[np.int64]
 _LEAST = 0.2  # of the wall time that the line is outside torch
 _BESIDE = 0.25  # of the line's time in which the thread is in torch
 _ASLEEP = 0.5  # of the line's time that the thread of the cell cannot have computed

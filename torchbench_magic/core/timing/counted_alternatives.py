@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -75,9 +74,5 @@ def _told(name: str, body: Body, error: BodyError | CountError) -> Doubt:
 
 
 def _stats(subject: Subject, threads: int, number: int, pair: tuple[Costs, Costs]) -> CallgrindStats:
-    statement, empty = (_by_kind(costs) for costs in pair)
+    statement, empty = ({"inclusive": costs.inclusive, "exclusive": costs.exclusive} for costs in pair)
     return stats_of(statement, empty, number, **subject.torch_fields | {"num_threads": threads})
-
-
-def _by_kind(costs: Costs) -> Mapping[str, Mapping[str, int]]:
-    return {"inclusive": costs.inclusive, "exclusive": costs.exclusive}

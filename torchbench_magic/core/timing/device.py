@@ -10,15 +10,7 @@ from typing import Any
 
 from torchbench_magic.errors import OptionError
 
-__all__ = [
-    "DeviceEvents",
-    "DeviceWait",
-    "TimedSynchronizer",
-    "choose_device",
-    "device_events",
-    "no_wait",
-    "synchronizer",
-]
+__all__ = ["DeviceEvents", "DeviceWait", "choose_device"]
 
 
 def choose_device(asked: str, read: set[str]) -> str:
@@ -108,10 +100,6 @@ class DeviceEvents:
         end.record()
         self._synchronize()
         self.elapsed_ns = float(self._start.elapsed_time(end)) * 1e6
-        self._start = None
-
-    def reset(self) -> None:
-        """Forget a start whose block never ended."""
         self._start = None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import random
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -96,18 +95,13 @@ class PointRun:
         self._tried_calls = self._dropped_calls = 0
         self.repeats = False
 
-    @property
-    def synchronize(self) -> Callable[[], object]:
-        """Wait for the device."""
-        return self.wait.synchronize
-
     # ---- before the first sample --------------------------------------------------------------------------
 
     async def measured(self, *, may_await: bool) -> Ended[None]:
         """Run the setup, make what is timed, then measure."""
         try:
             self._compile((await self.code.set_up(may_await=may_await)).get())
-            return await driven(self.steps(), self.clocks, self.synchronize, may_await=may_await)
+            return await driven(self.steps(), self.clocks, self.wait.synchronize, may_await=may_await)
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
             return Ended(error=error)
 
@@ -180,7 +174,7 @@ class PointRun:
             self._tell(f"warming up {name}".rstrip())
             key = len(self.subjects)
             isolation.begin(key, index, name, threads)
-            fixed, loop = overheads(block, self.clocks, self.synchronize)
+            fixed, loop = overheads(block, self.clocks, self.wait.synchronize)
             once.warming(name)
             warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
             if not group:

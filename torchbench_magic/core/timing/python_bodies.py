@@ -23,7 +23,6 @@ from .effects.unused_inputs import given_names, unused_inputs
 from .effects.watched_objects import WatchedObjects
 from .points.sweep import Point
 from .stepping import Ended
-from .subjects import subject_of
 from .task import Task
 from .timed_code import LeftBySetup, TimedBlocks
 
@@ -103,7 +102,7 @@ class PythonBodies:
 
     def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
         of_python = {"setup": self.task.setup_text, "functions": self.task.functions[name]}
-        return subject_of(self.task, self.point, name, {"stmt": source, **of_python, **known})
+        return self.task.subject(self.point, name, {"stmt": source, **of_python, **known})
 
     def leave(self) -> None:
         self._read.drop_changed(self.names)

@@ -15,6 +15,7 @@ from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.results.cell import Body, source_id_of
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.subject import Subject
 
 from ..code.code_reads import globals_assigned, globals_read, notebook_functions
 from ..code.input_shapes import inputs_of
@@ -126,14 +127,27 @@ class Task:
 
     def given_now(self) -> Mapping[str, Read]:
         """The same of the caller's names as they are now."""
-        made, there = self._made, {**self.implied, **self.namespace, **self.local}
+        made = {name for code in self._codes(self.setup) for name in globals_assigned(code)}
+        there = {**self.implied, **self.namespace, **self.local}
         used = {name: self._names(self.setup) | (self._names([body]) - made) for name, body in self.bodies.items()}
         return {name: self._read(used[name], body, there) for name, body in self.bodies.items()}
 
-    @cached_property
-    def _made(self) -> set[str]:
-        """Names that the setup binds."""
-        return {name for code in self._codes(self.setup) for name in globals_assigned(code)}
+    def subject(self, point: Point | None, name: str, known: Mapping[str, Any]) -> Subject:
+        """What the measurement of an alternative is of, as its run begins; named as the plan and the point have it.
+
+        Args:
+            name: of the alternative; a description only where there are two or more.
+            known: fields that the code's language gives, and what the run found out until now.
+        """
+        plan = self.plan
+        return Subject(
+            label=plan.label,
+            sub_label=point.sub_label if point is not None and point.sub_label is not None else plan.sub_label,
+            description=name if len(self.bodies) > 1 else plan.description,
+            env=plan.env,
+            axes=point.axes if point is not None else (),
+            **known,
+        )
 
     def _read(self, used: set[str], body: Body, names: Mapping[str, Any]) -> Read:
         functions = notebook_functions(used, names, self.namespace)

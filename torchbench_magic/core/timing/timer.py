@@ -216,7 +216,7 @@ def compare(
     called = Called.of(stmts, globals, setup)
     bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}
     try:
-        with called.names_explained(bodies, setup):
+        with called.names_explained(bodies):
             task = Task(
                 bodies,
                 setup=[Body(setup, "<setup>")] if setup.strip() else [],

@@ -45,14 +45,8 @@ def parts_of(function: str) -> tuple[str, str, str]:
     text, bracket, library = function.rpartition(" [")
     if not bracket or not library.endswith("]"):
         text, library = function, " "
-    file, colon, name = _split_file(text)
-    return (file, name, library[:-1]) if colon else ("", text, library[:-1])
-
-
-def _split_file(text: str) -> tuple[str, str, str]:
-    """At the first colon that is not one of ``::``."""
-    found = re.match(r"^([^:]*):(?!:)", text)
-    return ("", "", text) if found is None else (found.group(1), ":", text[found.end() :])
+    file = re.match(r"([^:]*):(?!:)", text)  # to the first colon that is not one of `::`
+    return ("", text, library[:-1]) if file is None else (file[1], text[file.end() :], library[:-1])
 
 
 def group_of(function: str) -> Group:

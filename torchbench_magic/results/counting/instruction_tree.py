@@ -115,12 +115,12 @@ class _Unfolding:
         members = self._members[function]
         if len(members) > 1:
             mine = ((m, max(self._own_of.get(m, 0), 0) * share) for m in members)
-            children += [self._named(m, (m,), cost, cost, 0.0, ()) for m, cost in mine if self._is_seen(cost)]
+            children += [self._named((m,), cost, cost, 0.0, ()) for m, cost in mine if self._is_seen(cost)]
         below = sum(child.total for child in children) * self._number
-        return self._named(function, members, weight, max(weight - below, 0.0), calls, _sorted(children))
+        return self._named(members, weight, max(weight - below, 0.0), calls, _sorted(children))
 
     def _named(
-        self, function: str, members: tuple[str, ...], weight: float, own: float, calls: float, below: tuple[Frame, ...]
+        self, members: tuple[str, ...], weight: float, own: float, calls: float, below: tuple[Frame, ...]
     ) -> Frame:
         first = max(members, key=lambda member: self._own_of.get(member, 0))
         file, name, library = parts_of(first)

@@ -16,7 +16,7 @@ from .frames.call_trees import sum_of_frames
 from .joined_traces import one_after_the_other
 from .profile import Profile, ProfileOptions
 
-__all__ = ["sum_of_cycles"]
+__all__ = ["highest_cycle", "sum_of_cycles"]
 
 _LINE_KEYS = ("source_id", "line", "thread")
 _OP_KEYS = tuple(name for name in OP_COLUMNS if OP_COLUMNS[name] == "object" or name in ("cell", "line", "thread"))
@@ -43,7 +43,7 @@ def sum_of_cycles(
         return Profile(**{"wall_time": 0.0, "num_threads": 0, **empty, **known}, options=options, warnings=[*warnings])
     sources = {source_id: source for each in cycles for source_id, source in each.sources.items()}
     ops = _added([each.ops for each in cycles], _OP_KEYS)
-    highest = max((each for each in cycles if each.memory is not None), key=_peak, default=cycles[0])
+    highest = highest_cycle(cycles)
     every = [doubt for each in cycles for doubt in each.warnings if doubt.kind not in LOAD_KINDS]
     of_cycles = {(doubt.kind, doubt.text): doubt for doubt in every}
     values: dict[str, Any] = {
@@ -98,6 +98,11 @@ def _in_order(lines: pd.DataFrame, sources: list[str]) -> pd.DataFrame:
     at = lines["source_id"].map(lambda source_id: order.get(source_id, len(order)))
     ordered = lines.assign(_source=at).sort_values(["_source", "line", "thread"], kind="stable", na_position="last")
     return ordered.drop(columns="_source").reset_index(drop=True)
+
+
+def highest_cycle(cycles: Sequence[Profile]) -> Profile:
+    """The first of those that held the most bytes; where none recorded bytes, the first of all."""
+    return max((each for each in cycles if each.memory is not None), key=_peak, default=cycles[0])
 
 
 def _peak(cycle: Profile) -> int:

@@ -45,7 +45,6 @@ class ProfileDiff(Shown):
     """One profile against another, the baseline. Seconds and bytes; a delta is this minus the baseline's.
 
     Attributes:
-        baseline, other: the profiles.
         names: what they are called, the baseline first.
         doubts: what is not known of how they came to stand side by side.
     """

@@ -19,7 +19,6 @@ __all__ = [
     "KINDS",
     "Ints",
     "NODE_COLUMNS",
-    "ON_DEVICE",
     "SEGMENT_COLUMNS",
     "TRACE_TABLES",
     "Trace",

@@ -52,7 +52,7 @@ def to_record(counts: Counts) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
         "form": counts.form,
         "elapsed": counts.elapsed,
         "keys": [list(key) for key in counts.counted],
-        "specs": [_spec(one.stats) for one in counts.counted.values()],
+        "specs": [{name: getattr(one.stats.task_spec, name) for name in _SPEC} for one in counts.counted.values()],
         "number": [one.stats.number_per_run for one in counts.counted.values()],
         "debug_symbols": [one.stats.built_with_debug_symbols for one in counts.counted.values()],
         "shifted": [len(one.shifted) for one in counts.counted.values()],
@@ -91,10 +91,6 @@ def _key(parts: list[Any]) -> CountKey:
     if result:
         return description, sub_label, threads, str(result[0])
     return description, sub_label, threads
-
-
-def _spec(stats: CallgrindStats) -> dict[str, Any]:
-    return {name: getattr(stats.task_spec, name) for name in _SPEC}
 
 
 def _costs(stats: CallgrindStats) -> Iterator[tuple[object, ...]]:

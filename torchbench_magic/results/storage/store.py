@@ -65,7 +65,6 @@ class Store:
         """Add results in one transaction; measurements and profiles that are there already are left out.
 
         Args:
-            results: what to add.
             run: results appended under one run are read back as one; without it each is one by itself.
 
         Raises:

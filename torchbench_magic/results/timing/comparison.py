@@ -152,13 +152,8 @@ class Comparison(Storable):
         return next((i for i in rows if self.subjects[i].description == self.baseline), None)
 
     @cached_property
-    def _intervals(self) -> dict[int, tuple[Interval, int]]:
-        """Row -> (interval of its log ratio to the baseline, rounds that both took part in)."""
-        return {i: (interval, rounds) for i, (interval, rounds, _) in self._judged.items()}
-
-    @cached_property
     def _judged(self) -> dict[int, tuple[Interval, int, Void | None]]:
-        """Row -> (interval of its log ratio, rounds, why it decides nothing where the rounds alone would decide)."""
+        """Row -> (interval of its log ratio to the baseline, rounds, why it decides nothing where these would)."""
         pairs: dict[int, Callable[[float], tuple[Interval, int, Void | None]]] = {}
         for rows in self.groups.values():
             base = self._baseline_of(rows)
@@ -255,7 +250,7 @@ class Comparison(Storable):
             return judgement(math.nan, math.nan, math.nan, None, None)
         if i == base:
             return judgement(1.0, 1.0, 1.0, "baseline", "paired")
-        interval, rounds = self._intervals[i]
+        interval, rounds, _ = self._judged[i]
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         near = median < subject.near_loop or float(np.median(self.call_times(base))) < subject.near_loop
         word = None if near else verdict(interval, self.margin) if rounds and not self._is_used_up(i) else "undecided"
@@ -268,7 +263,7 @@ class Comparison(Storable):
         """Row -> seconds more of waiting that would settle an undecided verdict; inf on the margin, nan when not known.
         Not of rows of `voids`, but of those of too few rounds: more of the same decides nothing."""
         more: dict[int, float] = {}
-        for i, (interval, rounds) in self._intervals.items():
+        for i, (interval, rounds, _) in self._judged.items():
             stands = i not in self.voids or self.voids[i].cause == "few-rounds"
             is_open = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
             if is_open and verdict(interval, self.margin) == "undecided":

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from torchbench_magic.errors import InputError
 
 from ..counting.counts import Counted, CountKey, Counts
 from ..counting.differences import CountsDiff, Pair, difference
-
-if TYPE_CHECKING:
-    from .subject import Subject
+from .subject import Subject
 
 __all__ = ["diff_of", "instructions", "key_of_row", "names_of_pair", "pairs"]
 

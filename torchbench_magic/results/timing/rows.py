@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from .blocks import Blocks
 from .intervals import Floats, median_interval
 from .ranges import Range
-
-if TYPE_CHECKING:
-    from .blocks import Blocks
-    from .subject import Subject
+from .subject import Subject
 
 __all__ = ["frame_columns", "detail", "judgement", "seen"]
 

@@ -129,27 +129,23 @@ def _co_load(made: Comparison) -> Iterator[Doubt]:
 def _co_loaded(made: Comparison) -> dict[int, Subject]:
     """The groups whose threads had a neighbour, with a subject of each. Code that keeps to one thread has no others to
     wait for, whatever the thread count says."""
-    return {s.group: s for s in made.subjects if s.num_threads <= made.environment.usable_cores and _has_neighbour(s)}
+    return {s.group: s for s in made.subjects if s.num_threads <= made.environment.usable_cores and is_co_loaded(s)}
 
 
-def _has_neighbour(s: Subject) -> bool:
-    """Whether several threads of one op shared the machine with another process, which left no core idle."""
+def is_co_loaded(s: Subject) -> bool:
+    """Whether several threads of one op shared the machine with another process, which left no core idle: then neither
+    its time nor its ratios hold."""
     c = s.contention
     if s.num_threads == 1 or c is None:
         return False
     return c.ext > CO_LOAD and not c.wanted <= SEVERAL and not c.waiting <= WAITED
 
 
-def is_co_loaded(made: Comparison, row: int) -> bool:
-    """Whether the threads of a row had a neighbour: then neither its time nor its ratios hold."""
-    return _has_neighbour(made.subjects[row])
-
-
 def is_held_up(made: Comparison, row: int) -> bool:
     """Whether other processes held a row up, so that its median can be many times too long: its threads waited for each
     other, or at one thread most blocks lost the core to others (calls of many ms; short blocks mostly do not)."""
     s, c = made.subjects[row], made.subjects[row].contention
-    if is_co_loaded(made, row):
+    if is_co_loaded(s):
         return True
     if s.num_threads != 1 or s.device != "cpu" or c is None or not (c.ext > 0.5 or c.waiting > 0.1):
         return False

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..doubts import Doubt
-
-if TYPE_CHECKING:
-    from .subject import Subject
+from .subject import Subject
 
 __all__ = ["KIND", "doubts_of_subjects", "said"]
 

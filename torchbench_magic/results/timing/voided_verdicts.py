@@ -23,35 +23,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from .intervals import Interval, median_interval, rounds_for_an_interval, verdict
-
-if TYPE_CHECKING:
-    from .blocks import Blocks
-    from .subject import Subject
+from .blocks import Blocks
+from .intervals import Floats, Interval, median_interval, rounds_for_an_interval, verdict
+from .subject import Subject
 
 __all__ = [
     "CO_LOAD",
     "SEVERAL",
     "WAITED",
-    "Cause",
     "Void",
-    "are_held_up",
-    "both",
     "judged_rounds",
-    "range_of_parts",
     "row_void",
     "spell_factor",
-    "stalled_rounds",
     "unlike_blocks",
     "widened",
 ]
 
-Floats = npt.NDArray[np.float64]
 Cause = Literal["stalled", "unlike-blocks", "unsteady", "few-rounds"]
 
 CO_LOAD = 0.15

@@ -39,7 +39,6 @@ def document(
     """The difference, ready for any carrier.
 
     Args:
-        diff: the result.
         where: how its frame is reached.
         place: which of several inputs it is at.
         rows: the most of one group.

@@ -14,13 +14,14 @@ import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import by_line, devices_of, older_freed, peak_of
+from torchbench_magic.results.profiling.cycles import highest_cycle
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share, texts
+from ..built_columns import BuiltColumn, built_table, counted, measured_columns, share, texts
 from ..document import Document, Phrase, StyledText, code
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Cell, Column, Row, Table
 from .pictures.memory_picture import picture
 from .place_names import place_of, runs_text
 
@@ -50,7 +51,7 @@ def _document(
     scale = units.bytes_scale([float(peak.bytes), *mine["retained"].astype(float)])
     return Document(
         kind=f"memory over time, {device}",
-        sentence=tuple(_sentence(profile, memory, device, held, mine)),
+        sentence=tuple(_sentence(memory, device, held, mine)),
         tables=(_table(held, mine, peak.bytes, older, scale),),
         footer=tuple(_footer(profile, memory, device)),
         where=of_result(".alive_at_peak"),
@@ -59,9 +60,7 @@ def _document(
     )
 
 
-def _sentence(
-    profile: Profile, memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.DataFrame
-) -> Iterator[Phrase]:
+def _sentence(memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.DataFrame) -> Iterator[Phrase]:
     """``cpu: peak 1.14 GiB in In[3]:9; In[3]:4 holds 82 % of it, to the end``."""
     peak = peak_of(memory, device)
     if not peak.bytes:
@@ -132,17 +131,16 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
         BuiltColumn(Column("since", "since", "s", "number"), since),
         measured_columns("retained", "after the cell", scale, missing=0.0),
     )
-    rows = [Row(cells_of(built, record), key=place_of(record)) for record in frame_rows(every)]
-    shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
-    left = sum(float(row.cells[2].value or 0.0) for row in rest)
-    hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(left)} at the peak."
+    rest = every["bytes"].iloc[_MOST_ROWS:].fillna(0.0)
+    hidden = f"{units.count(len(rest))} more lines hold {units.bytes_text(float(rest.sum()))} at the peak."
     hidden += f" All rows: {of_result('.alive_at_peak')}"
-    return Table(
+    return built_table(
         "memory",
-        columns_of(built),
-        (Group(tuple(shown)),) if shown else (),
+        built,
+        frame_rows(every.head(_MOST_ROWS)),
+        place_of,
         totals=tuple(_totals(every, peak, older, scale, len(built))),
-        hidden=hidden if rest else "",
+        hidden=hidden if len(rest) else "",
         sorted_by="alive",
         aligned=True,
     )
@@ -163,11 +161,7 @@ def _start(profile: Profile) -> str:
     """From when on bytes are counted; with a schedule only one cycle is shown, since nobody saw what lies between."""
     if not profile.cycles:
         return "the start of the cell"
-    peaks = [
-        -1 if cycle.memory is None or cycle.memory.empty else int(cycle.memory["bytes"].max())
-        for cycle in profile.cycles
-    ]
-    shown = profile.cycles[peaks.index(max(peaks))].steps  # the first of the highest, as in the sum of cycles
+    shown = highest_cycle(profile.cycles).steps
     if not shown:
         return "the start of the cycle with the highest peak"
     of_several = ", the cycle with the highest peak" if len(profile.cycles) > 1 else ""

@@ -140,7 +140,6 @@ def operations(
     """The table of operations, largest first.
 
     Args:
-        profile: the result.
         sort_by: one of `SORT_KEYS`; the self time if None.
         row_limit: at most so many rows; if None, the 20 first that matter. A negative one, as in torch, is no limit.
         group_by: one row per operation (``op``), and its ``shape``, ``line``, ``module`` or ``stack:N``.

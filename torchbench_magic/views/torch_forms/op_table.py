@@ -42,7 +42,6 @@ def table(
     """The table as text.
 
     Args:
-        profile: the result.
         sort_by: a column of ``.ops`` or torch's name of it, old or new; the self time if None.
         row_limit: at most so many rows; -1 for all.
         group_by_input_shape: a row per operation and input shapes.

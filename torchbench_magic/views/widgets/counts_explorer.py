@@ -24,7 +24,7 @@ from ..counting import counts
 from ..counting.callers_and_callees import neighbours_table
 from ..counting.exploration import Step, after
 from ..counting.patterns import replaced
-from ..document import Document, clipped
+from ..document import clipped
 from ..table import Table
 from .explorers import MOST_ROWS, TableExplorer, TableWidget
 
@@ -160,7 +160,7 @@ class CountsExplorer(TableExplorer):
     # ---- shown ------------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        self.document = self._draw()
+        self.document = counts.document(self.result, rows=MOST_ROWS, least=1e-12, detail=self._detail)
         self.table.spec = spec.as_dict(self.document, MOST_ROWS) | {"opened": list(self.selection[-1:])}
         frame, total = self.result.frame, self.result.total
         differ = int((frame["delta"].abs() >= 0.5).sum())
@@ -171,9 +171,6 @@ class CountsExplorer(TableExplorer):
         for toggle, kind in ((self.standardize_box, "standardize"), (self.denoise_box, "denoise")):
             toggle.value = any(step.kind == kind for step in self.steps)
         self._draw_chips()
-
-    def _draw(self) -> Document:
-        return counts.document(self.result, rows=MOST_ROWS, least=1e-12, detail=self._detail)
 
     def _detail(self, name: str) -> Table | None:
         if not self.result.has_calls or self.selection[-1:] != (name,):

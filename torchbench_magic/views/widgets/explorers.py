@@ -82,11 +82,9 @@ class TableExplorer(Lasting, ipywidgets.VBox):
 
     def _choose(self, change: Any) -> None:
         tables = change["new"].get("tables", {})
-        self.selection = tuple(
-            key for name, state in tables.items() for key in self._keys(name, state.get("selected") or [])
-        )
+        self.selection = tuple(key for state in tables.values() for key in self._keys(state.get("selected") or []))
 
-    def _keys(self, table: str, keys: list[str]) -> list[Any]:
+    def _keys(self, keys: list[str]) -> list[Any]:
         return list(keys)
 
     def _drawn(self) -> ipywidgets.DOMWidget:
@@ -186,7 +184,7 @@ class ComparisonExplorer(Explorer):
             self.result = self._given.rebase(self.baseline.value)
         return comparison_view.document(self.result, metric=self.metric.value)
 
-    def _keys(self, table: str, keys: list[str]) -> list[Any]:
+    def _keys(self, keys: list[str]) -> list[Any]:
         return [int(key) for key in keys]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -42,6 +43,15 @@ def test_an_environment_and_this_package_are_out_even_inside_the_folder() -> Non
     everywhere = RecordedFiles("/", cells)
     assert not everywhere(sysconfig.get_paths()["purelib"] + "/x.py")
     assert not everywhere(json.__file__)
+
+
+def test_files_of_a_project_that_stands_in_the_prefix_of_its_python_are_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    scope = RecordedFiles(tmp_path, cells)
+    assert scope(str(tmp_path / "model.py"))
+    assert not scope(str(tmp_path / "lib" / "python3.12" / "site-packages" / "numpy" / "linalg.py"))
 
 
 def test_a_file_of_a_symlinked_folder_is_in(tmp_path: Path) -> None:

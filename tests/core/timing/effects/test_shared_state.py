@@ -177,6 +177,16 @@ def test_slots_and_plain_holders_are_looked_at() -> None:
         assert shared(run({"a": "o.fast", "b": "o.fast = True"}, o=holder)) == ["o.fast"]
 
 
+def test_the_slot_of_a_derived_class_is_the_one_that_is_looked_at() -> None:
+    cell = (
+        "class Base: __slots__ = ('fast',)\n"
+        "class Mine(Base):\n    __slots__ = ('fast', 'other')\n"  # another slot, and one that is never set
+        "o = Mine(); o.fast = False"
+    )
+    names = functions(cell)
+    assert shared(run({"a": "o.fast", "b": "o.fast = True"}, **names)) == ["o.fast"]
+
+
 def test_a_tensor_that_is_made_to_require_gradients_is_said() -> None:
     result = run({"a": "x * 2", "b": "x.requires_grad_() * 2"}, x=torch.ones(3))
     assert shared(result) == ["x.requires_grad"]

@@ -10,16 +10,15 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torchbench_magic.core.code.code_reads import codes_within
+from torchbench_magic.core.code.library_files import is_library_file
 
 __all__ = ["ALL_NAMES", "Loaded", "Replaced", "contents", "description", "looked_up_names"]
 
@@ -121,14 +120,14 @@ def _is_local(name: str, module: ModuleType, modules: Mapping[str, ModuleType]) 
     names = contents(module)
     file = names.get("__file__")
     if isinstance(file, str):
-        return not file.endswith((*EXTENSION_SUFFIXES, ".so")) and not _is_installed(file)
+        return not file.endswith((*EXTENSION_SUFFIXES, ".so")) and not is_library_file(file)
     if names.get("__spec__") is None:
         return _is_made_by_hand(name, names, modules)
     folders = names.get("__path__")  # of a package without a file of its own
     if folders is None:
         return False  # built in
     first = next(iter(folders), None)
-    return isinstance(first, str) and not _is_installed(os.path.join(first, "__init__.py"))
+    return isinstance(first, str) and not is_library_file(os.path.join(first, "__init__.py"))
 
 
 def _is_made_by_hand(name: str, names: Mapping[str, Any], modules: Mapping[str, ModuleType]) -> bool:
@@ -137,23 +136,7 @@ def _is_made_by_hand(name: str, names: Mapping[str, Any], modules: Mapping[str, 
     if top != name:
         return top in modules and _is_local(top, modules[top], modules)
     functions = [value for value in names.values() if type(value) is FunctionType]
-    return bool(functions) and not any(_is_installed(f.__code__.co_filename) for f in functions)
-
-
-@lru_cache(maxsize=1 << 15)
-def _is_installed(file: str) -> bool:
-    parts = Path(file).parts
-    if "site-packages" in parts or "dist-packages" in parts:
-        return True
-    return any(path.startswith(folder) for path in (file, os.path.realpath(file)) for folder in _installed_folders())
-
-
-@lru_cache(maxsize=1)
-def _installed_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    found |= {os.path.realpath(path) for path in found}
-    return (*(path.rstrip(os.sep) + os.sep for path in found), "<frozen")
+    return bool(functions) and not any(is_library_file(f.__code__.co_filename) for f in functions)
 
 
 # ---- what was replaced ------------------------------------------------------------------------------------------

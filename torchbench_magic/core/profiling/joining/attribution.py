@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..recording.streams import LineRecord
-from ..torch_events.events import Events
+from ..torch_events.events import Events, Ints
 from .forks import Forking, lines_of_forks, lines_of_parallel_regions
 from .gradients import nodes_before_gradients
 from .nesting import ancestors, lay_over, nest, repeats
@@ -24,7 +24,6 @@ from .thread_join import ThreadJoin
 
 __all__ = ["Joined", "RunThreads", "ThreadJoin", "join_ops_and_lines", "sums", "without_repeats"]
 
-Ints = NDArray[np.int64]
 T = TypeVar("T", bound=np.generic)
 _BACKWARD = 1  # torch's RecordScope::BACKWARD_FUNCTION
 _FORWARD = 0  # RecordScope::FUNCTION

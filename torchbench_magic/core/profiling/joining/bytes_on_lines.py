@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..recording.host_memory import HostMemory
-from ..torch_events.events import Events
+from ..torch_events.events import Events, Ints
 from .attribution import Joined, sums
 from .nesting import ancestors
 from .segments import LineTree, Segments
 
 __all__ = ["Bytes", "HostBytes", "attribute_bytes", "attribute_host_bytes", "highest"]
 
-Ints = NDArray[np.int64]
 _NEVER = np.iinfo(np.int64).min
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..recording.module_calls import ModuleRecord
-from ..torch_events.events import Events
+from ..torch_events.events import Events, Ints
 from .attribution import Joined
 from .device_time import DeviceTime
 from .nested_spans import Things, input_count, things_of
@@ -27,7 +27,6 @@ from .tree_frames import FUNCTION, MODULE, OP, Places
 
 __all__ = ["CallTree", "call_tree"]
 
-Ints = NDArray[np.int64]
 _NO_FUNCTION = frozenset({"<module>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # they are their line
 
 
@@ -48,7 +47,6 @@ class CallTree:
         allocated, freed: int64 [frames], bytes in the frame itself; None where not recorded.
         op_module: int64 [ops], the name of the module that an op ran in, or, in a backward pass, that caused it; -1
             for none.
-        module_names: distinct names.
         inputs: how many different inputs there are.
     """
 

@@ -10,17 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
 
-from ..torch_events.events import Events
+from ..torch_events.events import ON_DEVICE, Events, Ints
 from .attribution import Joined, sums
 
-__all__ = ["LAUNCHES", "ON_DEVICE", "DeviceTime", "Launches", "attribute_device_time", "find_launches"]
+__all__ = ["LAUNCHES", "DeviceTime", "Launches", "attribute_device_time", "find_launches"]
 
-Ints = NDArray[np.int64]
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver")
 
 

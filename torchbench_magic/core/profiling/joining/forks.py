@@ -21,21 +21,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..recording.scripted_functions import Scripted
-from ..torch_events.events import Events
+from ..torch_events.events import Events, Ints
 from .segments import NO_LINE, LineTree
-
-if TYPE_CHECKING:
-    from .thread_join import ThreadJoin
+from .thread_join import ThreadJoin
 
 __all__ = ["FORKED", "Forking", "lines_of_forks", "lines_of_parallel_regions"]
 
-Ints = NDArray[np.int64]
 FORKED = "<forked function>"
 _SCRIPTED = 2  # RecordScope::TORCHSCRIPT_FUNCTION
 _Line = tuple[int, int]  # (code, line) of the tree

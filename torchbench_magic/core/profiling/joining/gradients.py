@@ -8,13 +8,11 @@ used several times that is the node of its first use, which comes last in the ba
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..torch_events.events import Events
+from ..torch_events.events import Events, Ints
 
 __all__ = ["nodes_before_gradients"]
 
-Ints = NDArray[np.int64]
 _ENGINE = "autograd::engine::evaluate_function: "
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..recording.module_calls import ModuleRecord
+from ..torch_events.events import Ints
 from .attribution import Joined
 from .nesting import Nesting, Slices, ancestors, lay_over, nest
 from .thread_join import ThreadJoin
@@ -15,7 +15,6 @@ from .tree_frames import MODULE, OP, RANGE
 
 __all__ = ["Things", "input_count", "things_of"]
 
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

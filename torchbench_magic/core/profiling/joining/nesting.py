@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..torch_events.events import Ints
+
 __all__ = ["Nesting", "Slices", "ancestors", "lay_over", "nest", "repeats"]
 
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

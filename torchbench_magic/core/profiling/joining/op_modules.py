@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..torch_events.events import Ints
 from .attribution import Joined
 from .gradients import nodes_before_gradients
 from .nested_spans import Things
@@ -22,7 +22,6 @@ from .tree_frames import MODULE, Places
 
 __all__ = ["Caused", "caused_frames", "modules_of_ops"]
 
-Ints = NDArray[np.int64]
 
 
 def modules_of_ops(joined: Joined, threads: Sequence[Things]) -> Ints:

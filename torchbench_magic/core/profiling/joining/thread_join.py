@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..torch_events.events import Ints
 from .nesting import Nesting, Slices
 from .segments import Segments
 
 __all__ = ["ThreadJoin"]
 
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

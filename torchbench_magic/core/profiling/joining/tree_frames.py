@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..torch_events.events import Ints
 from .segments import LineTree
 
 __all__ = ["FUNCTION", "KINDS", "LINE", "MODULE", "OP", "RANGE", "THREAD", "Places"]
 
-Ints = NDArray[np.int64]
 KINDS = ("thread", "function", "line", "module", "op", "python")
 THREAD, FUNCTION, LINE, MODULE, OP, RANGE = range(len(KINDS))
 

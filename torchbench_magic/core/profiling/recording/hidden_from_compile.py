@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
 
+from torchbench_magic.core.code.code_reads import codes_within
+
 __all__ = ["hide_from_compiler"]
 
 _OBSERVERS = (
@@ -46,7 +48,7 @@ def hide_from_compiler() -> None:
 @cache
 def _codes() -> tuple[CodeType, ...]:
     modules = [importlib.import_module(name) for name in _OBSERVERS]
-    return tuple(inner for module in modules for code in _defined_in(module) for inner in _with_inner(code))
+    return tuple(inner for module in modules for code in _defined_in(module) for inner in codes_within(code))
 
 
 def _defined_in(module: ModuleType) -> Iterator[CodeType]:
@@ -59,10 +61,3 @@ def _defined_in(module: ModuleType) -> Iterator[CodeType]:
             function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             if isinstance(function, FunctionType):
                 yield function.__code__
-
-
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _with_inner(inner)

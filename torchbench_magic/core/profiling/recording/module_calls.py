@@ -23,11 +23,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ..torch_events.events import Ints
 
 __all__ = ["ModuleCalls", "ModuleRecord"]
 
-Ints = NDArray[np.int64]
 _Held = list[tuple[str, Any]]  # (path, module)
 _COMPILED = "_orig_mod"  # the submodule in which torch.compile keeps the module that it compiled
 _MOST_ITEMS = 64  # of a list or dictionary in which modules are looked for

@@ -268,7 +268,15 @@ def _most_time_in(cycle: Profile) -> str:
 
 def loop(items: Iterable[Any]) -> Iterator[Any]:
     """``items``, each a step: what fetches an item is part of its step."""
-    return _Loop(iter(items))
+    each = iter(items)
+    while True:
+        going()
+        try:
+            item = next(each)
+        except StopIteration:
+            left(is_empty=True)
+            return
+        yield item
 
 
 def loop_async(items: AsyncIterable[Any]) -> AsyncIterator[Any]:
@@ -288,22 +296,6 @@ def left(is_empty: bool = False) -> bool:
     if _current is not None:
         _current.end_of_loop(is_empty=is_empty)
     return False
-
-
-class _Loop:
-    def __init__(self, items: Iterator[Any]) -> None:
-        self._items = items
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        going()
-        try:
-            return next(self._items)
-        except StopIteration:
-            left(is_empty=True)
-            raise
 
 
 class _AsyncLoop:

@@ -6,7 +6,8 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
+
+from torchbench_magic.core.machine.proc_files import proc_text, thread_ids, thread_times
 
 __all__ = [
     "CpuReading",
@@ -68,14 +69,8 @@ def read_cpu() -> CpuReading:
 
 
 def _task_seconds() -> dict[int, float]:
-    """From ``/proc/self/task/*/schedstat``; empty where the system has none."""
-    seconds: dict[int, float] = {}
-    for stat in Path("/proc/self/task").glob("*/schedstat"):
-        try:
-            seconds[int(stat.parent.name)] = int(stat.read_text().split()[0]) / 1e9
-        except (OSError, IndexError):  # the thread has ended in the meantime
-            continue
-    return seconds
+    """Empty where the system does not tell."""
+    return {task: ran for task, (ran, _) in thread_times().items()}
 
 
 def busy_threads(before: CpuReading) -> frozenset[int] | None:
@@ -84,28 +79,19 @@ def busy_threads(before: CpuReading) -> frozenset[int] | None:
     One that has work and neither runs nor has run in the milliseconds between waits for something by itself.
     """
     busy = {task for task, seconds in _task_seconds().items() if seconds != before.tasks.get(task, 0.0)}
-    states = 0
-    for stat in Path("/proc/self/task").glob("*/stat"):
-        try:
-            state = stat.read_text().rpartition(")")[2].split()[0]  # proc(5): after the name, which may hold anything
-        except (OSError, IndexError):
-            continue
-        states += 1
-        if state != "S":
-            busy.add(int(stat.parent.name))
-    return frozenset(busy) if states and before.tasks else None
+    # proc(5): the state stands after the name, which may hold anything; nothing of a thread that has ended meanwhile
+    fields = {int(task): _of_thread(task, "stat").rpartition(")")[2].split() for task in thread_ids()}
+    busy |= {task for task, after_name in fields.items() if after_name and after_name[0] != "S"}
+    return frozenset(busy) if any(fields.values()) and before.tasks else None
 
 
 def pool_threads() -> frozenset[int]:
     """Native ids of the threads of torch's pool, by the name that torch gives them; empty where unknown."""
-    found = set()
-    for name in Path("/proc/self/task").glob("*/comm"):
-        try:
-            if name.read_text().strip() == _POOL:
-                found.add(int(name.parent.name))
-        except OSError:
-            continue
-    return frozenset(found)
+    return frozenset(int(task) for task in thread_ids() if _of_thread(task, "comm").strip() == _POOL)
+
+
+def _of_thread(task: str, file: str) -> str:
+    return proc_text(f"/proc/self/task/{task}/{file}")
 
 
 def unseen_cpu_seconds(before: CpuReading, after: CpuReading, user_threads: frozenset[int]) -> float | None:

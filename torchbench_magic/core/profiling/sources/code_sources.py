@@ -87,7 +87,7 @@ def sources_of(codes: Sequence[CodeType], own: Sequence[CodeType], cells: Cells)
             found.append(replace(source, file=name))
             statements[name] = read_statements(source.text)
         doubts += of_file.doubts()
-    of = {name: replace(each, file=_plain(name)) for name, each in _merged(found).items()}
+    of = {name: replace(each, file=name.partition("\0")[0]) for name, each in _merged(found).items()}
     return CodeSources(tuple(named[: len(codes)]), tuple(named[len(codes) :]), of, statements, moved, tuple(doubts))
 
 
@@ -234,10 +234,6 @@ def _process_start() -> float:
 def _name(file: str, text: int) -> str:
     """The file name that stands for a text of a file: -1 is the one that is not known."""
     return file if not text else f"{file}\0{text}"
-
-
-def _plain(name: str) -> str:
-    return name.partition("\0")[0]
 
 
 def _names(codes: Sequence[CodeType]) -> str:

@@ -9,20 +9,16 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-import sysconfig
 import tokenize
 import types
 from collections.abc import Callable
-from pathlib import Path
+
+from torchbench_magic.core.code.library_files import is_library_file
 
 __all__ = ["FileTexts", "texts_of"]
 
 _MOST_TEXTS = 8  # of one file that are kept
 _MOST_BYTES = 2_000_000  # of one text
-_LIBRARIES = (  # no file of the user's
-    *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")},
-    str(Path(__file__).parents[3]) + os.sep,
-)
 _seen: dict[str, list[str]] = {}  # file -> its texts, the oldest first
 
 
@@ -73,9 +69,7 @@ def _file_of(module: object) -> str | None:
         file = types.ModuleType.__getattribute__(module, "__dict__").get("__file__")
     except (TypeError, AttributeError):
         return None
-    if not isinstance(file, str) or not file.endswith(".py") or file.startswith(_LIBRARIES):
-        return None
-    return None if "site-packages" in file or "dist-packages" in file else file
+    return file if isinstance(file, str) and file.endswith(".py") and not is_library_file(file) else None
 
 
 def _state(file: str) -> tuple[int, ...]:

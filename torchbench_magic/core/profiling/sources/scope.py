@@ -5,23 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from torchbench_magic.core.code.library_files import is_library_file
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.cell import CellText
 
 __all__ = ["RecordedFiles", "resolve_lines_of"]
 
-_PACKAGE = str(Path(__file__).resolve().parents[3])
-
 
 class RecordedFiles:
     """Says of a code's file name whether its lines are recorded.
 
-    In are: the files of ``always``, cells, files under ``extra``, and ``.py`` files under ``root``. Out are,
-    unless asked for: site-packages, the standard library, ``sys.prefix``, ``sys.base_prefix``, this package.
+    In are: the files of ``always``, cells, files under ``extra``, and ``.py`` files under ``root`` but libraries'.
     """
 
     def __init__(
@@ -35,28 +32,16 @@ class RecordedFiles:
         self._cells = cells
         self._extra = tuple(extra)
         self._always = frozenset(always)
-        paths = sysconfig.get_paths()
-        libraries = {sys.prefix, sys.base_prefix, *(paths[k] for k in ("stdlib", "purelib", "platlib"))}
-        self._out = tuple(os.path.realpath(path) for path in libraries)
 
     def __call__(self, file: str) -> bool:
-        if file in self._always:
+        if file in self._always or self._cells(file) is not None:
             return True
         if file.startswith("<") and file.endswith(">"):
-            return self._cells(file) is not None
+            return False
         path = os.path.realpath(file)
         if any(_under(path, prefix) for prefix in self._extra):
             return True
-        if _under(path, _PACKAGE):
-            return False
-        if self._cells(file) is not None:
-            return True
-        if not path.endswith(".py") or not _under(path, self._root):
-            return False
-        parts = Path(path).parts
-        if "site-packages" in parts or "dist-packages" in parts:
-            return False
-        return not any(_under(path, prefix) for prefix in self._out)
+        return path.endswith(".py") and _under(path, self._root) and not is_library_file(file)
 
 
 def _under(path: str, prefix: str) -> bool:

@@ -35,16 +35,11 @@ def read_statements(*texts: str) -> Statements:
     """Read the first of ``texts`` that is Python (a cell's visible text need not be); empty if none is."""
     for text in texts:
         try:
-            tree = ast.parse(_without_magic(text))
+            tree = ast.parse(re.sub(r"\A(\s*)%%", r"\1# ", text))  # a leading cell magic is a comment; lines stay
         except (SyntaxError, ValueError):
             continue
         return _read(tree)
     return Statements()
-
-
-def _without_magic(text: str) -> str:
-    """The text with a leading cell magic made a comment; line numbers stay."""
-    return re.sub(r"\A(\s*)%%", r"\1# ", text)
 
 
 def _read(tree: ast.Module) -> Statements:

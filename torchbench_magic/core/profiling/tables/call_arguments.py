@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchbench_magic.errors import InputError
 
-__all__ = ["ArgumentError", "RecordedCall", "Tensor", "arguments_of", "operator_of", "parsed_call", "schema_arguments"]
+__all__ = ["ArgumentError", "RecordedCall", "Tensor", "arguments_of", "given_arguments", "operator_of", "parsed_call"]
 
 DTYPES = {
     "float": "float32",
@@ -154,6 +154,16 @@ def arguments_of(recorded: RecordedCall, operator: Any, *, values_matter: bool =
         else:
             raise ArgumentError(f"{op}: the value of {name} is not recorded")
     return found
+
+
+def given_arguments(operator: Any, arguments: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Names of what is given, in the order of the schema; whether it goes by name, as all does after a default that was
+    left out."""
+    gap = False
+    for argument in schema_arguments(operator):
+        gap = gap or argument.name not in arguments
+        if argument.name in arguments:
+            yield argument.name, argument.kwarg_only or gap
 
 
 def _refuse_values(op: str, tensor: Tensor, sized_by_values: bool) -> None:

@@ -21,16 +21,15 @@ from .call_arguments import (
     RecordedCall,
     Tensor,
     arguments_of,
+    given_arguments,
     operator_of,
     parsed_call,
-    schema_arguments,
 )
 
 __all__ = ["Call", "Flops", "attribute_flops", "flops_of", "recorded_calls"]
 
 Call = tuple[str, str, str, str, str, str, int]  # op, overload, shapes, dtypes, strides, scalars, how often seen
 
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -58,15 +57,9 @@ def flops_of(recorded: RecordedCall) -> int | None:
             return None
         arguments = arguments_of(recorded, operator, values_matter=False)
         given = {name: _meta(value) for name, value in arguments.items()}
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        gap = False  # a default was left out: what follows goes by name
-        for argument in schema_arguments(operator):
-            gap = gap or argument.name not in given
-            if argument.name in given and not argument.kwarg_only and not gap:
-                positional.append(given[argument.name])
-            elif argument.name in given:
-                named[argument.name] = given[argument.name]
+        by_name = dict(given_arguments(operator, given))
+        positional = [given[name] for name in by_name if not by_name[name]]
+        named = {name: given[name] for name in by_name if by_name[name]}
         with torch.no_grad():
             out = operator(*positional, **named)
         return int(formula(*positional, **named, out_val=out))

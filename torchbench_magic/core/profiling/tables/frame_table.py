@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, frame_of
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
@@ -17,10 +16,10 @@ from ..joining.call_tree import CallTree
 from ..joining.joined_run import JoinedRun
 from ..joining.segments import NO_LINE
 from ..joining.tree_frames import FUNCTION, KINDS, LINE, MODULE, OP, RANGE, THREAD
+from .line_rows import place_columns
 
 __all__ = ["frame_table"]
 
-Ints = NDArray[np.int64]
 
 
 def frame_table(run: JoinedRun, source_of: Mapping[str, Source], thread_names: Sequence[str]) -> pd.DataFrame:
@@ -33,27 +32,24 @@ def frame_table(run: JoinedRun, source_of: Mapping[str, Source], thread_names: S
     tree, joined = run.tree, run.joined
     lines = joined.tree
     sources = [source_of[code.co_filename] for code in joined.codes]
-    codes = [lines.code[node] for node in tree.node.tolist()]
-    found = [sources[code] if code != NO_LINE else None for code in codes]
-    numbers = [lines.line[node] for node in tree.node.tolist()]
+    nodes = tree.node.tolist()
+    found = [sources[lines.code[node]] if lines.code[node] != NO_LINE else None for node in nodes]
+    ids = [source.source_id if source is not None else None for source in found]
+    on = [(source_id, lines.line[node], lines.thread[node]) for source_id, node in zip(ids, nodes, strict=True)]
     inputs = joined.ops.inputs
     is_op = tree.kind == OP
     shapes = [text[0] for text in inputs.texts] if inputs is not None else None
-    places = list(zip(found, numbers, strict=True))
+    places = [(source, line) for source, (_, line, _) in zip(found, on, strict=True)]
     parents = tree.parent.tolist()
     columns: dict[str, object] = {
         "parent": tree.parent,
+        **place_columns(on, {source.source_id: source for source in sources}),
         "kind": [KINDS[kind] for kind in tree.kind.tolist()],
         "name": _names(tree, joined, places, thread_names),
         "source": [
             source.line(line).strip() if source is not None and kind == LINE else None
             for (source, line), kind in zip(places, tree.kind.tolist(), strict=True)
         ],
-        "cell": [pd.NA if source is None or source.cell is None else source.cell for source in found],
-        "line": [pd.NA if source is None else line for source, line in places],
-        "file": [None if source is None else source.file for source in found],
-        "source_id": [None if source is None else source.source_id for source in found],
-        "thread": [lines.thread[node] for node in tree.node.tolist()],
         "calls": tree.calls,
         "wall_time": np.array(inclusive(tree.own.tolist(), parents), dtype=np.int64) / 1e9,
         "self_time": tree.own / 1e9,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,17 +10,16 @@ from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
-from torchbench_magic.results.profiling.profile import NOT_ATTRIBUTED, Source
 
 from ..joining.bytes_on_lines import highest
 from ..joining.joined_run import JoinedRun
 from ..joining.nesting import ancestors
+from ..torch_events.events import Ints
 from .flops import Flops
-from .line_rows import LineRows
+from .line_rows import LineRows, place_columns
 
 __all__ = ["table_of_lines", "table_of_ops"]
 
-Ints = NDArray[np.int64]
 
 
 def _sums(index: Ints, weights: NDArray[Any], count: int) -> NDArray[np.float64]:
@@ -77,26 +75,11 @@ def table_of_lines(run: JoinedRun, rows: LineRows) -> pd.DataFrame:
         if name in columns:
             columns[name] = [pd.NA if np.isnan(v) else int(v) for v in columns[name]]  # type: ignore[attr-defined]
     places = [rows.keys[i] for i in kept]
-    frame = frame_of(LINE_COLUMNS, columns | _places(places, rows.sources))
+    frame = frame_of(LINE_COLUMNS, columns | place_columns(places, rows.sources))
     order = {source_id: i for i, source_id in enumerate(rows.sources)}
     frame["_source"] = [order.get(source_id, len(order)) for source_id in frame["source_id"]]
     frame = frame.sort_values(["_source", "line", "thread"], kind="stable", na_position="last")
     return frame.drop(columns="_source").reset_index(drop=True)
-
-
-def _places(places: list[tuple[str | None, int, int]], sources: Mapping[str, Source]) -> dict[str, object]:
-    found = [sources[source_id] if source_id is not None else None for source_id, _, _ in places]
-    return {
-        "cell": [s.cell if s is not None and s.cell is not None else pd.NA for s in found],
-        "line": [line if source_id is not None else pd.NA for source_id, line, _ in places],
-        "source": [
-            s.line(line) if s is not None else NOT_ATTRIBUTED
-            for s, (_, line, _) in zip(found, places, strict=True)
-        ],
-        "file": [s.file if s is not None else None for s in found],
-        "source_id": [source_id for source_id, _, _ in places],
-        "thread": [thread for _, _, thread in places],
-    }
 
 
 def table_of_ops(run: JoinedRun, rows: LineRows, flops: Flops | None = None) -> pd.DataFrame:
@@ -142,7 +125,7 @@ def table_of_ops(run: JoinedRun, rows: LineRows, flops: Flops | None = None) -> 
         counted = np.bincount(group, weights=~np.isnan(flops.op), minlength=count) > 0
         total = sums(np.nan_to_num(flops.op))
         columns["flops"] = [int(v) if known else pd.NA for v, known in zip(total, counted, strict=True)]
-    places = _places([rows.keys[i] for i in its_row], rows.sources)
+    places = place_columns([rows.keys[i] for i in its_row], rows.sources)
     del places["source"]
     frame = frame_of(OP_COLUMNS, columns | places)
     return frame.sort_values("self_cpu_time", ascending=False, kind="stable").reset_index(drop=True)

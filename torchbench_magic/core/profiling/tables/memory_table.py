@@ -12,7 +12,7 @@ from torchbench_magic.results.profiling.columns import MEMORY_COLUMNS, frame_of
 
 from ..joining.attribution import Joined
 from ..joining.bytes_on_lines import Bytes
-from .line_rows import LineRows
+from .line_rows import LineRows, place_columns
 
 __all__ = ["memory_timeline"]
 
@@ -27,9 +27,8 @@ def memory_timeline(joined: Joined, rows: LineRows, held: Bytes) -> pd.DataFrame
     block = memory.block if memory.block is not None else np.full(len(memory), -1, dtype=np.int64)
     own = np.isin(block, block[memory.nbytes > 0]) & (block >= 0)  # a block of which the body saw the allocation
     row = rows.of_node[held.event_node]
-    places = [*rows.keys, (None, 0, 0)]
-    found = [rows.sources.get(source_id or "") for source_id, _, _ in places]
-    cells = [pd.NA if source is None or source.cell is None else source.cell for source in found]
+    places = place_columns([*rows.keys, (None, 0, 0)], rows.sources)
+    del places["source"]
 
     def by_row(values: list[Any]) -> NDArray[np.object_]:
         taken = np.empty(len(values), dtype=object)
@@ -47,10 +46,6 @@ def memory_timeline(joined: Joined, rows: LineRows, held: Bytes) -> pd.DataFrame
             "change": memory.nbytes,
             "block": pd.arrays.IntegerArray(block.copy(), ~own),
             "op": names[op],
-            "cell": by_row(cells),
-            "line": by_row([line if source_id is not None else pd.NA for source_id, line, _ in places]),
-            "source_id": by_row([source_id for source_id, _, _ in places]),
-            "file": by_row([source.file if source is not None else None for source in found]),
-            "thread": by_row([thread for _, _, thread in places]).astype(np.int64),
+            **{name: by_row(values) for name, values in places.items()},
         },
     )

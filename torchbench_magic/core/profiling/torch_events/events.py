@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .freed_blocks import number_blocks
+from .freed_blocks import Ints, number_blocks
 from .paused_collector import collector_paused
 from .torch_profiler import event_type
 
-__all__ = ["Events", "OpInputs", "read_events"]
+__all__ = ["ON_DEVICE", "Events", "Ints", "OpInputs", "read_events"]
 
-Ints = NDArray[np.int64]
-
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 # what torch's own tables leave out (`_filter_name` of its profiler_util), besides memory
 _HIDDEN = frozenset(
     {

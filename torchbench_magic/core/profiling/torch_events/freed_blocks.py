@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from .torch_profiler import tree_types
 
-__all__ = ["number_blocks"]
+__all__ = ["Ints", "number_blocks"]
 
 Ints = NDArray[np.int64]
+
 _AT_ONCE = 256  # roots whose trees are read together: the processor still holds what it just touched
 _NAME = "[memory]"  # torch's name of an allocation or a freeing
 

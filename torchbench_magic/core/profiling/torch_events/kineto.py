@@ -16,7 +16,6 @@ from .torch_profiler import marker, new_profiler, results_of
 
 __all__ = ["Kineto", "make_ready"]
 
-_MARKER = "torchbench_magic::marker"
 _warm = False
 _warming = threading.Lock()
 
@@ -30,7 +29,7 @@ class Kineto:
         all_threads: ops of threads that run already or are started later, too.
     """
 
-    marker = _MARKER
+    marker = "torchbench_magic::marker"
 
     def __init__(self, *, memory: bool, shapes: bool, all_threads: bool) -> None:
         self._memory, self._shapes, self._all_threads = memory, shapes, all_threads and not memory
@@ -81,7 +80,7 @@ class Kineto:
         return results
 
     def _mark(self) -> None:
-        marked = marker(_MARKER)
+        marked = marker(self.marker)
         before = time.time_ns()
         with marked:
             pass

@@ -29,7 +29,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 __all__ = [
-    "TreeTypes",
     "event_type",
     "torch_profiler_runs",
     "marker",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping
@@ -12,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.core.code.library_files import is_library_path
+
 from ..recording.streams import LEAVE, LineRecord, Stream, entered
-from ..torch_events.events import Events, OpInputs
+from ..torch_events.events import ON_DEVICE, Events, OpInputs
 
 __all__ = ["FRAMES", "StoredTrace", "read_chrome_events", "is_own_frame", "record_of_frames"]
 
@@ -21,7 +22,6 @@ FRAMES = "frames"
 """Line source of a trace with Python frames: each op stands on the ``def`` line of the function it ran in."""
 
 _OPS = frozenset({"cpu_op", "user_annotation"})
-_ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _RUNTIMES = frozenset(
     {"cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver"}
 )
@@ -75,7 +75,7 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
                 thread_names[_int(event.get("tid"))] = str(args["name"])
             continue
         is_memory = event.get("name") == "[memory]" and phase == "i"
-        if not (is_memory or (phase == "X" and (category in _HOST or category in _ON_DEVICE))):
+        if not (is_memory or (phase == "X" and (category in _HOST or category in ON_DEVICE))):
             if phase == "X" and category == "python_function":
                 start = base + _ns(event.get("ts"))
                 frames.append((_int(event.get("tid")), start, start + _ns(event.get("dur")), str(event.get("name"))))
@@ -83,7 +83,7 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
                 other[category] = other.get(category, 0) + 1
             continue
         start = base + _ns(event.get("ts"))
-        on_device = category in _ON_DEVICE
+        on_device = category in ON_DEVICE
         if not on_device:
             processes[event.get("pid")] = processes.get(event.get("pid"), 0) + 1
         external = _int(args.get("External id"))
@@ -221,7 +221,5 @@ def is_own_frame(name: str) -> bool:
     file, found, _ = name.partition("(")
     if not found or not file.endswith(".py"):
         return False
-    parts = file.replace(os.sep, "/").split("/")
-    library = {"site-packages", "dist-packages", f"python{sys.version_info.major}.{sys.version_info.minor}"}
-    first = parts[0].removesuffix(".py")
-    return library.isdisjoint(parts) and first not in _LIBRARIES and first not in sys.stdlib_module_names
+    first = file.replace("\\", "/").partition("/")[0].removesuffix(".py")
+    return not is_library_path(file) and first not in _LIBRARIES and first not in sys.stdlib_module_names

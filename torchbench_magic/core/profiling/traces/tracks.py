@@ -23,11 +23,10 @@ from torchbench_magic.results.profiling.trace import (
 from ..joining.attribution import Joined
 from ..joining.joined_run import JoinedRun
 from ..joining.segments import NO_LINE
-from ..torch_events.events import Events
+from ..torch_events.events import Events, Ints
 
 __all__ = ["trace_of"]
 
-Ints = NDArray[np.int64]
 _KIND_OF = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 
 

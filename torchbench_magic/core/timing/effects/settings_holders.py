@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import CellType, MemberDescriptorType
 from typing import Any, ClassVar, Protocol
 
+from torchbench_magic.core.code.held_values import slot_values
+
 __all__ = ["ABSENT", "OPAQUE", "Holder", "OfCell", "OfClass", "OfDict", "OfSlots", "OfTensors"]
 
 
@@ -104,12 +106,9 @@ class OfSlots:
     is_global: ClassVar[bool] = False
 
     def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
-        for key, slot in self.slots.items():
+        for key, value in slot_values(self.value, self.slots):
             if keys is None or key in keys:
-                try:
-                    yield key, slot.__get__(self.value, type(self.value))
-                except AttributeError:  # nothing is in it yet
-                    continue
+                yield key, value
 
     def put(self, key: str, value: Any) -> None:
         if value is ABSENT:

@@ -13,11 +13,11 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torchbench_magic.core.code.code_reads import codes_within, names_by
-from torchbench_magic.core.code.held_values import is_module, is_plain_tensor
+from torchbench_magic.core.code.held_values import class_attributes, is_module, is_plain_tensor, slots_among
 from torchbench_magic.core.code.reached_objects import (
     Found,
     ReachedObject,
@@ -122,7 +122,7 @@ def _of_object(item: ReachedObject) -> Iterator[tuple[int, Holder]]:
         held = value.__dict__
     if held is not None:
         yield id(held), OfDict(held, label + ".{}", is_global=is_function)
-    if slots := _slots_of(type(value)):
+    if slots := slots_among(class_attributes(type(value))):
         yield id(value), OfSlots(value, slots, item.label)
 
 
@@ -138,16 +138,6 @@ def _of_nn_module(name: str, label: str, module: Any) -> Iterator[tuple[int, Hol
         return
     if type(held) is dict:
         yield id(held), OfDict(held, label + ".config.{}")
-
-
-def _slots_of(kind: type) -> dict[str, MemberDescriptorType]:
-    return {
-        name: slot
-        for base in kind.__mro__
-        if is_users_class(base)
-        for name, slot in vars(base).items()
-        if type(slot) is MemberDescriptorType
-    }
 
 
 # ---- what code assigns by its whole name -----------------------------------------------------------------------

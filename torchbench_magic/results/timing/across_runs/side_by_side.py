@@ -54,8 +54,6 @@ def side_by_side(
 
     Args:
         results: name -> result, at least one.
-        baseline: see above.
-        by: see above.
 
     Raises:
         InputError: results of different clocks, a baseline that none of them has, or one env where two are asked for.

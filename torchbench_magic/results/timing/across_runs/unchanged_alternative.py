@@ -73,7 +73,7 @@ def through_yardstick(then: Home, now: Home, baseline: int, margin: float) -> Un
         f" {math.exp(here.median):.3g} times now"
     )
     word = verdict(change, margin)
-    if word != "undecided" and any(is_co_loaded(*home) for home in (then, now)):
+    if word != "undecided" and any(is_co_loaded(made.subjects[row]) for made, row in (then, now)):
         word, reason = "undecided", f"{reason}; other processes held up the threads of one run"
     elif word == "undecided":
         reason = f"{reason}; ratios like these differ by up to {100 * (factor - 1):.0f} % from run to run"

@@ -189,7 +189,7 @@ def picture(profile: Profile, device: str, scale: units.Scale) -> str:
         else:
             parts.append(_inside(layer, [y(v) for v in bottom], [y(v) for v in top]))
         bottom = top
-    parts += [f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>', *_labels(ends, scale)]
+    parts += [f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>', *_labels(ends)]
     if peak.bytes:
         parts += _peak_marks(peak.time / drawn.seconds * _WIDTH, y(peak.bytes), peak.bytes, peak.time)
     parts += [*_strip(profile, drawn.seconds), *_times(drawn.seconds)]
@@ -245,7 +245,7 @@ def _inside(layer: Layer, bottom: Sequence[float], top: Sequence[float]) -> str:
     return svg_text((first + length / 2) * step, (bottom[middle] + top[middle]) / 2 + 4, layer.name, "middle", "i1")
 
 
-def _labels(ends: Sequence[tuple[float, Layer]], scale: units.Scale) -> Iterator[str]:
+def _labels(ends: Sequence[tuple[float, Layer]]) -> Iterator[str]:
     """The name of each layer that lasts, at its end, moved apart where they lie close; thin ones lie on top."""
     lowest = _HEIGHT + 4.0
     for middle, layer in ends:  # from the bottom up

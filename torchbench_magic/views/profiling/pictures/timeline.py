@@ -116,7 +116,7 @@ def timeline(profile: Profile) -> Timeline:
     tracks, lines_of, track_of = _tracks(trace)
     node_place = _node_places(profile, trace, places)
     parts = [_lines(profile, trace, lines_of, node_place, names)] if lines_of else []
-    parts.append(_events(profile, trace, track_of, node_place, names))
+    parts.append(_events(trace, track_of, node_place, names))
     bars = Bars.join(*parts)
     drawn = bars.where(bars.depth < _MOST_DEPTH)
     title = _answer(trace)
@@ -183,7 +183,7 @@ def _lines(
     )  # fmt: skip
 
 
-def _events(profile: Profile, trace: Trace, track_of: Ints, node_place: Ints, names: dict[str, int]) -> Bars:
+def _events(trace: Trace, track_of: Ints, node_place: Ints, names: dict[str, int]) -> Bars:
     columns = {name: trace.events[name].to_numpy().astype(np.int64) for name in trace.events.columns}
     numbers = np.array([names.setdefault(op_text(name), len(names)) for name in trace.names] or [0], dtype=np.int64)
     hues = np.array([HUES.index(hue) for hue in _HUE_OF_KIND])[columns["kind"]]
