@@ -110,7 +110,7 @@ class Collected:
             partial = self._until_now(run, "interrupted")
             raise Interrupted(partial, "" if partial is not None else run.progress.unsampled()) from None
         except Exception as error:
-            if run.repeats:
+            if run.repeats and not isinstance(error, BodyError):  # which says itself what is wrong
                 error.add_note(_NOT_THE_FIRST)
             why = f"the code raised {type(error).__name__}"
             if self._task.failed is not None and (partial := self._until_now(run, why)) is not None:
@@ -240,5 +240,7 @@ def check_alternatives(bodies: Mapping[str, Body], plan: Plan) -> None:
         raise BodyError("nothing to time: give at least one statement")
     if len(bodies) > 1 and plan.description is not None:
         raise OptionError("--description names a lone statement; here the section names do: leave it out")
+    if len(bodies) == 1 and plan.check:
+        raise OptionError("--check compares what alternatives return, and here is one: add a section or leave it out")
     if plan.baseline is not None and plan.baseline not in bodies:
         raise OptionError(f"--baseline: no alternative is called {plan.baseline!r}; there are: {', '.join(bodies)}")
