@@ -62,9 +62,22 @@ def names_of(clock: FakeClock, cell: str) -> dict[str, Any]:
     return names
 
 
+_MISSING = (
+    "class Memo(dict):\n    def __missing__(self, key):\n        self[key] = value = work()\n        return value\n"
+    "memo = Memo()\ndef get():\n    clock.work(1)\n    return memo[3]"
+)
+_WRAPPED = (
+    "import collections, weakref\nclass Key: pass\nkey = Key()\nmemo = {}()\ndef get():\n    clock.work(1)\n"
+    "    if key not in memo: memo[key] = work()\n    return memo[key]"
+)
+
+
 @pytest.mark.parametrize(
     ("cell", "label"),
     [
+        (_MISSING, "memo"),
+        (_WRAPPED.format("collections.UserDict"), "memo"),
+        (_WRAPPED.format("weakref.WeakKeyDictionary"), "memo"),
         (_GLOBAL, "cache"),
         (_MADE, "made"),
         (_NONLOCAL, "kept"),

@@ -176,7 +176,8 @@ class Once:
             one.set_once.put_last(places)
         if is_slow:
             one.kept_at = places
-            one.kept_in = [*(found for found, _ in undone), *(("memo", label) for label in places.values())]
+            labels = dict.fromkeys(places.values())
+            one.kept_in = [*(found for found, _ in undone), *(("memo", label) for label in labels)]
         return calls
 
     def _try_switches(self, name: str, block: Timeable, call_ns: float) -> Steps[int]:
@@ -286,7 +287,8 @@ class Once:
         others = [one for other, one in self._first.items() if other != name]
         places = {at: label for one in others for at, label in one.kept_at.items()}
         found = [one for other in others for one in other.kept_in if one[1] in labels]
-        return found + [("memo", label) for at, label in places.items() if self._first[name].set_once.concerns(at)]
+        concerned = (label for at, label in places.items() if self._first[name].set_once.concerns(at))
+        return found + [("memo", label) for label in dict.fromkeys(concerned)]
 
 
 def watched(
@@ -321,7 +323,7 @@ def _first_of(reads: Mapping[int, ReachedObject], scope: SwitchScope | None) -> 
     before = kept_copies(reads)
     copied = [reads[at].value for at in before]
     left_out = {id(value if (held := own_attributes(value)) is None else held) for value in copied}
-    return _First(before=before, set_once=SetOnce(scope, left_out), growth=Growth(reads))
+    return _First(before=before, set_once=SetOnce(scope, left_out, reads), growth=Growth(reads))
 
 
 def _caches(reads: Mapping[int, ReachedObject]) -> dict[int, tuple[int, int]]:

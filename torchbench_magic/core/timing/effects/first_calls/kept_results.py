@@ -8,10 +8,12 @@ the values before: it did its work there only if that call is slow again, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
+from typing import Any, ClassVar
 
+from torchbench_magic.core.code.reached_objects import ReachedObject
 from torchbench_magic.core.code.timed_loop import Timeable
 
 from ...stepping import FAILED, BlockRequest, Steps
@@ -28,6 +30,9 @@ fifteen times: single calls of some 100 ns differ twofold from one to the next."
 READING_NS = 50.0
 """What two readings of one clock may be apart by themselves."""
 
+_MOST_ITEMS = 100_000
+_PLAIN = frozenset(("builtins", "collections"))
+"""Modules of the dicts that are looked at as such."""
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, type)
 """What an import or a compilation leaves is no result."""
 
@@ -41,15 +46,25 @@ class SetOnce:
     Args:
         scope: what the alternative reads and sets; None watches nothing.
         left_out: ids of holders that are looked at elsewhere.
+        reads: what the alternative reaches, for dicts of users' classes among it.
     """
 
-    def __init__(self, scope: SwitchScope | None = None, left_out: Collection[int] = ()) -> None:
-        self._holders: dict[int, tuple[Holder, frozenset[str] | None]] = {}
+    def __init__(
+        self,
+        scope: SwitchScope | None = None,
+        left_out: Collection[int] = (),
+        reads: Mapping[int, ReachedObject] = MappingProxyType({}),
+    ) -> None:
+        self._holders: dict[int, tuple[Holder, frozenset[str] | None]] = {
+            at: (_OfDictSubclass(item.value, item.label), None)
+            for at, item in reads.items()
+            if issubclass(type(item.value), dict) and type(item.value).__module__ not in _PLAIN
+        }
         if scope is not None:
-            self._holders = {
+            self._holders |= {
                 at: (holder, scope.keys[at])
                 for at, holder in scope.holders.items()
-                if holder.is_put_back and at not in left_out
+                if holder.is_put_back and at not in left_out and at not in self._holders
             }
         self._before = self._now()
         self._after: dict[Place, Any] = {}
@@ -98,6 +113,29 @@ class SetOnce:
     def forget(self) -> None:
         """Let go of the values: a tensor that is held here would be memory of the code's."""
         self._before, self._after = {}, {}
+
+
+@dataclass(frozen=True)
+class _OfDictSubclass:
+    """The items of a dict of a user's class (``__missing__``), read and put by ``dict`` itself."""
+
+    held: dict[Any, Any]
+    name: str
+    is_put_back: ClassVar[bool] = True
+    is_global: ClassVar[bool] = False
+
+    def items(self, keys: frozenset[str] | None) -> Iterator[tuple[str, Any]]:
+        if dict.__len__(self.held) <= _MOST_ITEMS:
+            yield from list(dict.items(self.held))
+
+    def put(self, key: str, value: Any) -> None:
+        if value is ABSENT:
+            dict.pop(self.held, key, None)
+        else:
+            dict.__setitem__(self.held, key, value)
+
+    def label(self, key: str) -> str:
+        return self.name
 
 
 def is_slow_again(
