@@ -240,7 +240,5 @@ def check_alternatives(bodies: Mapping[str, Body], plan: Plan) -> None:
         raise BodyError("nothing to time: give at least one statement")
     if len(bodies) > 1 and plan.description is not None:
         raise OptionError("--description names a lone statement; here the section names do: leave it out")
-    if len(bodies) == 1 and plan.check:
-        raise OptionError("--check compares what alternatives return, and here is one: add a section or leave it out")
     if plan.baseline is not None and plan.baseline not in bodies:
         raise OptionError(f"--baseline: no alternative is called {plan.baseline!r}; there are: {', '.join(bodies)}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
-from torchbench_magic.errors import BodyError, CheckFailed
+from torchbench_magic.errors import BodyError, CheckFailed, OptionError
 from torchbench_magic.results.cell import Body
 
 from ..task import Task
@@ -26,9 +26,12 @@ def check_equal_results(
         put_back: has the settings of the process as they were, random generators included; called before each.
 
     Raises:
+        OptionError: there is one alternative only.
         BodyError: an alternative has no value to compare.
         CheckFailed: one returns something else than the baseline does.
     """
+    if len(task.bodies) == 1:
+        raise OptionError("--check compares what alternatives return, and here is one: add a section or leave it out")
     values, inputs = {}, InputCopies(versions.held)
     for name, body in task.bodies.items():
         compiled = _compiled(task, body)
