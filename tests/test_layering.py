@@ -47,6 +47,7 @@ ROOMS = {
     "core": ("machine", "process", "code", "counting", "timing", "cpp", "profiling"),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
+    "core/timing/effects": ("first_calls", "restoring"),
     "core/profiling": ("sources", "torch_events", "recording", "joining", "tables", "traces"),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
     "benchmark": ("op_fuzzers", "utils"),

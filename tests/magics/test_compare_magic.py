@@ -213,6 +213,36 @@ def test_last_says_in_words_what_the_code_was_given(at: Any, run: Run) -> None:
     assert "are the same" not in shown
 
 
+def test_last_of_a_profile_says_what_the_code_was_given_and_what_it_read(at: Any, run: Run) -> None:
+    run(at, "import torch, os\nx, cfg, kept = torch.ones(4, 8), {'n': 3}, []\nos.environ['TB_MODE'] = '1'")
+    cell = "%%tprofile --save runs.sqlite\ny = x.sum() * cfg['n']\nkept.append(os.environ['TB_MODE'])"
+    run(at, cell)
+    run(at, cell)
+    shown = " ".join(run(at, "%tcompare --last runs.sqlite").split())
+    assert "The text of the cell, its inputs and the number of threads are the same in both." in shown
+    assert "Not compared: kept (the code changes it)" in shown
+    run(at, "x, cfg = torch.ones(4000, 8), {'n': 5}\nos.environ['TB_MODE'] = '2'")
+    run(at, cell)
+    shown = " ".join(run(at, "%tcompare --last runs.sqlite").split())
+    assert "x was 4 × 8 float32, is 4000 × 8 float32" in shown
+    assert "cfg['n'] was 3, is 5" in shown
+    assert "os.environ['TB_MODE'] was '1', is '2'" in shown
+    assert "its inputs" not in shown
+
+
+def test_last_of_a_profile_of_an_older_version_says_that_inputs_were_not_recorded(at: Any, run: Run) -> None:
+    cell = "%%tprofile --save runs.sqlite\nsum(x)"
+    run(at, cell)
+    with closing(sqlite3.connect("runs.sqlite")) as connection:
+        (header,) = connection.execute("SELECT header FROM record").fetchone()
+        kept = {name: value for name, value in json.loads(header).items() if name not in ("inputs", "values")}
+        connection.execute("UPDATE record SET header = ?", (json.dumps(kept),))
+        connection.commit()
+    run(at, cell)
+    shown = " ".join(run(at, "%tcompare --last runs.sqlite").split())
+    assert "The inputs of last stored run were not recorded: whether they are the same is not known." in shown
+
+
 def test_last_shows_an_edited_function_as_a_diff(at: Any, run: Run) -> None:
     for text in ("return sum(x)", "y = [v + 1 for v in x]\n    return sum(y)"):
         run(at, f"def f(x):\n    {text}")

@@ -90,7 +90,7 @@ def explore_shows_the_widget_in_a_kernel(bench: Bench) -> None:
 
 def threads_are_rows_and_torchs_own_number(bench: Bench) -> None:
     bench.names["seen"] = seen = set()
-    result = bench("-t 1,2", "seen.add(torch.get_num_threads())")
+    result = bench("-t 1,2", "seen.add(torch.get_num_threads())", base="-n 2 -r 3")
     assert result.frame["num_threads"].tolist() == [1, 2]
     assert seen == {1, 2}
 

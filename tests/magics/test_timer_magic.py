@@ -58,7 +58,7 @@ def test_q_shows_nothing(timed: Any, run: Run) -> None:
     ],
 )
 def test_an_option_reaches_the_result(timed: Any, run: Run, options: str, column: str, value: list[Any]) -> None:
-    run(timed, f"%timer {QUICK} {options} -q x + 1")
+    run(timed, f"%timer {'' if '-n' in options else QUICK} {options} -q x + 1")
     assert timed.user_ns["_timer"].frame[column].tolist() == value
 
 
@@ -136,9 +136,12 @@ def test_nothing_is_written_to_the_namespace(timed: Any, run: Run) -> None:
         ("\n\n%%timer\n# --- a\nx", "line 4: 'a' is the only section"),
         ("%%timer --description d\n# --- a\nx\n# --- b\nx", "--description"),
         ("%%timer --baseline c\n# --- a\nx\n# --- b\nx", "'c'"),
-        ("%%timer\nx\n!ls", "line 3: `!ls` is IPython syntax and cannot be timed: move it to setup"),
-        ("%%timer\ny = !ls", "line 2: `y = !ls` is IPython syntax"),
-        ("%%timer\n%time x", "line 2: `%time x` is IPython syntax"),
+        ("%%timer\nx\n!ls", "line 3: `!ls` is a shell command, and only Python can be timed: write `subpr"),
+        ("%%timer\ny = !ls", "line 2: `y = !ls` is a shell command, and only Python can be timed: write `subproc"),
+        ("%%timer\n%time x", "line 2: `%time x` is a magic, and only Python can be timed: write what it d"),
+        ("%%timer\ny = %pwd", "line 2: `y = %pwd` is a magic, and only Python can be timed"),
+        ("%%timer\nfor i in x:\n    !ls -l", "line 3: `!ls -l` is a shell command, and only Python can be timed"),
+        ("%%timer\n?x", "line 2: `?x` is IPython syntax, and only Python can be timed: leave it out, or move it"),
         ("%%timer\nfrom math import *", "line 2: `from math import *` cannot be timed"),
         ("%timer --max-run-time 0.1 --min-run-time 1 x", "is below min_run_time"),
     ],
@@ -229,9 +232,9 @@ def test_divider_comments_are_only_comments(timed: Any, run: Run) -> None:
     assert len(timed.user_ns["_timer"].frame) == 1
 
 
-def test_a_statement_is_named_by_its_first_line_of_code(timed: Any, run: Run) -> None:
+def test_a_statement_of_several_lines_is_named_by_its_first_and_says_that_there_are_more(timed: Any, run: Run) -> None:
     shown = run(timed, f"%%timer {QUICK}\n# -----\n# sums\n\ny = x + 1\ny.sum()")
-    assert shown.startswith("y = x + 1  ")
+    assert shown.startswith("y = x + 1 …  ")
 
 
 def test_ctrl_c_shows_what_was_measured_and_keeps_it(timed: Any, run: Run) -> None:

@@ -196,11 +196,10 @@ def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
             f"%tcompare --last: {store.path} holds no other profile of this code at {profile.num_threads} threads;"
             " of other code, give two profiles by their names"
         )
-    text = (
-        "The text of the cell and the number of threads are the same in both. A profile does not record its inputs:"
-        " whether these are the same is not known."
-    )
-    return ProfileDiff(last, profile, ("last stored run", "this run"), (Doubt("inputs-not-known", text),))
+    names = "last stored run", "this run"
+    inputs = ", its inputs" if ProfileDiff(last, profile, names).has_same_inputs else ""
+    text = f"The text of the cell{inputs} and the number of threads are the same in both."
+    return ProfileDiff(last, profile, names, (Doubt("same-code", text),))
 
 
 def _stored(path: str) -> dict[str, Comparison | Profile]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-__all__ = ["Body", "CellText", "first_code_line", "source_id_of"]
+__all__ = ["Body", "CellText", "code_title", "source_id_of"]
 
 
 def source_id_of(text: str) -> str:
@@ -21,10 +21,11 @@ def source_id_of(text: str) -> str:
     return hashlib.sha1(kept.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:12]
 
 
-def first_code_line(text: str) -> str:
-    """The first line that is neither blank nor a comment; empty where there is none."""
-    lines = (line.strip() for line in text.splitlines())
-    return next((line for line in lines if line and not line.startswith("#")), "")
+def code_title(text: str) -> str:
+    """What code without a name is called: its one line of code, or the first of several and `` …``; empty for none."""
+    lines = [line.strip() for line in text.splitlines()]
+    code = [line for line in lines if line and not line.startswith("#")]
+    return "" if not code else code[0] if len(code) == 1 else f"{code[0]} …"
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from torchbench_magic.errors import OptionError
-from torchbench_magic.magics.reading.option_line import declared_options, describe, read_line
-from torchbench_magic.magics.reading.options import ProfilerOptions, TimerOptions
+from torchbench_magic.magics.reading.option_line import declared_options, describe, read_line, read_words
+from torchbench_magic.magics.reading.options import CompareOptions, ProfilerOptions, TimerOptions
 
 
 def timer(line: str) -> tuple[TimerOptions, str]:
@@ -84,6 +86,54 @@ def test_options_are_not_abbreviated() -> None:
 def test_an_unknown_option_is_told_with_those_that_exist() -> None:
     with pytest.raises(OptionError, match=r"%timer has no option -z; it has -o, -q, .*--baseline"):
         timer("-z x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "magic", "line", "message"),
+    [
+        (TimerOptions, "%%timer", "--memory", "%%timer has no option --memory: it is an option of %%tprofile"),
+        (
+            *(ProfilerOptions, "%%tprofile", "--callgrind"),
+            "%%tprofile has no option --callgrind: it is an option of %%timer",
+        ),
+        (ProfilerOptions, "%tprofile", "--sweep n=[1]", "%tprofile has no option --sweep: it is an option of %timer"),
+        (TimerOptions, "%%timer", "--last", "%%timer has no option --last: it is an option of %tcompare"),
+        (
+            *(ProfilerOptions, "%tprofile", "--baseline a"),
+            "%tprofile has no option --baseline: it is an option of %timer and %tcompare",
+        ),
+        (
+            *(TimerOptions, "%timer", "-s x"),
+            "%timer has no option -s: it is an option of %tprofile; write -- before a statement that begins with -",
+        ),
+    ],
+)
+def test_an_option_of_another_magic_is_told_with_that_magic(kind: Any, magic: str, line: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_line(kind, magic, line)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("-n 5 -n 6 x", "%timer: -n is given twice"),
+        ("-n5 --number=6 x", "%timer: -n and --number are one option, given twice"),
+        ("--callgrind --callgrind 5 x", "%timer: --callgrind is given twice"),
+        ("--save a --save b x", "%timer: --save is given twice"),
+    ],
+)
+def test_an_option_that_is_given_twice_is_one_line_and_no_riddle_which_one_counts(line: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_line(TimerOptions, "%timer", line, {"store": "kept.sqlite"})
+    assert str(caught.value) == message
+
+
+def test_options_that_collect_values_may_be_given_again_and_so_may_those_without_one() -> None:
+    assert timer("--sweep a=[1] --sweep b=[2] x")[0].sweep == ("a=[1]", "b=[2]")
+    assert timer("-q -q x")[0].quiet
+    with pytest.raises(OptionError, match="--baseline is given twice"):
+        read_words(CompareOptions, "%tcompare", "--baseline a name --baseline b")
 
 
 def test_a_statement_that_begins_with_a_minus_is_told_the_way_out() -> None:

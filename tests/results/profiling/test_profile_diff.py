@@ -39,6 +39,8 @@ def profiled(text: str, times: dict[int, float], *, source_id: str = "a", cell: 
         "num_threads": 1,
         "sources": {source_id: Source(source_id, "<cell>", text, cell=cell)},
         "source_id": source_id,
+        "inputs": (),
+        "values": (),
     }
     return Profile(**(fields | changes))  # type: ignore[arg-type]
 
@@ -159,3 +161,17 @@ def test_what_is_selected_in_the_widget_are_rows_of_its_tables() -> None:
     assert widget.rows["line"].tolist() == [2]
     widget.table.state = {"tables": {"operations": {"selected": ["aten::mm"]}}}
     assert widget.rows["op"].tolist() == ["aten::mm"]
+
+
+def test_what_the_code_read_is_compared_and_what_was_not_recorded_is_said() -> None:
+    read = {"inputs": (("x", "4 × 8 float32"),), "values": (("cfg['n']", "3", ""), ("f", "", "TextIOWrapper"))}
+    other = {"inputs": (("x", "4000 × 8 float32"),), "values": (("cfg['n']", "5", ""), ("f", "", "TextIOWrapper"))}
+    a, b = profiled(BEFORE, TIMES, **read), profiled(BEFORE, TIMES, **other)
+    assert ProfileDiff(a, b).differences == ("`x` was 4 × 8 float32, is 4000 × 8 float32", "`cfg['n']` was 3, is 5")
+    assert ProfileDiff(a, a).differences == ()
+    assert ProfileDiff(a, a).has_same_inputs
+    assert not ProfileDiff(a, b).has_same_inputs
+    assert [d.text for d in ProfileDiff(a, a).warnings] == ["Not compared: `f` (TextIOWrapper)."]
+    older = profiled(BEFORE, TIMES, inputs=None, values=None)
+    (said,) = ProfileDiff(older, b, ("last stored run", "this run")).warnings
+    assert said.text.startswith("The inputs of last stored run were not recorded: ")

@@ -25,6 +25,7 @@ from torchbench_magic.results.storage.store import Store, load
 from torchbench_magic.results.timing.comparison import Comparison
 
 PLAN = Plan(number=1, repeat=2)
+HERE = read_environment()
 BODIES = {"add": Body("n + 1"), "mul": Body("n * 2")}
 
 
@@ -100,7 +101,7 @@ def skipped(path: Path, **changed: Any) -> int:
     """How many of the points of a first run a second one takes over."""
     if not path.exists():
         measured(path, points=points(2))
-    result = measured(path, resume=True, points=points(2), **changed)
+    result = measured(path, resume=True, **{"points": points(2), **changed})
     return int(next((d.text.split()[0] for d in result.warnings if d.kind == "resumed"), 0))
 
 
@@ -117,36 +118,117 @@ def test_without_resume_everything_is_measured_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "reason"),
     [
-        {"bodies": {"add": Body("n + 1"), "mul": Body("n * 3")}},
-        {"bodies": {"add": Body("n + 1")}},
-        {"bodies": {"mul": Body("n * 2"), "add": Body("n + 1")}},
-        {"setup": [Body("m = 1")]},
-        {"plan": replace(PLAN, repeat=3)},
-        {"plan": replace(PLAN, threads=(2,))},
-        {"plan": replace(PLAN, env="E")},
-        {"plan": replace(PLAN, label="L")},
-        {"plan": replace(PLAN, baseline="mul")},
-        {"environment": replace(read_environment(), torch="2.99.0")},
-        {"environment": replace(read_environment(), cpu="another")},
-    ],
-    ids=[
-        "body",
-        "fewer bodies",
-        "order",
-        "setup",
-        "options",
-        "threads",
-        "env",
-        "label",
-        "baseline",
-        "torch",
-        "machine",
+        ({"bodies": {"add": Body("n + 1"), "mul": Body("n * 3")}}, "the code of `mul` was edited"),
+        ({"bodies": {"add": Body("n + 1")}}, "the alternatives were add and mul, are one statement"),
+        (
+            {"bodies": {"mul": Body("n * 2"), "add": Body("n + 1")}},
+            "the alternatives were add and mul, are mul and add",
+        ),
+        ({"plan": replace(PLAN, repeat=3)}, "option repeat was 2, is 3"),
+        ({"plan": replace(PLAN, threads=(2,))}, "threads were 1, are 2"),
+        ({"plan": replace(PLAN, env="E")}, "the env was none, is E"),
+        ({"plan": replace(PLAN, label="L")}, "the label was none, is L"),
+        ({"plan": replace(PLAN, baseline="mul")}, "option baseline was none, is mul"),
+        ({"environment": replace(HERE, torch="2.99.0")}, f"torch was {HERE.torch}, is 2.99.0"),
+        ({"environment": replace(HERE, python="3.99.1")}, f"Python was {HERE.python.rpartition('.')[0]}, is 3.99"),
+        ({"environment": replace(HERE, cpu="another")}, f"the processor was {HERE.cpu or 'none'}, is another"),
+        ({"environment": replace(HERE, usable_cores=99)}, f"usable cores were {HERE.usable_cores}, are 99"),
+        (
+            {"environment": replace(HERE, variables={**HERE.variables, "ATEN_MADE_UP": "1"})},
+            "environment variable ATEN_MADE_UP was not set, is 1",
+        ),
     ],
 )
-def test_what_changed_is_measured_again(path: Path, changed: dict[str, Any]) -> None:
-    assert skipped(path, **changed) == 0
+def test_what_changed_is_measured_again_and_the_line_says_what_it_was(
+    path: Path, changed: dict[str, Any], reason: str
+) -> None:
+    here = replace(HERE, num_threads=1)
+    measured(path, points=points(2), environment=here, plan=replace(PLAN, threads=(1,)))
+    asked = {"environment": here, **changed}
+    asked["plan"] = replace(asked.get("plan", PLAN), threads=asked.get("plan", PLAN).threads or (1,))
+    result = measured(path, resume=True, points=points(2), **asked)
+    assert not [d for d in result.warnings if d.kind == "resumed"]
+    said = [d.text for d in result.warnings if d.kind == "measured-again"]
+    assert said == [f"2 points measured again, since the stored run differs: {reason}."]
+
+
+@pytest.mark.parametrize("edited", [{"bodies": {"other": Body("n + 7")}}, {"setup": [Body("m = 1")]}])
+def test_code_that_no_stored_run_has_is_said_and_a_first_run_and_more_points_say_nothing(
+    path: Path, edited: dict[str, Any]
+) -> None:
+    first = measured(path, resume=True, points=points(1))
+    more = measured(path, resume=True, points=points(2))
+    other = measured(path, resume=True, points=points(1), **edited)
+    said = [[d.text for d in one.warnings if d.kind == "measured-again"] for one in (first, more, other)]
+    assert said == [[], [], [f"Measured, since {path} holds no run of this code."]]
+
+
+def test_a_lone_run_and_one_with_several_reasons_are_said_in_one_line(path: Path) -> None:
+    measured(path, points=points(2))
+    both = replace(HERE, torch="2.99.0", cpu="another", usable_cores=99, python="3.99.0")
+    code: dict[str, Any] = {"points": points(1), "environment": both, "plan": replace(PLAN, repeat=3)}
+    (said,) = [d.text for d in measured(path, resume=True, **code).warnings if d.kind == "measured-again"]
+    assert said.startswith("Measured again, since the stored run differs: Python was ")
+    assert said.endswith(" and 2 more.")
+
+
+ASKS = """
+import os
+from os import environ, getenv
+NAME = "TB_MADE_UP"
+def by_key(): return int(os.environ["TB_MADE_UP"])
+def by_get(): return os.environ.get("TB_MADE_UP", 1)
+def by_getenv(): return getenv("TB_MADE_UP")
+def by_import(): return environ["TB_MADE_UP"]
+def by_name(): return os.getenv(NAME)
+def helper(name): return os.environ.get(name)
+def by_helper(): return helper("TB_MADE_UP")
+class Job:
+    def run(self): return "TB_MADE_UP" in os.environ and os.environ["TB_MADE_UP"]
+job = Job()
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("os.environ['TB_MADE_UP']", "os.getenv('TB_MADE_UP')", "environ['TB_MADE_UP']", "helper('TB_MADE_UP')"),
+        *("by_key()", "by_get()", "by_getenv()", "by_import()", "by_name()", "by_helper()", "job.run()"),
+    ],
+)
+def test_an_environment_variable_that_the_code_reads_is_part_of_what_is_the_same(
+    path: Path, body: str, monkeypatch: Any
+) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(ASKS, "<cell>", "exec"), names)
+    code: dict[str, Any] = {"bodies": {"f": Body(f"{body}, n")}, "namespace": names}
+    monkeypatch.setenv("TB_MADE_UP", "10")
+    measured(path, points=points(1), **code)
+    assert skipped(path, **{**code, "points": points(1)}) == 1
+    monkeypatch.setenv("TB_UNRELATED", "1")
+    assert skipped(path, **{**code, "points": points(1)}) == 1
+    monkeypatch.setenv("TB_MADE_UP", "20")
+    result = measured(path, resume=True, points=points(1), **code)
+    (said,) = [d.text for d in result.warnings if d.kind == "measured-again"]
+    assert said.endswith("differs: `os.environ['TB_MADE_UP']` was '10', is '20'.")
+
+
+def test_an_environment_variable_that_was_not_set_is_known_and_a_secret_is_not_stored(
+    path: Path, monkeypatch: Any
+) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(ASKS, "<cell>", "exec"), names)
+    code: dict[str, Any] = {"bodies": {"f": Body("by_get()")}, "namespace": names, "points": ()}
+    monkeypatch.delenv("TB_MADE_UP", raising=False)
+    measured(path, **code)
+    kinds = {doubt.kind for doubt in measured(path, resume=True, **code).warnings}
+    assert kinds & {"resumed", "measured-again"} == {"resumed"}
+    monkeypatch.setenv("TB_MADE_UP", "correct horse battery staple")
+    (said,) = [d.text for d in measured(path, resume=True, **code).warnings if d.kind == "measured-again"]
+    assert said.endswith("differs: `os.environ['TB_MADE_UP']` was not set, is a text.")
+    assert b"horse" not in path.read_bytes()
 
 
 def test_an_edited_function_is_measured_again_though_the_cell_is_the_same(path: Path) -> None:

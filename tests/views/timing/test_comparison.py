@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from tests.results.samples import lone, pair
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.timing_doubts import doubts_of
+from torchbench_magic.views.carriers import text
 from torchbench_magic.views.document import Document, plain
 from torchbench_magic.views.drawing.histogram import histogram, span_of, span_text
 from torchbench_magic.views.table import Table
@@ -277,3 +283,30 @@ def test_a_lone_statements_figures_have_bounds() -> None:
     facts = " ".join(cell.text for row in table.rows() for cell in row.cells)
     assert "over 1000 times the median" in facts
     assert "2.0 cores busy" in facts, "never more than there are; of all blocks, not of the median one"
+
+
+def test_times_of_nothing_are_shown_without_a_warning_of_numpy_or_a_share_of_nothing() -> None:
+    half = sampled([0.0] * 30 + [1e-9] * 20)
+    results = [lone(0.0), pair(0.0, 0.0), pair(0.0, 1e-6), half]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results.append(side_by_side({"before": lone(0.0), "after": lone(0.0, seed=1)}))
+        results.append(side_by_side({"before": lone(1e-6), "after": lone(0.0, seed=1)}))
+        for result in results:
+            said = text.render(view.document(replace(result, warnings=doubts_of(result))))
+            assert "nan" not in said
+            assert "inf" not in said
+    assert "IQR" not in plain(view.document(half).sentence)
+
+
+def sampled(times: list[float]) -> Comparison:
+    """One statement with these seconds a call."""
+    made = lone(1e-6)
+    rows = {"round": range(len(times)), "measurement": 0, "wall": times, "cpu": times, "number": 1, "position": 0}
+    return replace(made, samples=pd.DataFrame(rows))
+
+
+def test_a_cell_of_several_lines_is_not_called_by_its_first_one_alone() -> None:
+    several = lone(1e-6, "# comment\nx = 3\n\nfor i in range(x):\n    i + 1")
+    assert plain(view.document(several).sentence).startswith("x = 3 …  1.00 µs median")
+    assert plain(view.document(lone(1e-6, "\n# comment\nf(x)\n")).sentence).startswith("f(x)  1.00 µs median")

@@ -17,7 +17,7 @@ from typing import Any
 
 from torchbench_magic.results.cell import Body
 
-__all__ = ["CompiledBody", "TransformAst", "compile_body", "parse_body"]
+__all__ = ["CompiledBody", "TransformAst", "compile_body", "ending_block", "parse_body", "with_value_taken"]
 
 TransformAst = Callable[[ast.Module], ast.Module]
 
@@ -102,3 +102,40 @@ def compile_body(body: Body, *, flags: int = 0, transform_ast: TransformAst | No
     code = compiled(tree, "exec")
     last = None if trailing is None else compiled(trailing, "eval")
     return CompiledBody(code, last, _awaits(code) or _awaits(last), body)
+
+
+_TAKEN = "__tb_value"
+_WORDS: tuple[tuple[type[ast.stmt] | tuple[type[ast.stmt], ...], str], ...] = (
+    ((ast.With, ast.AsyncWith), "with"),
+    ((ast.For, ast.AsyncFor), "for"),
+    (ast.While, "while"),
+    (ast.If, "if"),
+    ((ast.Try, ast.TryStar), "try"),
+    (ast.Match, "match"),
+)
+
+
+def with_value_taken(tree: ast.Module) -> ast.Module:
+    """The module with the last expression of a trailing ``with`` block (or of one within it) as its own last one.
+
+    Such a block always runs to its end, so there is no doubt which value is meant. Other blocks may run it never or
+    many times: a module that ends with one stays as it is.
+    """
+    block = tree.body
+    while block and isinstance(block[-1], (ast.With, ast.AsyncWith)):
+        block = block[-1].body
+    if block is tree.body or not isinstance(block[-1], ast.Expr):
+        return tree
+    last = block[-1]
+    taken = ast.Assign([ast.Name(_TAKEN, ast.Store())], last.value)
+    block[-1] = ast.copy_location(taken, last)
+    empty = ast.Assign([ast.Name(_TAKEN, ast.Store())], ast.Constant(None))  # a block may swallow an exception
+    value = ast.Expr(ast.Name(_TAKEN, ast.Load()))
+    tree.body = [ast.copy_location(empty, tree.body[0]), *tree.body, ast.copy_location(value, last)]
+    return ast.fix_missing_locations(tree)
+
+
+def ending_block(tree: ast.Module) -> str:
+    """The word that begins the block which the module ends with; empty where it ends with none."""
+    last = tree.body[-1] if tree.body else None
+    return next((word for kinds, word in _WORDS if isinstance(last, kinds)), "")

@@ -7,6 +7,7 @@ shown where two runs differ ("x was 4 × 8 float32, is 4000 × 8 float32"), and 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -20,7 +21,8 @@ _LONGEST = 100
 _MOST_ITEMS = 1000  # of a container that are looked at
 _DEEPEST = 2
 ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
-_Code = (FunctionType, BuiltinFunctionType, ModuleType, type)  # identified by their source or their version
+_Code = (FunctionType, BuiltinFunctionType, ModuleType, type, type(os.environ))
+"""Identified otherwise: by their source, their version, or one by one (`environment_read`)."""
 
 
 def inputs_of(

@@ -182,6 +182,9 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
         yield from ((f"{label}[{at}]", item, depth) for at, item in enumerate(value))
     elif issubclass(type(value), dict) and len(value) <= _MOST_ITEMS:
         yield from ((f"{label}[{key!r}]" if type(key) in (str, int) else label, value[key], depth) for key in [*value])
+    elif any((base.__module__, base.__name__) in _OF_A_DICT for base in type(value).__mro__):
+        held = dict_of(value)
+        yield from [(label, held["data"], depth)] if type(held) is dict and "data" in held else []
     elif _is_queue(type(value)):
         yield label, dict_of(value)["_queue" if type(value).__module__ == "asyncio.queues" else "queue"], depth
     elif issubclass(type(value), MethodType):
@@ -191,6 +194,12 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
         yield from ((label, item, depth) for item in (value.func, *value.args, *value.keywords.values()))
     elif issubclass(type(value), functools._lru_cache_wrapper):
         yield label, value.__wrapped__, depth
+
+
+_OF_A_DICT = frozenset(
+    (("collections", "UserDict"), ("weakref", "WeakKeyDictionary"), ("weakref", "WeakValueDictionary"))
+)
+"""Classes of the standard library that are made of a dict, their ``data``."""
 
 
 def _is_queue(kind: type) -> bool:

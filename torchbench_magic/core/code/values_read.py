@@ -19,6 +19,7 @@ from typing import Any
 from torchbench_magic.results.timing.values_read import CHANGES, CODE, CONTENTS, TEXT, Value, variable_of
 
 from .code_reads import closed_over
+from .environment_read import VariablesRead, is_environment
 from .held_values import code_digest, digest, globals_of, is_module, is_tensor, names_and_texts
 from .library_files import is_users_file
 from .value_texts import DEEPEST, MOST_IN_ALL, MOST_ITEMS, MOST_STEPS, Leaves, Texts
@@ -47,10 +48,13 @@ def values_of(
         home: the notebook's own names; of functions of other modules the labels begin with the module.
         known: functions whose source is known otherwise.
     """
+    codes = list(codes)
     words, by_source = {word for code in codes for word in names_and_texts(code)}, list(known)
     read = [(name, namespace[name]) for name in sorted(names) if name in namespace and not name.startswith("__")]
     while True:  # code that is found says more attributes, through which more code may be found
         walk = _Walk(words, home, {id(function) for function in by_source})
+        for code in codes:
+            walk.variables.take(code, namespace)
         for name, value in read:
             walk.take(name, value)
         if walk.words <= words:
@@ -76,6 +80,7 @@ class _Walk:
         self._assigned: set[str] = set()
         self._numbers: set[str] = set()  # labels of globals that hold a number
         self.words: set[str] = set()
+        self.variables = VariablesRead()
 
     def take(self, label: str, value: Any) -> None:
         """Note a global and all that is reached through it."""
@@ -88,6 +93,7 @@ class _Walk:
     def values(self) -> Values:
         """What was found, sorted; beyond a number of labels the rest is one value."""
         one_by_one = [(label, CODE + digest(repr(sorted(of))), "") for label, of in sorted(self._codes.items())]
+        one_by_one += self.variables.values()
         for label, texts in sorted(self._found.items()):
             if label in self._assigned and label in self._numbers:
                 continue  # a counter is no input
@@ -101,6 +107,8 @@ class _Walk:
 
     def _note(self, label: str, value: Any, depth: int) -> None:
         kind = type(value)
+        if is_environment(value):
+            return  # of it, the variables that code names
         if issubclass(kind, FunctionType):
             self._texts.functions.append(value)
         elif issubclass(kind, MethodType):
@@ -173,6 +181,7 @@ class _Walk:
         self._texts.seen.add(id(function))
         self._texts.left -= 1
         self.words |= names_and_texts(code)
+        self.variables.take(code, function.__globals__)
         names, bound = globals_of(code)
         home = function.__globals__
         of = "" if home is self._home else f"{home.get('__name__', '')}."

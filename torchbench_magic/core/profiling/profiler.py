@@ -26,6 +26,7 @@ from torchbench_magic.results.profiling.cycles import sum_of_cycles
 from torchbench_magic.results.profiling.profile import MAX_EVENTS, Profile, ProfileOptions
 from torchbench_magic.results.profiling.schedule import Schedule
 
+from .body_inputs import InputsOfBody
 from .measured_cost import Repeats, with_repeats
 from .profile_doubts import doubts_of_steps
 from .recording.host_memory import HostMemory
@@ -111,7 +112,9 @@ async def profile_body_async(body: CompiledBody, asked: Asked) -> Outcome:
 
 def _of_body(body: CompiledBody, asked: Asked) -> _Profiling:
     start = body.run_async if body.is_coroutine else body.run
-    return _Profiling(asked, _codes(body), lambda: start(asked.namespace), suspends=body.is_coroutine)
+    made = _Profiling(asked, _codes(body), lambda: start(asked.namespace), suspends=body.is_coroutine)
+    made.text = body.body
+    return made
 
 
 def _codes(body: CompiledBody) -> tuple[CodeType, ...]:
@@ -125,7 +128,12 @@ class _Profiling:
         own: code objects of the body.
         start: runs the body; awaited where the body ``suspends``.
         keeps_value: the body's value is wanted; else it goes within the run.
+
+    Attributes:
+        text: of the body; None for a callable.
     """
+
+    text: Body | None = None
 
     def __init__(
         self,
@@ -147,6 +155,7 @@ class _Profiling:
         """
         __tracebackhide__ = True
         run = self.run(self.asked.progress)
+        inputs = InputsOfBody(self.own, self.asked.namespace, self.text)
         value, idle, error = None, None, None
         with run:
             run.enter()
@@ -161,6 +170,7 @@ class _Profiling:
             finally:
                 run.leave()
         outcome = self._made(run, value, error, idle)
+        outcome = replace(outcome, profile=inputs.noted(outcome.profile))
         if self.options.twice and outcome.error is None:
             outcome = await self._repeated(outcome)
         return outcome
@@ -298,17 +308,18 @@ def profile(
     names: dict[str, Any] = {}
     own: tuple[CodeType, ...]
     cells: Cells = cell_of
+    body: CompiledBody | None = None
     if isinstance(target, str):
         text = CellText.of(target, f"<profile-{next(_numbers)}>")
         linecache.cache[text.file] = (len(target), None, target.splitlines(True), text.file)
-        body = compile_body(Body(target, text.file))
-        if body.is_coroutine:
+        body = compiled = compile_body(Body(target, text.file))
+        if compiled.is_coroutine:
             raise BodyError(
                 "this code awaits: put it into a coroutine and profile `lambda: asyncio.run(main())`"
             )
         names = dict(globals or {})
-        run_body = lambda: body.run(_anew(names, globals))
-        own, cells = _codes(body), lambda file: text if file == text.file else cell_of(file)
+        run_body = lambda: compiled.run(_anew(names, globals))
+        own, cells = _codes(compiled), lambda file: text if file == text.file else cell_of(file)
     elif callable(target):
         check_callable(target, repr(getattr(target, "__name__", type(target).__name__)))
         code = getattr(inspect.unwrap(target), "__code__", None)
@@ -329,7 +340,9 @@ def profile(
     )
     asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
     # the value goes within the run, as in any script that does not keep it
-    outcome = completed(_Profiling(asked, own, run_body, keeps_value=False).outcome())
+    profiling = _Profiling(asked, own, run_body, keeps_value=False)
+    profiling.text = None if body is None else body.body
+    outcome = completed(profiling.outcome())
     if isinstance(outcome.error, KeyboardInterrupt):
         raise Interrupted(outcome.profile) from None
     if outcome.error is not None:

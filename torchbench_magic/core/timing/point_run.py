@@ -101,7 +101,8 @@ class PointRun:
         """Run the setup, make what is timed, then measure."""
         try:
             self._compile((await self.code.set_up(may_await=may_await)).get())
-            return await driven(self.steps(), self.clocks, self.wait.synchronize, may_await=may_await)
+            steps = self.watched.once.waits.guarded(self.steps())
+            return await driven(steps, self.clocks, self.wait.synchronize, may_await=may_await)
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
             return Ended(error=error)
 

@@ -110,7 +110,7 @@ class Collected:
             partial = self._until_now(run, "interrupted")
             raise Interrupted(partial, "" if partial is not None else run.progress.unsampled()) from None
         except Exception as error:
-            if run.repeats:
+            if run.repeats and not isinstance(error, BodyError):  # which says itself what is wrong
                 error.add_note(_NOT_THE_FIRST)
             why = f"the code raised {type(error).__name__}"
             if self._task.failed is not None and (partial := self._until_now(run, why)) is not None:

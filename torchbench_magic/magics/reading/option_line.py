@@ -23,6 +23,7 @@ __all__ = [
     "describe",
     "documented",
     "inherited",
+    "of_magic",
     "option",
     "declared_options",
     "read_line",
@@ -34,6 +35,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_MAGICS: dict[str, type] = {}
+"""Name of a magic -> its options."""
 _NUMBER = re.compile(r"[0-9]+(?=\s|$)")
 
 
@@ -76,6 +79,16 @@ def inherited(*flags: str, **declared: Any) -> Any:
     return Option(flags, **declared)
 
 
+def of_magic(name: str) -> Callable[[type[T]], type[T]]:
+    """These are the options of the magic of that name (``timer``), which a mistaken option of another one may be of."""
+
+    def note(kind: type[T]) -> type[T]:
+        _MAGICS[name] = kind
+        return kind
+
+    return note
+
+
 def declared_options(kind: type) -> dict[str, Option]:
     """Field name -> option, in the order of declaration."""
     found = {}
@@ -104,7 +117,7 @@ def read_line(kind: type[T], magic: str, line: str, defaults: Mapping[str, Any] 
         OptionError: in one line, with what is valid.
     """
     values = _defaults(kind, defaults)
-    position, _ = _read_options(kind, magic, line, 0, values)
+    position, _ = _read_options(kind, magic, line, 0, values, {})
     return kind(**values), line[position:]
 
 
@@ -115,9 +128,10 @@ def read_words(kind: type[T], magic: str, line: str, defaults: Mapping[str, Any]
         OptionError: in one line, with what is valid.
     """
     values, words, position, only_words = _defaults(kind, defaults), list[str](), 0, False
+    given: dict[str, str] = {}
     while True:
         if not only_words:
-            position, only_words = _read_options(kind, magic, line, position, values)
+            position, only_words = _read_options(kind, magic, line, position, values, given)
         if position >= len(line):
             return kind(**values), words
         word, position = _token(line, position, magic)
@@ -130,8 +144,14 @@ def _defaults(kind: type, defaults: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: defaults[item.trait] for name, item in declared if defaults and item.trait in defaults}
 
 
-def _read_options(kind: type, magic: str, line: str, position: int, values: dict[str, Any]) -> tuple[int, bool]:
-    """Read options from ``position`` on into ``values``; where they end, and whether ``--`` ended them."""
+def _read_options(
+    kind: type, magic: str, line: str, position: int, values: dict[str, Any], given: dict[str, str]
+) -> tuple[int, bool]:
+    """Read options from ``position`` on into ``values``; where they end, and whether ``--`` ended them.
+
+    Args:
+        given: name of each option that was read until now, with its flag as it was written.
+    """
     by_flag = {flag: (name, item) for name, item in declared_options(kind).items() for flag in item.flags}
     position = _skip_blanks(line, position)
     while line.startswith("-", position):
@@ -147,6 +167,10 @@ def _read_options(kind: type, magic: str, line: str, position: int, values: dict
                     raise OptionError(f"{magic}: {flag} takes no value")
                 values[name] = True
                 continue
+            if name in given and not item.repeatable:
+                both = flag if given[name] == flag else f"{given[name]} and {flag}"
+                raise OptionError(f"{magic}: {both} {'is' if both == flag else 'are one option,'} given twice")
+            given[name] = flag
             text = attached
             if text is None and item.bare is not None and not _NUMBER.match(line, position):
                 values[name] = item.bare
@@ -204,6 +228,11 @@ def _split(token: str, by_flag: Mapping[str, tuple[str, Option]]) -> list[tuple[
 def _unknown(magic: str, flag: str, by_flag: Mapping[str, tuple[str, Option]]) -> str:
     import difflib  # here, not above: loading is to be quick
 
+    sign = "%%" if magic.startswith("%%") else "%"
+    others = [_written(sign, name) for name, kind in _MAGICS.items() if flag in _flags(kind)]
+    if others:
+        code = "" if flag.startswith("--") else "; write -- before a statement that begins with -"
+        return f"{magic} has no option {flag}: it is an option of {' and '.join(others)}{code}"
     longer = [known for known in by_flag if flag.startswith("--") and known.startswith(flag)]
     close = longer or difflib.get_close_matches(flag, list(by_flag), n=1, cutoff=0.7)
     if close:
@@ -211,6 +240,15 @@ def _unknown(magic: str, flag: str, by_flag: Mapping[str, tuple[str, Option]]) -
         return f"{magic} has no option {flag}; write {names} (options are not abbreviated)"
     known = ", ".join(dict.fromkeys(item.name for _, item in by_flag.values()))
     return f"{magic} has no option {flag}; it has {known}; write -- before a statement that begins with -"
+
+
+def _flags(kind: type) -> set[str]:
+    return {flag for item in declared_options(kind).values() for flag in item.flags}
+
+
+def _written(sign: str, name: str) -> str:
+    """A magic as the user would write it; one that is of a line only has one sign."""
+    return f"%{name}" if name == "tcompare" else f"{sign}{name}"
 
 
 def option_rows(kind: type) -> Iterator[tuple[str, str, str, str]]:

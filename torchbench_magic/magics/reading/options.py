@@ -10,7 +10,7 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile_options import ProfileOptions
 from torchbench_magic.results.profiling.schedule import Schedule
 
-from .option_line import inherited, option
+from .option_line import inherited, of_magic, option
 from .option_values import (
     read_by,
     read_clock,
@@ -53,6 +53,7 @@ class SharedOptions:
     explore: bool = option("-w", "--explore", default=False, help="Show the live widget instead of the inline table.")
 
 
+@of_magic("timer")
 @dataclass(frozen=True, kw_only=True)
 class TimerOptions(SharedOptions, Plan):
     """What ``%timer`` and ``%%timer`` take: a `Plan`, and what lies round it."""
@@ -123,7 +124,8 @@ class TimerOptions(SharedOptions, Plan):
     cold = inherited("--cold", help="Each sample is one call, after the processor's caches were emptied.")
     check = inherited(
         "--check",
-        help="First compare what the alternatives return, by torch.testing.assert_close.",
+        help="First compare what the alternatives return, by torch.testing.assert_close: the value of the last line, or"
+        " of the last line of a trailing with block.",
     )  # fmt: skip
     restore = inherited(
         "--restore",
@@ -143,7 +145,7 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     fuzz: str | None = option(
         "--fuzz", metavar="KIND[:COUNT]",
-        help="Measure on inputs that a fuzzer draws (10, or COUNT), as variables x, y, ... of setup and body. KIND is"
+        help="Measure on COUNT (10) inputs that a fuzzer draws: setup and body find them as x, y, ... KIND is"
         " binary, unary, spectral, sparse-binary, sparse-unary or the name of a Fuzzer of the notebook.",
     )  # fmt: skip
     seed = inherited(
@@ -179,7 +181,8 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     resume: bool = option(
         "--resume", default=False,
-        help="Take points that are in that file over, where code, options, torch and machine are the same.",
+        help="Take points that are in that file over, where code, inputs, options, versions and machine are the same;"
+        " else say what differs.",
     )  # fmt: skip
 
     @property
@@ -194,6 +197,7 @@ class TimerOptions(SharedOptions, Plan):
         return _part(Plan, self, label=self.label if self.label is not None else label)
 
 
+@of_magic("tcompare")
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(SharedOptions):
     """What ``%tcompare`` takes."""
@@ -214,6 +218,7 @@ class CompareOptions(SharedOptions):
     )  # fmt: skip
 
 
+@of_magic("tprofile")
 @dataclass(frozen=True, kw_only=True)
 class ProfilerOptions(SharedOptions, ProfileOptions):
     """What ``%tprofile`` and ``%%tprofile`` take: `ProfileOptions`, and what lies round them."""

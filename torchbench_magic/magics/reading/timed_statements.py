@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
@@ -14,6 +15,9 @@ from .cells import Place
 from .sections import Section, has_code
 
 __all__ = ["python_of", "timed_statement"]
+
+_SHELL = re.compile(r"(?:[^\W\d][\w.]*\s*=\s*)?!{1,2}\s*(?P<command>.+)")
+_MAGIC = re.compile(r"(?:[^\W\d][\w.]*\s*=\s*)?%{1,2}\w")
 
 
 def python_of(text: str) -> str:
@@ -32,9 +36,19 @@ def timed_statement(shell: Any, section: Section, place: Place) -> Body:
     lines = zip(section.text.splitlines(), python_of(section.text).splitlines(), strict=False)
     for number, (written, python) in enumerate(lines, section.first_line):
         if written.strip() != python.strip():
-            raise BodyError(
-                f"line {number}: `{written.strip()}` is IPython syntax and cannot be timed: move it to setup"
-            )
+            raise BodyError(f"line {number}: {_not_python(written.strip())}")
     # Without the prefilter, which would run automagic for a statement such as `ls`.
     text = aligned_text(section.text, shell.input_transformer_manager.transform_cell(section.text))
     return Body(text, place.file, section.first_line, place.number)
+
+
+def _not_python(line: str) -> str:
+    """What a line of IPython syntax is, and what to write in a timed body, which is Python alone."""
+    shell = _SHELL.fullmatch(line)
+    what, way = "IPython syntax", "leave it out"
+    if shell is not None:
+        what, way = "a shell command", f"write `subprocess.run({shell['command']!r}, shell=True)`"
+    elif _MAGIC.match(line) is not None:
+        what, way = "a magic", "write what it does in Python"
+    setup = "move it to the setup (`# --- setup`, or `--setup CODE`)"
+    return f"`{line}` is {what}, and only Python can be timed: {way}, or {setup}"

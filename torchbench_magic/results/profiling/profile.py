@@ -18,6 +18,7 @@ from ..doubts import Doubt, with_doubts
 from ..machine.environment import Environment
 from ..shown import Storable
 from ..timing.intervals import median_interval
+from ..timing.values_read import Value
 from . import allocations
 from .callers import calls_of
 from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, MEMORY_COLUMNS, PROFILE_TABLES, WORKER_COLUMNS, frame_of
@@ -81,6 +82,8 @@ class Profile(Storable):
             `WORKER_COLUMNS`; empty without any.
         libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
             whose lines were not recorded: ``--lines-of MODULE`` records them.
+        inputs, values: what the code found in variables before it ran, and what else it read there, as in
+            `timing.subject.Subject`; None where it was not recorded.
     """
 
     lines: pd.DataFrame
@@ -111,6 +114,8 @@ class Profile(Storable):
     profiler_cost: ProfilerCost | None = None
     repeats: tuple[tuple[float, float], ...] = ()
     libraries: tuple[tuple[str, int, str], ...] = ()
+    inputs: tuple[tuple[str, str], ...] | None = None
+    values: tuple[Value, ...] | None = None
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
 

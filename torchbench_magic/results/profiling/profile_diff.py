@@ -13,7 +13,8 @@ import pandas as pd
 
 from ..doubts import Doubt, with_doubts
 from ..shown import Shown
-from ..timing.identity import environment_differences
+from ..timing.identity import environment_differences, input_differences
+from ..timing.values_read import changes_of, uncompared, words_for
 from .profile import NOT_ATTRIBUTED, Profile, Source
 
 __all__ = ["DIFF_LINE_COLUMNS", "DIFF_OP_COLUMNS", "ProfileDiff"]
@@ -93,9 +94,10 @@ class ProfileDiff(Shown):
 
     @cached_property
     def differences(self) -> tuple[str, ...]:
-        """What else is not alike, ``what: before -> now``: versions, machine, threads, options."""
-        found = []
+        """What else is not alike: inputs and values that the code read, and as ``what: before -> now`` versions,
+        machine, threads, options."""
         a, b = self.baseline, self.other
+        found = self._other_inputs()
         if a.environment is not None and b.environment is not None:
             found += environment_differences(a.environment, b.environment)
         if a.num_threads != b.num_threads:
@@ -105,6 +107,21 @@ class ProfileDiff(Shown):
             if before != now and item.name != "threads":
                 found.append(f"{item.name.replace('_', ' ')}: {_said(before)} -> {_said(now)}")
         return tuple(found)
+
+    @property
+    def has_same_inputs(self) -> bool:
+        """Whether both runs recorded what their code read, and read the same, as far as it can be compared."""
+        return not (self._without_inputs() or self._other_inputs())
+
+    def _other_inputs(self) -> list[str]:
+        a, b = self.baseline, self.other
+        inputs = input_differences(a.inputs or (), b.inputs or ())
+        return [*inputs.values(), *changes_of(a.values, b.values, said=inputs)]
+
+    def _without_inputs(self) -> list[str]:
+        """Names of the profiles that did not record what their code read."""
+        both = zip(self.names, (self.baseline, self.other), strict=True)
+        return [name for name, profile in both if profile.inputs is None or profile.values is None]
 
     @property
     def warnings(self) -> list[Doubt]:
@@ -117,7 +134,17 @@ class ProfileDiff(Shown):
                 found.append(Doubt("no-lines", f"{name} has no lines: only ops are compared."))
         if self.differences:
             found.append(Doubt("other-environment", f"Not alike: {'; '.join(self.differences)}."))
+        if unknown := self._inputs_not_known():
+            found.append(Doubt("inputs-not-known", unknown))
         return found
+
+    def _inputs_not_known(self) -> str:
+        """What cannot be told of the inputs; empty where all were compared."""
+        without = self._without_inputs()
+        if without:
+            return f"The inputs of {' and '.join(without)} were not recorded: whether they are the same is not known."
+        left_out = uncompared(self.baseline.values, self.other.values or ())
+        return f"{words_for(left_out)}." if left_out else ""
 
     def _all_doubts(self) -> Iterator[Doubt]:
         """Those of the comparison, then those of each profile under its name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -14,9 +15,10 @@ from ..doubts import Doubt
 from ..machine.environment import Environment
 from ..timing.comparison import Comparison
 from ..timing.counted_rows import key_of_row
-from ..timing.identity import given_label, identifying_options, machine_of, source_id, task_of
+from ..timing.identity import identifying_options, source_id, task_of
 from ..timing.subject import Subject
-from ..timing.values_read import Value, same_values, uncompared, words_for
+from ..timing.values_read import Value, uncompared, words_for
+from .not_reused import named_few, unlike_parts
 from .records import encoded
 from .store import Store
 
@@ -62,7 +64,7 @@ class Recording:
 
     Args:
         store: where finished points go. That it can be written is checked here.
-        environment: this process now; a stored point of another torch or machine is measured again.
+        environment: this process now; a stored point of another torch, Python or machine is measured again.
         resume: look for finished points.
         counting: (calls, form) that instructions are counted of; a stored point without such counts is not finished.
 
@@ -85,6 +87,8 @@ class Recording:
         self._error: StoreError | None = None
         self._resume, self.skipped = resume, 0
         self._uncompared: dict[str, str] = {}
+        self._reasons: Counter[str] = Counter()  # why a stored point was not taken over -> points
+        self._has_others, self._unknown = resume and store.has_timings(), 0
         self._counting = counting
 
     def keep(self, finished: Comparison) -> None:
@@ -97,8 +101,9 @@ class Recording:
         """The stored result of a point that is finished; None where it is to be measured.
 
         The source of setup, body and the notebook's functions they call, the shapes and values of what the notebook
-        gives them, the options, torch's version and the machine must be those of now. What a setup or a sweep makes
-        follows from these. What could not be compared is said with the result.
+        gives them, the environment variables that they read, the options, the versions of torch and Python, and the
+        machine must be those of now. What a setup or a sweep makes follows from these. What could not be compared is
+        said with the result, and so is why a stored point was not taken over.
         """
         if not self._resume:
             return None
@@ -106,23 +111,33 @@ class Recording:
         first = wanted[0]
         names = (first.sub_label, first.description, first.env)
         key = task_of(first.setup, first.stmt, *names, first.num_threads)
-        options = encoded(identifying_options(task.plan))
+        unlike = []
         for run, found in reversed(self._store.of_task(key)):
-            here = self._environment
-            alike = found.environment.torch == here.torch and machine_of(found.environment) == machine_of(here)
-            finished = not found.partial and self._is_counted(found)
-            if alike and finished and self._options(found, task) == options and _same(wanted, found.subjects):
+            differing = self._differences(task, wanted, found)
+            if not differing:
                 if not self._wrote:
                     self._run = run  # what is measured now completes that run
                 self.skipped += 1
                 for now, then in zip(wanted, found.subjects, strict=True):
                     self._uncompared |= uncompared(then.given_values, now.given_values or ())
                 return replace(found, subjects=tuple(replace(s, label=task.plan.label) for s in found.subjects))
+            unlike.append(differing)
+        if not unlike:  # known by other names, or at other threads
+            alike = self._store.of_code([source_id(subject.before, subject.stmt) for subject in wanted])
+            unlike = [self._differences(task, wanted, found) for found in alike if _is_of(found, point)]
+        if unlike:
+            self._reasons[named_few(min(unlike, key=len))] += 1  # of the nearest ones the newest
+        else:
+            self._unknown += 1
         return None
 
-    def _options(self, found: Comparison, task: _Task) -> object:
-        """What the stored run was asked for; of options that it did not know yet, the defaults."""
-        return encoded({**identifying_options(type(task.plan)()), **found.options}) if found.options else {}
+    def _differences(self, task: _Task, wanted: Sequence[Subject], found: Comparison) -> list[str]:
+        """What keeps a stored run from being taken over; the options that it did not know yet have their defaults."""
+        now = {name: encoded(value) for name, value in identifying_options(task.plan).items()}
+        defaults = identifying_options(type(task.plan)()) if found.options else {}
+        then = {name: encoded(value) for name, value in {**defaults, **found.options}.items()}
+        said = list(unlike_parts(wanted, found, self._environment, (then, now)))
+        return said if self._is_counted(found) else [*said, "its instructions were not counted so"]
 
     def _is_counted(self, found: Comparison) -> bool:
         if self._counting is None:
@@ -147,11 +162,26 @@ class Recording:
             text = f"{points} taken from {self._store.path}, measured there before."
             text += f" {words_for(self._uncompared)}." if self._uncompared else ""
             found.append(Doubt("resumed", text, facts={"uncompared": dict(self._uncompared)}))
+        found += self._measured_again()
         result = replace(result, warnings=found)
         try:
             return replace(result, history=self._store.history(result))
         except StoreError:
             return result  # it has said above what is wrong with it
+
+    def _measured_again(self) -> Iterator[Doubt]:
+        """Why stored points were not taken over, in one line."""
+        if not self._reasons:
+            if self._unknown and self._has_others and not self.skipped:
+                yield Doubt("measured-again", f"Measured, since {self._store.path} holds no run of this code.")
+            return
+        (reason, points), *others = self._reasons.most_common()
+        total = self._reasons.total()
+        is_lone = total == 1 and not self.skipped
+        start = "Measured again" if is_lone else f"{total} point{'s' * (total > 1)} measured again"
+        more = f" {total - points} of them for other reasons." if others else ""
+        text = f"{start}, since the stored run differs: {reason}.{more}"
+        yield Doubt("measured-again", text, facts={"reasons": dict(self._reasons)})
 
     def _write(self, patience: float) -> None:
         if not self._pending:
@@ -186,19 +216,7 @@ def _wanted(task: _Task, point: _Point | None, environment: Environment) -> Iter
             )
 
 
-def _same(wanted: Sequence[Subject], found: Sequence[Subject]) -> bool:
-    return list(map(_key, wanted)) == list(map(_key, found)) and all(map(_same_inputs, wanted, found))
-
-
-def _same_inputs(wanted: Subject, found: Subject) -> bool:
-    """Whether what the notebook gave then is what it gives now; not known of a run that did not record it."""
-    if found.inputs is None:
-        return False
-    now = dict(wanted.given)
-    alike = all(now.get(name) == text for name, text in found.given)
-    return alike and same_values(found.given_values, wanted.given_values or ())
-
-
-def _key(s: Subject) -> tuple[object, ...]:
-    code = source_id(s.before, s.stmt), s.functions
-    return given_label(s.label), s.sub_label, s.description, s.env, s.num_threads, encoded(s.axes), code
+def _is_of(found: Comparison, point: _Point | None) -> bool:
+    """Whether a stored run is of this point, if of any: a point that is new is no repetition."""
+    axes = encoded(point.axes if point is not None else ())
+    return all(encoded(subject.axes) == axes for subject in found.subjects)

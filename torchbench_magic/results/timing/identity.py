@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ __all__ = [
     "environment_differences",
     "fingerprint",
     "given_label",
+    "input_differences",
     "identity_of",
     "key_of",
     "likeness",
@@ -120,8 +121,9 @@ def identity_differences(old: Comparison, old_row: int, new: Comparison, new_row
     before, now = old.subjects[old_row], new.subjects[new_row]
     found = [*_of_source("global setup", before.global_setup, now.global_setup)]
     found += [*_of_source("setup", before.setup, now.setup), *_of_source("source", before.stmt, now.stmt)]
-    found += [*_of_functions(old, before, new, now), *_of_inputs(before, now)]
-    found += changes_of(before.values, now.values, said=_other_inputs(before, now))
+    inputs = input_differences(before.inputs or (), now.inputs or ())
+    found += [*_of_functions(old, before, new, now), *inputs.values()]
+    found += changes_of(before.values, now.values, said=inputs)
     if old.options and new.options:  # options of a result that was made elsewhere are not known
         known = old.options.keys() & new.options.keys() - set(_NO_WORK)  # an older one lacks what came later
         asked = ({name: one.options[name] for name in known} for one in (old, new))
@@ -165,16 +167,11 @@ def _of_functions(old: Comparison, before: Subject, new: Comparison, now: Subjec
             yield from _of_source(f"source of {name}", texts[0], texts[1])
 
 
-def _of_inputs(before: Subject, now: Subject) -> Iterator[str]:
-    """Each variable that both read and that held something else."""
-    then, here = dict(before.inputs or ()), dict(now.inputs or ())
-    for name in _other_inputs(before, now):
-        yield f"`{name}` was {then[name]}, is {here[name]}"
-
-
-def _other_inputs(before: Subject, now: Subject) -> list[str]:
-    then, here = dict(before.inputs or ()), dict(now.inputs or ())
-    return [name for name in sorted(then.keys() & here.keys()) if then[name] != here[name]]
+def input_differences(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Variable -> in words what it was and is, of each that both runs read and that held something else."""
+    then, here = dict(before), dict(now)
+    names = [name for name in sorted(then.keys() & here.keys()) if then[name] != here[name]]
+    return {name: f"`{name}` was {then[name]}, is {here[name]}" for name in names}
 
 
 def _of_mappings(what: str, before: Mapping[str, object], now: Mapping[str, object]) -> Iterator[str]:

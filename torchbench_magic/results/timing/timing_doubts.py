@@ -257,7 +257,8 @@ def _few(made: Comparison) -> Iterator[Doubt]:
 
 
 def _noisy(made: Comparison) -> Iterator[Doubt]:
-    spread = made.frame["iqr"] / made.frame["median"]
+    median = made.frame["median"]
+    spread = made.frame["iqr"] / median.where(median > 0)  # a spread is no share of nothing
     bad = [i for i in range(len(made.subjects)) if spread[i] > UNREADABLE]
     noisy = [i for i in range(len(made.subjects)) if NOISY < spread[i] <= UNREADABLE]
     pressure = _mean(_contentions(made), "pressure")
@@ -285,8 +286,8 @@ def _bimodal(made: Comparison) -> Iterator[Doubt]:
     i, (fast, slow) = max(found.items(), key=lambda item: item[1][1] / item[1][0])
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     text = (
-        f"Two speeds, {_apart(fast, slow)}: the samples of {row_name(made, i)}{more} jump between two values; the"
-        " median is one of them."
+        f"The times of {row_name(made, i)}{more} fall into two groups, {_apart(fast, slow)}. The median is the time of"
+        " the larger group."
     )
     yield Doubt("bimodal", text, "", {"rows": list(found), "fast": fast, "slow": slow})
 

@@ -12,11 +12,13 @@ __all__ = [
     "CHANGES",
     "CODE",
     "CONTENTS",
+    "NOT_SET",
     "TEXT",
     "Value",
     "changes_of",
     "same_values",
     "uncompared",
+    "variable_label",
     "variable_of",
     "words_for",
 ]
@@ -26,13 +28,24 @@ Value = tuple[str, str, str]
 
 CONTENTS, TEXT, CODE = "contents ", "text ", "code "
 """Begin what is kept of a container, a text, and code whose source is not kept; a digest follows."""
+NOT_SET = "not set"
+"""What is kept of an environment variable that is not there."""
 CHANGES = "the code changes it"
 """What is said of a value that was not the same at the end of the run: it is no input, so it is not compared."""
 
 
+_ENVIRONMENT = "os.environ["
+
+
+def variable_label(name: str) -> str:
+    """How an environment variable is said, however the code asks for it."""
+    return f"{_ENVIRONMENT}{name!r}]"
+
+
 def variable_of(label: str) -> str:
-    """The part of a label that changes together: ``cfg`` of ``cfg['size']``, ``net.cfg`` of ``net.cfg['size']``."""
-    return label.partition("[")[0]
+    """The part of a label that changes together: ``cfg`` of ``cfg['size']``, ``net.cfg`` of ``net.cfg['size']``. Each
+    environment variable is by itself."""
+    return label if label.startswith(_ENVIRONMENT) else label.partition("[")[0]
 
 
 def same_values(then: Sequence[Value] | None, now: Sequence[Value]) -> bool:
@@ -53,6 +66,9 @@ def changes_of(then: Sequence[Value] | None, now: Sequence[Value] | None, said: 
     left_out = {*_changing(then or ()), *_changing(now or ())}
     before, here = ({value[0]: value[1] for value in one or ()} for one in (then, now))
     told = set(said)
+    for label in sorted(before.keys() ^ here.keys()):  # an environment variable that only one of the runs found
+        if label.startswith(_ENVIRONMENT) and then is not None and now is not None:
+            yield _change(label, before.get(label, NOT_SET), here.get(label, NOT_SET))
     for label in sorted(before.keys() & here.keys()):
         root = variable_of(label)
         if before[label] == here[label] or root in left_out or root.partition(".")[0] in told or root in told:
@@ -60,12 +76,15 @@ def changes_of(then: Sequence[Value] | None, now: Sequence[Value] | None, said: 
         yield _change(label, before[label], here[label])
 
 
-def uncompared(then: Sequence[Value] | None, now: Sequence[Value]) -> dict[str, str]:
+def uncompared(then: Sequence[Value] | None, now: Sequence[Value] | None) -> dict[str, str]:
     """Label -> why it was not, or not wholly, compared with what was recorded then, of what the code reads now.
 
     Args:
         then: None, of a run that recorded no values.
+        now: None, of a run that recorded none and tells nothing of what it read.
     """
+    if now is None:
+        return {}
     if then is None:
         return {label: "not recorded then" for label, _, _ in now}
     changing = _changing(then)

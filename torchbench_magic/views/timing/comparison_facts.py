@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from torchbench_magic import units
-from torchbench_magic.results.cell import first_code_line
+from torchbench_magic.results.cell import code_title
 from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.used_up import said
@@ -23,9 +23,9 @@ _SPOILING = frozenset(
 
 
 def alternative_name(comparison: Comparison, row: int) -> str:
-    """The alternative's name; where it has none the first line of its code that is not blank or a comment."""
+    """The alternative's name; where it has none its code, of several lines the first."""
     subject = comparison.subjects[row]
-    return subject.description or first_code_line(subject.stmt) or "statement"
+    return subject.description or code_title(subject.stmt) or "statement"
 
 
 def placed_name(comparison: Comparison, row: int) -> str:

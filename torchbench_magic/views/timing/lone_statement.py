@@ -58,7 +58,8 @@ def _spread(comparison: Comparison) -> Iterator[str]:
         return
     scale = units.smallest_scale([record["median"]])
     yield "median" if comparison.clock == "wall" else f"median, {comparison.clock} time"
-    yield f"IQR {units.percent(record['iqr'] / record['median'])} %"
+    if record["median"]:  # of nothing there is no share
+        yield f"IQR {units.percent(record['iqr'] / record['median'])} %"
     if not math.isnan(detail["reproducibility_low"]):
         yield f"repeats within {units.range_text(detail['reproducibility_low'], detail['reproducibility_high'], scale)}"
     else:

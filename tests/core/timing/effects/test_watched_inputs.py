@@ -60,6 +60,39 @@ def test_check_needs_an_expression_at_the_end() -> None:
         timed(FakeClock(), {"a": "y = 1", "b": "2"}, check=True)
 
 
+@pytest.mark.parametrize(
+    ("body", "block"),
+    [
+        ("for i in range(2):\n    i + 1", "for"),
+        ("if True:\n    1\nelse:\n    2", "if"),
+        ("while False:\n    1", "while"),
+        ("try:\n    1\nfinally:\n    pass", "try"),
+        ("match 1:\n    case 1:\n        1", "match"),
+        ("with torch.no_grad():\n    y = 1", "with"),
+        ("with torch.no_grad():\n    for i in range(2):\n        i", "with"),
+    ],
+)
+def test_check_says_that_a_block_has_no_value(body: str, block: str) -> None:
+    with pytest.raises(BodyError, match=f"`b` ends with a `{block}` block, which has no value"):
+        timed(FakeClock(), {"a": "1", "b": body}, names={"torch": torch}, check=True)
+
+
+def test_check_compares_the_last_expression_within_a_trailing_with() -> None:
+    within = "with torch.no_grad():\n    with torch.inference_mode():\n        y = x * 2\n        y + {}"
+    names = {"x": torch.ones(3), "torch": torch}
+    with pytest.raises(CheckFailed, match="`b` does not return what `a` does"):
+        timed(FakeClock(), {"a": "x * 2 + 1", "b": within.format(2)}, names=names, check=True)
+    bodies = {"a": "clock.work(1)\nx * 2 + 1", "b": "clock.work(1)\n" + within.format(1)}
+    assert len(timed(FakeClock(), bodies, names=names, check=True).frame) == 2
+
+
+def test_check_does_not_pass_where_there_is_nothing_to_compare() -> None:
+    with pytest.raises(BodyError, match="`a` and `b` return None, so nothing is compared"):
+        timed(FakeClock(), {"a": "seen.append(1)", "b": "seen.append(2)"}, names={"seen": []}, check=True)
+    with pytest.raises(OptionError, match="--check compares what alternatives return, and here is one"):
+        timed(FakeClock(), {"": "1"}, check=True)
+
+
 def test_restore_gives_every_block_the_same_inputs_and_the_user_theirs_back() -> None:
     x = torch.zeros(2)
     seen: list[float] = []

@@ -122,9 +122,9 @@ def test_which_tensor_is_discontiguous_is_said_where_there_are_two() -> None:
         names = point.make()
         scattered = [n for n in "xy" if not names[n].is_contiguous()]
         assert point.marks == tuple(f"{n} discontiguous" for n in scattered)
-        assert ", ".join(scattered) in str(point.sub_label)
+        assert " and ".join(scattered) in str(point.sub_label)
         endings.add(str(point.sub_label).partition(", ")[2].partition(" disc")[0])
-    assert {"x", "y", "x, y"} <= endings
+    assert {"x", "y", "x and y"} <= endings
 
 
 def test_the_seed_chooses_the_points_and_the_default_repeats_them() -> None:

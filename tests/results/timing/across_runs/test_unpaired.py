@@ -383,3 +383,12 @@ def test_results_that_differ_by_the_same_are_said_in_one_line() -> None:
     found = side_by_side(runs)
     (text,) = [d.text for d in found.warnings if d.kind == "differs"]
     assert text == f"From a to b, d: torch: {HERE.torch} -> 9.9."
+
+
+def test_what_could_not_be_compared_between_runs_of_one_code_is_said() -> None:
+    read = {"inputs": (), "values": (("f", "", "TextIOWrapper"), ("n", "3", ""))}
+    results = {"before": lone(1e-3, env="A", **read), "after": lone(1e-3, env="B", seed=1, **read)}
+    said = {d.kind: d.text for d in side_by_side(results, by="env").warnings}
+    assert said["not-compared"] == "Not compared: `f` (TextIOWrapper)."
+    other = {"before": results["before"], "after": lone(1e-3, "g(x)", env="B", seed=1, **read)}
+    assert "not-compared" not in {d.kind for d in side_by_side(other, by="env").warnings}

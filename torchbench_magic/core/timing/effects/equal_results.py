@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torchbench_magic.errors import BodyError, CheckFailed
+from torchbench_magic.core.code.body import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
+from torchbench_magic.errors import BodyError, CheckFailed, OptionError
+from torchbench_magic.results.cell import Body
 
 from ..task import Task
 from .in_place import TensorVersions
@@ -23,14 +26,17 @@ def check_equal_results(
         put_back: has the settings of the process as they were, random generators included; called before each.
 
     Raises:
+        OptionError: there is one alternative only.
         BodyError: an alternative has no value to compare.
         CheckFailed: one returns something else than the baseline does.
     """
+    if len(task.bodies) == 1:
+        raise OptionError("--check compares what alternatives return, and here is one: add a section or leave it out")
     values, inputs = {}, InputCopies(versions.held)
     for name, body in task.bodies.items():
-        (compiled,) = task.compiled([body])
+        compiled = _compiled(task, body)
         if compiled.last is None:
-            raise BodyError(f"--check: `{name}` returns nothing: end it with the expression to compare")
+            raise BodyError(f"--check: {_without_value(task, name, body)}: end it with the expression to compare")
         if compiled.is_coroutine:
             raise BodyError("--check cannot compare code that awaits")
         put_back()
@@ -39,7 +45,23 @@ def check_equal_results(
         finally:
             inputs.restore_all()
     put_back()
+    if all(value is None for value in values.values()):
+        names_said = " and ".join(f"`{name}`" for name in values)
+        raise BodyError(f"--check: {names_said} return None, so nothing is compared: end each with what to compare")
     agree(values, task.plan.baseline or next(iter(values)))
+
+
+def _compiled(task: Task, body: Body) -> CompiledBody:
+    def transform(tree: ast.Module) -> ast.Module:
+        return with_value_taken(tree if task.transform_ast is None else task.transform_ast(tree))
+
+    return compile_body(body, flags=task.flags, transform_ast=transform)
+
+
+def _without_value(task: Task, name: str, body: Body) -> str:
+    """Why an alternative has no value, in words."""
+    block = ending_block(parse_body(body, flags=task.flags, transform_ast=task.transform_ast))
+    return f"`{name}` ends with a `{block}` block, which has no value" if block else f"`{name}` returns nothing"
 
 
 def _detached(value: Any) -> Any:

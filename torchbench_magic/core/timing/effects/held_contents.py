@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes
 
-__all__ = ["ABSENT", "differ", "kept_copies", "numbers_held", "put_items", "put_keys", "same_items"]
+__all__ = ["ABSENT", "changes_undone", "differ", "kept_copies", "numbers_held"]
 
 _MOST_KEPT = 100_000
 ABSENT = object()
@@ -45,12 +46,12 @@ def differ(one: Any, other: Any) -> bool:
     return any(other.get(key, ABSENT) is not value for key, value in one.items())
 
 
-def same_items(one: Any, other: Any) -> bool:
+def _same_items(one: Any, other: Any) -> bool:
     """Whether two copies hold the same objects, in whatever order."""
     return len(one) == len(other) and sorted(map(id, one)) == sorted(map(id, other))
 
 
-def put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]) -> None:
+def _put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]) -> None:
     for key in keys:
         if key in before:
             target[key] = before[key]
@@ -58,7 +59,7 @@ def put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any])
             target.pop(key, None)
 
 
-def put_items(target: Any, before: Any) -> None:
+def _put_items(target: Any, before: Any) -> None:
     if isinstance(target, list):
         target[:] = before
     elif isinstance(target, deque):
@@ -67,6 +68,39 @@ def put_items(target: Any, before: Any) -> None:
     else:
         target.intersection_update(before)
         target.update(before)
+
+
+def changes_undone(
+    before: Mapping[int, Any], after: Mapping[int, Any], reads: Mapping[int, ReachedObject], put_back: Collection[int]
+) -> list[tuple[tuple[str, str], Callable[[], object]]]:
+    """((how, label), what undoes it) of each change that the first call made and that no later call made again.
+
+    Args:
+        before, after: copies of `kept_copies`, of the first call.
+        reads: the objects.
+        put_back: ids of those that are put back before each call.
+    """
+    found: list[tuple[tuple[str, str], Callable[[], object]]] = []
+    kept = kept_copies(reads)
+    for at, was in before.items():
+        left, value, label = after.get(at), reads[at].value, reads[at].label
+        if left is None or at not in kept or at in put_back or not differ(was, left):
+            continue
+        now = kept[at]
+        if isinstance(left, dict):
+            held = own_attributes(value)
+            target = value if held is None else held
+            keys = [k for k, v in left.items() if was.get(k, ABSENT) is not v and now.get(k, ABSENT) is v]
+            gone = [k for k in was if k not in left and k not in now] if now or not left else []
+            if keys or gone:
+                label = label if held is None else f"{label}.{(keys or gone)[0]}"
+                how = "memo" if keys else "emptied" if not left else "shorter"
+                found.append(((how, label), partial(_put_keys, target, was, keys + gone)))
+        elif not differ(left, now):
+            fewer = "shorter" if left else "emptied"
+            how = fewer if len(left) < len(was) else "changed" if _same_items(was, left) else "memo"
+            found.append(((how, label), partial(_put_items, value, was)))
+    return found
 
 
 _BASES = (list, dict, set, deque, bytearray, array)

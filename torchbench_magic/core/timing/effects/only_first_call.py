@@ -1,8 +1,9 @@
 """Does a body do its work only in its first call? What that call used up, or kept for the calls after it.
 
 Known for sure are an iterator's own state (of one written in Python: whether it still gives a call anything) and the
-hits and misses of ``functools`` caches. For what the first call left changed in dicts, lists, sets, attributes and the
-place in a file, the body is called once more from the state before: only if it is slow again, it did its work there. Of
+hits and misses of ``functools`` caches. For what the first call left changed in dicts, lists, sets, attributes,
+variables of functions (`kept_results`) and the place in a file, the body is called once more from the state before:
+only if it is slow again, it did its work there. Of
 what shows no items, as a ``queue.SimpleQueue``, it is known that a longer first call left it empty. A first call that
 is many times slower is by itself no sign: ordinary ops of torch take 2 to 3 800 times as long the first time (at most
 67 ms where nothing is imported, of 45 kinds of ops, each in a fresh process; an import took 1.5 s).
@@ -22,8 +23,10 @@ from torchbench_magic.core.code.timed_loop import Block, Timeable
 
 from ..plan import Plan
 from ..stepping import BlockRequest, Steps
+from .first_calls.kept_results import LONG_NS, SHORT_NS, SLOWER, Place, SetOnce, is_slow_again
+from .first_calls.queue_waits import QueueWaits
 from .growth import Growth
-from .held_contents import ABSENT, differ, kept_copies, numbers_held, put_items, put_keys, same_items
+from .held_contents import changes_undone, kept_copies, numbers_held
 from .iterators import WatchedCall, at_end, is_used_up, next_codes, rewinder
 from .shared_state import SharedState
 from .switches import SwitchScope, scope_of
@@ -31,13 +34,9 @@ from .watched_inputs import InputCopies, Streams
 
 __all__ = ["Once", "watched"]
 
-SLOWER = 2.0
-"""A call from the state before the first one that takes so many times as long as a later one did its work once."""
 LOOK_UP = 0.5e-6
 """Seconds that a look-up in a ``functools`` cache takes at most (60 to 150 ns with plain arguments, and several times
 that on a slow machine): a call that is not longer than its look-ups does nothing else."""
-LONG_NS, SHORT_NS = 5e9, 1e8
-"""A first call above LONG_NS is not made a second time; one below SHORT_NS is made three times."""
 START_S, START_TIMES = 1.0, 1000.0
 """A first call that nothing explains: fifteen times the longest of an ordinary op without an import."""
 
@@ -59,6 +58,8 @@ class _First:
     ran_out: list[str] = field(default_factory=list)
     had: dict[int, int] = field(default_factory=dict)
     emptied: list[str] = field(default_factory=list)
+    set_once: SetOnce = field(default_factory=SetOnce)
+    kept_at: dict[Place, str] = field(default_factory=dict)
     growth: Growth = field(default_factory=lambda: Growth({}))
 
 
@@ -68,9 +69,12 @@ class Once:
     Args:
         names: of the alternatives.
         reach: name -> what that alternative reaches now.
-        scope: name, what it reaches -> where it may set a switch; None where nothing is shared.
+        scope: name, what it reaches -> where it may set a switch, or keep a result; None looks at none of it.
         put_back: ids of files and containers that are put back before each call.
         before_all: the bodies are run before their first timed call (``--check``): compare with the state now.
+
+    Attributes:
+        waits: queues that calls may run dry. Set by whoever knows the blocks.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Once:
         before_all: bool = False,
     ) -> None:
         self._reach, self._before_all = reach, before_all
+        self.waits = QueueWaits({}, {}, {})
         found = {name: reach(name) for name in names}
         self._reads = {name: one.items for name, one in found.items()}
         everything = {at: one for reads in self._reads.values() for at, one in reads.items()}
@@ -90,11 +95,9 @@ class Once:
         self._files = {at: (end, rewinder(f)) for at, f in files.items() if (end := at_end(f)) is not None}
         self._after_first: dict[int, bool] = {}
         self._put_back = put_back
-        self._first = {
-            name: _First(before=kept_copies(reads), growth=Growth(reads)) for name, reads in self._reads.items()
-        }
-        scopes = {name: scope(name, one) for name, one in found.items()} if scope is not None and len(names) > 1 else {}
-        self._switches = SharedState(scopes)
+        scopes = {name: scope(name, one) for name, one in found.items()} if scope is not None else {}
+        self._first = {name: _first_of(reads, scopes.get(name)) for name, reads in self._reads.items()}
+        self._switches = SharedState(scopes if len(names) > 1 else {})
 
     def before_first(self, name: str) -> None:
         """Note the state that the first call of an alternative finds."""
@@ -105,8 +108,11 @@ class Once:
             one.is_explained = False
             one.had = numbers_held(self._reads[name])
             one.growth.note()
+            if not self._before_all:
+                one.set_once.begin()
             self._work = _explaining()
             self._switches.begin()
+            self.waits.begin(name)
 
     def after_first(self, name: str, wall_ns: float) -> None:
         """Note the state that it leaves, and how long it took."""
@@ -116,6 +122,8 @@ class Once:
             one.misses = sum(misses for _, misses in _caches(self._reads[name]).values()) - one.misses
             one.is_explained = _explaining() != self._work
             one.growth.note(1)
+            one.set_once.end()
+            self.waits.end(name)
             left = numbers_held(self._reads[name])
             one.had = {at: number for at, number in one.had.items() if number and not left[at]}
             self._switches.end(name)
@@ -148,25 +156,29 @@ class Once:
             if misses == was[1] and hits > was[0]:
                 one.looked_up[self._reads[name][at].label] = (hits - was[0]) / calls
         one.emptied = self._emptied(name, call_ns)
+        more += yield from self._kept(name, block, call_ns, fixed_ns)
+        one.set_once.forget()
+        return more
+
+    def _kept(self, name: str, block: Timeable, call_ns: float, fixed_ns: float) -> Steps[int]:
+        """See whether the first call did its work for what it left changed; the calls that this took."""
+        one = self._first[name]
         undone = [(found, put_back) for found, put_back in self._undone(name) if not self._ran_out(name, found[1])]
-        if not undone or one.wall_ns < SLOWER * call_ns:
-            return more
+        places = one.set_once.found()
+        if not (undone or places) or one.wall_ns < SLOWER * call_ns:
+            return 0
+        calls = 0
         if one.wall_ns > LONG_NS:
-            if one.wall_ns > 10 * call_ns and not one.is_explained:
-                one.kept_in = [found for found, _ in undone]
-            return more
-        tries = 3 if one.wall_ns < SHORT_NS else 1
-        fresh = later = float("inf")
-        for _ in range(tries):
-            for _, put_back in undone:
-                put_back()
-            wall, _ = yield BlockRequest(block, 0, 1)
-            fresh = min(fresh, wall - fixed_ns)
-            wall, _ = yield BlockRequest(block, 0, 1)
-            later = min(later, wall - fixed_ns)
-        if fresh >= SLOWER * max(later, 1.0):
-            one.kept_in = [found for found, _ in undone]
-        return more + 2 * tries
+            is_slow = one.wall_ns > 10 * call_ns and not one.is_explained
+        else:
+            put_back = [put for _, put in undone] + [functools.partial(one.set_once.put_first, places)]
+            is_slow, calls = yield from is_slow_again(put_back, block, one.wall_ns, fixed_ns, _explaining)
+            one.set_once.put_last(places)
+        if is_slow:
+            one.kept_at = places
+            labels = dict.fromkeys(places.values())
+            one.kept_in = [*(found for found, _ in undone), *(("memo", label) for label in labels)]
+        return calls
 
     def _try_switches(self, name: str, block: Timeable, call_ns: float) -> Steps[int]:
         """Call an alternative once with the switches as setup left them that it may set itself; the calls made."""
@@ -203,33 +215,7 @@ class Once:
     def _undone(self, name: str) -> list[tuple[tuple[str, str], Callable[[], object]]]:
         """((how, label), what undoes it) of each change that the first call made and that no later call made again."""
         one = self._first[name]
-        found: list[tuple[tuple[str, str], Callable[[], object]]] = []
-        now = kept_copies(self._reads[name])
-        for at, before in one.before.items():
-            after, label = one.after.get(at), self._reads[name][at].label
-            if after is None or at not in now or at in self._put_back or not differ(before, after):
-                continue
-            if isinstance(after, dict):
-                held = own_attributes(self._reads[name][at].value)
-                target = self._reads[name][at].value if held is None else held
-                keys = [k for k, v in after.items() if before.get(k, ABSENT) is not v and now[at].get(k, ABSENT) is v]
-                gone = [k for k in before if k not in after and k not in now[at]] if now[at] or not after else []
-                if keys or gone:
-                    label = label if held is None else f"{label}.{(keys or gone)[0]}"
-                    how = "memo" if keys else "emptied" if not after else "shorter"
-                    found.append(((how, label), functools.partial(put_keys, target, before, keys + gone)))
-            elif not differ(after, now[at]):
-                fewer = len(after) < len(before)
-                how = (
-                    "emptied"
-                    if fewer and not after
-                    else "shorter"
-                    if fewer
-                    else "changed"
-                    if same_items(before, after)
-                    else "memo"
-                )
-                found.append(((how, label), functools.partial(put_items, self._reads[name][at].value, before)))
+        found = changes_undone(one.before, one.after, self._reads[name], self._put_back)
         for at, (ended, back) in self._files.items():
             if at in self._reads[name] and not ended and back is not None and at_end(self._reads[name][at].value):
                 found.append((("file", self._reads[name][at].label), back))
@@ -298,8 +284,11 @@ class Once:
     def _shared(self, name: str) -> list[tuple[str, str]]:
         """What another alternative filled that this one reaches too, so that its own first call found it filled."""
         labels = {item.label for item in self._reads[name].values()}
-        others = [found for other, one in self._first.items() if other != name for found in one.kept_in]
-        return [found for found in others if found[1] in labels]
+        others = [one for other, one in self._first.items() if other != name]
+        places = {at: label for one in others for at, label in one.kept_at.items()}
+        found = [one for other in others for one in other.kept_in if one[1] in labels]
+        concerned = (label for at, label in places.items() if self._first[name].set_once.concerns(at))
+        return found + [("memo", label) for label in dict.fromkeys(concerned)]
 
 
 def watched(
@@ -324,7 +313,17 @@ def watched(
         return scope_of(found, [codes[name]], by_name[name].names, namespace)
 
     put_back = inputs.streams.put_back if inputs is not None and inputs.streams is not None else ()
-    return Once(tuple(by_name), reach, scope, put_back, before_all=plan.check)
+    once = Once(tuple(by_name), reach, scope, put_back, before_all=plan.check)
+    once.waits = QueueWaits({name: reach(name).items for name in by_name}, by_name, namespace)
+    return once
+
+
+def _first_of(reads: Mapping[int, ReachedObject], scope: SwitchScope | None) -> _First:
+    """What is watched of an alternative's first call."""
+    before = kept_copies(reads)
+    copied = [reads[at].value for at in before]
+    left_out = {id(value if (held := own_attributes(value)) is None else held) for value in copied}
+    return _First(before=before, set_once=SetOnce(scope, left_out, reads), growth=Growth(reads))
 
 
 def _caches(reads: Mapping[int, ReachedObject]) -> dict[int, tuple[int, int]]:

@@ -199,7 +199,7 @@ class FuzzPoints(LazyPoints):
         scattered = [name for name, seen in properties.items() if not seen.get("is_contiguous", True)]
         parts = [_shapes(tensors), *_others(self._fuzzer, properties, parameters)]
         if scattered:
-            parts.append("discontiguous" if len(tensors) == 1 else f"{', '.join(scattered)} discontiguous")
+            parts.append("discontiguous" if len(tensors) == 1 else f"{' and '.join(scattered)} discontiguous")
         label = ", ".join(part for part in parts if part) or f"point {len(self._points) + 1}"
         seen = self._labels[label] = self._labels.get(label, 0) + 1
         return Point(

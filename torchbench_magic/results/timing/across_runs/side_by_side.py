@@ -37,7 +37,8 @@ AXIS = "result"
 """Axis that names the result a row is from."""
 _RELABEL = "Code without a `--label` is known by its text: with one, an edited alternative is found again."
 _SHOWS_ALL = "Without `--by env` every run is a row."
-_OURS = frozenset(("differs", "no-counterpart", "unpaired", "unpaired-verdict"))  # kinds of doubts that are found anew
+_OURS = frozenset(("differs", "no-counterpart", "not-compared", "unpaired", "unpaired-verdict"))
+"""Kinds of doubts that are found anew."""
 
 
 def side_by_side(
@@ -162,7 +163,8 @@ def since_last(
         why = "".join(f" Of {name} {words}." for name, words in known)
         text = f"No stored run of {listed(missing)}: left out here.{why}"
         doubts.append(Doubt("not-stored-before", text, _RELABEL))
-    return replace(made, warnings=[*doubts, *(d for d in made.warnings if d.kind != "differs")])
+    told = {"differs", *(["not-compared"] if any(doubt.kind == "unchanged" for doubt in doubts) else [])}
+    return replace(made, warnings=[*doubts, *(d for d in made.warnings if d.kind not in told)])
 
 
 def _changes(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from torchbench_magic.results.cell import first_code_line
+from torchbench_magic.results.cell import code_title
 from torchbench_magic.results.doubts import Doubt
 
 from ..comparison import Comparison
 from ..identity import given_label, identity_differences
 from ..ranges import RUNS, SPAN
 from ..subject import Subject
+from ..values_read import uncompared, words_for
 from .source_changes import SourceDiff, source_diffs
 from .unchanged_alternative import Home
 
@@ -49,6 +50,7 @@ def apart(made: Comparison, names: Sequence[str], homes: Sequence[Home]) -> Iter
     """What else differs between results whose rows are compared."""
     diffs: dict[str, SourceDiff] = {}
     told: dict[tuple[str, str], dict[str, None]] = {}
+    unknown: dict[str, str] = {}
     for row, one in made.unpaired.items():
         if one.baseline is None or one.baseline == row:
             continue
@@ -59,6 +61,7 @@ def apart(made: Comparison, names: Sequence[str], homes: Sequence[Home]) -> Iter
                 told.setdefault((before, now), {})[change] = None
         if same:
             diffs |= source_diffs(*homes[one.baseline], *homes[row])
+            unknown |= uncompared(*(result.subjects[at].values for result, at in (homes[one.baseline], homes[row])))
     alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # results that differ by the same are said together
     for (before, now), changes in told.items():
         start = f"From {before} to " if before != now else "Within "
@@ -66,6 +69,8 @@ def apart(made: Comparison, names: Sequence[str], homes: Sequence[Home]) -> Iter
     for (start, found), ends in alike.items():
         text = f"{start}{listed(ends)}: {'; '.join(found)}."
         yield Doubt("differs", text, "", {"changes": found, "name": f"{start}{' '.join(ends)}", "diffs": diffs})
+    if unknown:
+        yield Doubt("not-compared", f"{words_for(unknown)}.", "", {"uncompared": unknown})
 
 
 def alone(made: Comparison) -> Iterator[Doubt]:
@@ -80,7 +85,7 @@ def alone(made: Comparison) -> Iterator[Doubt]:
 
 
 def name_in_doubt(subject: Subject) -> str:
-    name = subject.description or given_label(subject.label) or first_code_line(subject.stmt) or "statement"
+    name = subject.description or given_label(subject.label) or code_title(subject.stmt) or "statement"
     threads = f", {subject.num_threads} threads" if subject.num_threads > 1 else ""
     return f"`{name}`" + (f" ({subject.sub_label}{threads})" if subject.sub_label else threads)
 
