@@ -1,0 +1,34 @@
+"""An exception of another process raised here, from the lines that it came through there."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+__all__ = ["raise_at"]
+
+_MOST = 30
+"""Frames; of a deeper recursion the innermost."""
+
+
+def raise_at(lines: Sequence[tuple[str, int, str]], error: BaseException) -> NoReturn:
+    """Raise ``error`` with a frame for each of the lines: its traceback shows them as one of this process would.
+
+    Each frame is that of code which stands in that line of that file and does nothing but call the next one; the last
+    one raises, so that no frame of this package comes after the user's.
+
+    Args:
+        lines: (file, line, name of the function), outermost first.
+    """
+
+    names: dict[str, Any] = {"error": error, "__name__": "__main__"}
+    text = "raise error from None"  # what led to it stayed in the other process
+    for file, line, name in reversed(lines[-_MOST:]):
+        code = compile("\n" * (line - 1) + text, file, "exec")
+        if name.isidentifier() and not keyword.iskeyword(name):
+            code = code.replace(co_name=name, co_qualname=name)
+        names, text = {"call": partial(exec, code, names), "__name__": "__main__"}, "call()"
+    exec(text, names)
+    raise AssertionError("not reached")
