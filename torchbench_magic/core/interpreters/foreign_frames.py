@@ -24,11 +24,13 @@ def raise_at(lines: Sequence[tuple[str, int, str]], error: BaseException) -> NoR
     """
 
     names: dict[str, Any] = {"error": error, "__name__": "__main__"}
-    text = "raise error from None"  # what led to it stayed in the other process
+    call, text = None, "raise error from None"  # what led to it stayed in the other process
     for file, line, name in reversed(lines[-_MOST:]):
         code = compile("\n" * (line - 1) + text, file, "exec")
         if name.isidentifier() and not keyword.iskeyword(name):
             code = code.replace(co_name=name, co_qualname=name)
-        names, text = {"call": partial(exec, code, names), "__name__": "__main__"}, "call()"
-    exec(text, names)
-    raise AssertionError("not reached")
+        call = partial(exec, code, names)  # without a frame of its own
+        names, text = {"call": call, "__name__": "__main__"}, "call()"
+    if call is not None:
+        call()
+    raise error from None
