@@ -18,7 +18,7 @@ from torchbench_magic.results.profiling.profile_options import ProfileOptions
 PACKAGE = Path(torchbench_magic.__file__).parent
 MOST_PARAMETERS = 6
 MAY_TAKE_MORE = {
-    "core/timing/timer.compare": "public: its keywords are DESIGN's, and become a Plan and a Task at once",
+    "core/script_entrance.compare": "public: its keywords are DESIGN's, and become a Plan and a Task at once",
     "core/profiling/profiler.profile": "public, in the same way",
     "core/profiling/op_benchmark.benchmark_op": "public, in the same way",
     "core/counting/variables/shipping._rebuilt": "a pickle calls it: the attributes of one tensor",
@@ -27,7 +27,7 @@ MAY_TAKE_MORE = {
 SHARED = 3
 """So many fields another list may share with the options by chance: a name, a number of threads, a device."""
 PUBLIC = {
-    "core/timing/timer.compare",
+    "core/script_entrance.compare",
     "core/profiling/profiler.profile",
     "benchmark/utils/timer.Timer.__init__",
     "benchmark/utils/timer.Timer.compare",

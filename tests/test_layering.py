@@ -44,10 +44,11 @@ ONLY_IN = {
 # folder -> the rooms in it, the lowest first: a room imports none that stands after it
 ROOMS = {
     "results": ("machine", "counting", "timing", "profiling", "storage"),
-    "core": ("machine", "process", "code", "counting", "timing", "cpp", "profiling"),
+    "core": ("machine", "process", "code", "counting", "timing", "cpp", "interpreters", "profiling"),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
+    "results/timing": ("across_processes", "across_runs"),
     "core/profiling": ("sources", "torch_events", "recording", "joining", "tables", "traces"),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
     "benchmark": ("op_fuzzers", "utils"),

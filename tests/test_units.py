@@ -167,3 +167,16 @@ def test_per_cents_of_ten_times_and_more_are_one_word() -> None:
     assert units.percent(9.9) == "990"
     assert units.percent(270.32) == ">999"
     assert units.decimals_of(">999") == 0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.83, 0.996, "0.830 … 0.996"),
+        (1.002, 1.103, "1.002 … 1.103"),
+        (0.99996, 1.2, "1.00 … 1.20"),
+        (1, 1.2, "1.00 … 1.20"),
+    ],
+)
+def test_an_end_of_an_interval_reads_as_one_only_where_it_is(low: float, high: float, text: str) -> None:
+    assert units.interval(low, high) == text

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .core.profiling.op_benchmark import benchmark_op
     from .core.profiling.profiler import profile
     from .core.profiling.recording.steps import step, step_num
-    from .core.timing.timer import compare
+    from .core.script_entrance import compare
     from .magics import load_ipython_extension, unload_ipython_extension
     from .results.counting.counts import Counts
     from .results.counting.differences import CountsDiff
@@ -33,7 +33,7 @@ _HOMES = {
     "Profile": "results.profiling.profile",
     "ProfileDiff": "results.profiling.profile_diff",
     "benchmark_op": "core.profiling.op_benchmark",
-    "compare": "core.timing.timer",
+    "compare": "core.script_entrance",
     "load": "results.storage.store",
     "load_ipython_extension": "magics",
     "load_torch_pickle": "results.storage.torch_pickles",

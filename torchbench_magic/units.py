@@ -162,7 +162,7 @@ def percent(share: float | None, *, digits: int = 2) -> str:
 
 
 def decimals_apart(low: float, high: float) -> int:
-    """The fewest decimals at which two ends lie three steps of the last digit apart.
+    """The fewest decimals at which two ends lie three steps of the last digit apart, and none reads as 1 that is not.
 
     Beyond three decimals one step is enough; six is the most. 2 where an end is not finite.
     """
@@ -170,7 +170,11 @@ def decimals_apart(low: float, high: float) -> int:
     if not math.isfinite(width):
         return 2
     wide = next((places for places in range(4) if width * 10.0**places >= 3), None)
-    return wide if wide is not None else next((places for places in range(3, 6) if width * 10.0**places >= 1), 6)
+    apart = wide if wide is not None else next((places for places in range(3, 6) if width * 10.0**places >= 1), 6)
+    beside = [abs(end - 1) for end in (low, high) if 0.5e-4 < abs(end - 1) < 0.5]  # from 1: what a verdict stands on
+    while apart < 4 and any(round(end, apart) == 0 for end in beside):
+        apart += 1
+    return apart
 
 
 def ratio(

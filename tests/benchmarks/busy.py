@@ -6,9 +6,9 @@ the runs in the stores named (those of earlier calls: what is measured is kept i
 ``results/busy.json``.
 
 A verdict is *wrong* where the interval of its ratio lies outside the band in which the ratio is known to lie, by more
-than the half per cent to which such bands are known (`verdicts.planted`), whether or not its word is. "Before" is the verdict by the rounds alone, "after" that of ``.frame``. A run is called idle by its
-own counters, since others may use the machine: own threads waited for less than 0.02 cores and others took less than
-0.15.
+than the half per cent to which such bands are known (`verdicts.planted`), whether or not its word is. "Before" is the
+verdict by the rounds alone, "after" that of ``.frame``. A run is called idle by its own counters, since others may use
+the machine: own threads waited for less than 0.02 cores and others took less than 0.15.
 """
 
 from __future__ import annotations

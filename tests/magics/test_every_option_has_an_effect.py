@@ -216,6 +216,14 @@ def gc_leaves_the_collector_on(bench: Bench) -> None:
         assert ("garbage collector on" in bench.shown) is is_on
 
 
+def processes_measure_one_after_the_other(bench: Bench) -> None:
+    result = bench("--processes 2", TWO)
+    assert result.frame["method"].tolist() == ["processes", "processes"]
+    assert result.processes["process"].tolist() == [1, 2, 1, 2]
+    assert "over 2 processes" in bench.shown
+    assert "each process" in bench.shown
+
+
 def sweep_adds_an_axis(bench: Bench) -> None:
     assert bench("--sweep n=[1,2]", "x + n").frame["n"].tolist() == [1, 2]
 
@@ -452,6 +460,7 @@ TIMER: dict[str, Effect] = SHARED | {
     "check": check_compares_what_alternatives_return,
     "restore": restore_gives_the_inputs_back,
     "gc": gc_leaves_the_collector_on,
+    "processes": processes_measure_one_after_the_other,
     "sweep": sweep_adds_an_axis,
     "fuzz": fuzz_draws_inputs,
     "seed": seed_makes_the_order_repeat,

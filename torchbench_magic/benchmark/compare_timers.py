@@ -14,6 +14,7 @@ from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.common import TaskSpec
 from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CopyIfCallgrind
 
+from torchbench_magic.core.interpreters.process_runs import compare_in_processes
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.process.run_settings import collector, preserved_state, set_threads
 from torchbench_magic.core.timing.plan import Plan
@@ -69,7 +70,8 @@ def compare_timers(timers: Sequence[Statement], kind: type[Any], **options: Any)
             plan = replace(plan, gc=gc.isenabled())
         shared, sources, apart = _merged(timers, namespaces)
         bodies = {name: Body(text, f"<{name}>") for name, text in zip(names, sources, strict=True)}
-        measured = compare_bodies(Task(bodies, namespace=shared, plan=plan, clocks=clocks))
+        task = Task(bodies, namespace=shared, plan=plan, clocks=clocks)
+        measured = compare_bodies(task) if plan.processes is None else compare_in_processes(task)
     subjects = [
         replace(subject, stmt=spec.stmt, setup=spec.setup)
         for subject, spec in zip(measured.subjects, specs, strict=True)
@@ -112,6 +114,8 @@ def _clocked(timers: Sequence[Statement], plan: Plan) -> tuple[Plan, Clocks]:
         return replace(plan, clock=clock), Clocks()
     if clock in (timeit.default_timer, time.perf_counter):
         return replace(plan, device="cpu"), Clocks()  # whoever says so does not want to wait for an accelerator
+    if plan.processes is not None:
+        raise OptionError("Timer.compare: a clock of one's own is not read in other processes: leave processes out")
     return replace(plan, device="cpu"), Clocks(wall=lambda: round(clock() * 1e9))
 
 

@@ -76,7 +76,7 @@ class TimerMagics(SessionMagics):
             if request.awaits:
                 raise BodyError("await needs a cell of its own that begins with %%timer, and %autoawait on")
             with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
-                measured = _measured(_hooked(request, kept, delivery), is_cpp=request.options.cpp)
+                measured = _measured(_hooked(request, kept, delivery))
                 delivery.result = _finished(measured, request, kept)
         return delivery.result
 
@@ -87,7 +87,9 @@ class TimerMagics(SessionMagics):
         with one_line_errors():
             request = self._read(line, cell)
             with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
-                measured = await compare_bodies_async(_hooked(request, kept, delivery))
+                task = _hooked(request, kept, delivery)
+                here = task.plan.processes is None
+                measured = await compare_bodies_async(task) if here else _in_processes(task, awaits=True)
                 delivery.result = _finished(measured, request, kept)
         return delivery.result
 
@@ -152,15 +154,19 @@ def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Ta
     return task if kept is None else replace(task, keep=kept.keep, skip=None if request.options.cpp else kept.skip)
 
 
-def _measured(task: Task, *, is_cpp: bool) -> Comparison:
-    if not is_cpp:
-        from torchbench_magic.core.timing.timer import compare_bodies
-
-        return compare_bodies(task)
+def _measured(task: Task) -> Comparison:
     from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
+    from torchbench_magic.core.timing.timer import compare_bodies
 
-    assert isinstance(task, SnippetTask)
-    return compare_snippets(task)
+    if task.plan.processes is not None:
+        return _in_processes(task)
+    return compare_snippets(task) if isinstance(task, SnippetTask) else compare_bodies(task)
+
+
+def _in_processes(task: Task, *, awaits: bool = False) -> Comparison:
+    from torchbench_magic.core.interpreters.process_runs import compare_in_processes
+
+    return compare_in_processes(task, awaits=awaits)
 
 
 def _finished(measured: Comparison, request: _Request, kept: Recording | None) -> Comparison:

@@ -17,7 +17,7 @@ from .. import units
 __all__ = ["HUES", "Axis", "Cell", "Column", "Group", "ColumnKind", "Picture", "Row", "Table", "Tone"]
 
 ColumnKind = Literal[
-    "text", "code", "number", "range", "line", "bar", "change", "interval", "histogram", "verdict", "source"
+    "text", "code", "number", "range", "line", "bar", "change", "interval", "dots", "histogram", "verdict", "source"
 ]
 Tone = Literal["", "quiet", "strong", "faster", "slower", "torch", "python", "backward", "memory", "other"]
 Picture = tuple[object, ...]
@@ -32,7 +32,7 @@ HUES: dict[str, str] = {
     "slower": "#cf4f2c",
 }
 """Meaning -> its colour on white, where no theme is known."""
-PICTURES = ("bar", "change", "interval", "histogram")
+PICTURES = ("bar", "change", "interval", "dots", "histogram")
 RIGHT = ("number", "range", "line")
 
 
@@ -50,6 +50,7 @@ class Cell:
             bar: ``(parts, thin)``, each a tuple of ``(meaning, share of the column's longest bar)``;
             change: ``(share,)`` of the column's longest bar, with its sign: drawn from the middle;
             interval: ``(ratio, low, high, mark)``, mark one of ``baseline``, ``decided``, ``open``;
+            dots: ``(places, one)``, places a tuple of shares of the column's width, one the place of 1 or None;
             histogram: ``(counts, more)``, more true when samples lie beyond the axis;
             source: ``(start, end, meaning)`` triples, meaning ``k`` keyword, ``s`` string, ``c`` comment.
     """

@@ -67,7 +67,7 @@ def test_a_number_of_calls_that_was_asked_for_is_kept() -> None:
 
 def blocks(calls: int, wall_us: float) -> Blocks:
     rounds, wall = np.arange(40), np.full(40, wall_us / 1e6)
-    return Blocks(rounds, np.zeros_like(rounds), wall, wall, wall, np.full(40, calls))
+    return Blocks(rounds, np.zeros_like(rounds), wall, wall, wall, np.full(40, calls), np.zeros_like(rounds))
 
 
 def test_a_mistaken_plan_that_was_kept_voids_the_ratio_on_an_idle_machine_too() -> None:

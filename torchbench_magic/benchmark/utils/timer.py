@@ -18,6 +18,7 @@ from torchbench_magic.benchmark.statement import ExactTimer
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import Job, LibraryJob
 from torchbench_magic.core.counting.machine_code import client_requests
+from torchbench_magic.core.timing.plan import Processes
 
 if TYPE_CHECKING:
     from torchbench_magic.results.timing.comparison import Comparison
@@ -145,6 +146,7 @@ class Timer(torch_timer.Timer):
         baseline: str | None = None,
         margin: float = 0.01,
         seed: int | None = None,
+        processes: Processes | None = None,
     ) -> Comparison:
         """Measure timers against each other in adjacent short blocks, in random order.
 
@@ -158,6 +160,8 @@ class Timer(torch_timer.Timer):
             baseline: the name of the one that the others are compared to; None is the first.
             margin: ratios within 1 +- margin are called the same.
             seed: of the order of blocks.
+            processes: measure in so many fresh interpreters, and judge the ratios over them; see
+                `torchbench_magic.compare`. What the setups made here is sent there.
 
         Returns:
             A ``Comparison``, as of ``%%timer``.
@@ -173,4 +177,5 @@ class Timer(torch_timer.Timer):
             baseline=baseline,
             margin=margin,
             seed=seed,
+            processes=processes,
         )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torchbench_magic.errors import OptionError
 
 if TYPE_CHECKING:
     from torchbench_magic.results.timing.subject import Clock
 
-__all__ = ["Plan"]
+__all__ = ["MOST_PROCESSES", "Plan", "Processes"]
+
+Processes = int | Literal["auto"]
+MOST_PROCESSES = 1000
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Plan:
             call with ``number=1``) and after the run.
         seed: of the order of blocks; None draws one, and the result tells it.
         gc: the garbage collector is on in timed code; setup can switch it on too (``gc.enable()``), as in timeit.
+        processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
+            the fewest whose interval assumes nothing; None is this process alone.
     """
 
     threads: tuple[int, ...] | None = None
@@ -65,6 +70,7 @@ class Plan:
     restore: bool = False
     seed: int | None = None
     gc: bool = False
+    processes: Processes | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and (not self.threads or any(t < 1 for t in self.threads)):
@@ -84,6 +90,10 @@ class Plan:
             share = getattr(self, name)
             if share is not None and not 0 < share < 10:
                 raise OptionError(f"{name}: give a share above 0")
+        if isinstance(self.processes, int) and not 2 <= self.processes <= MOST_PROCESSES:
+            raise OptionError(
+                f"processes: give a whole number from 2 to {MOST_PROCESSES}; one kernel alone is measured without it"
+            )
         if self.clock not in ("wall", "cpu", "device"):
             raise OptionError(f"clock: {self.clock!r} is none of wall, cpu, device")
         if self.until is not None and self.adaptive is not None:

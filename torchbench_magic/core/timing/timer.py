@@ -1,4 +1,4 @@
-"""Timing the alternatives of a cell: `compare_bodies` for the magics, `compare` for scripts.
+"""Timing the alternatives of a cell: `compare_bodies`.
 
 The way of a run: setup in a copy of the namespace -> each text compiled as a timed loop -> at each thread count the
 first call and the warm-up -> rounds of adjacent blocks -> a `Comparison`.
@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from torchbench_magic.core.code.coroutines import completed
-from torchbench_magic.core.code.own_frames import users_traceback
 from torchbench_magic.core.counting.count_options import Counting
-from torchbench_magic.core.machine.commit import read_commit
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import preserved_state
-from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body
 from torchbench_magic.results.doubts import Doubt
@@ -26,7 +22,6 @@ from torchbench_magic.results.timing.joined_comparisons import join_comparisons
 from torchbench_magic.results.timing.timing_doubts import doubts_of
 from torchbench_magic.results.timing.used_up import KIND
 
-from ..code.script_alternatives import Called
 from .plan import Plan
 from .point_run import PointRun
 from .points.sweep import Point
@@ -35,7 +30,7 @@ from .stepping import Ended
 from .task import Task
 from .timed_code import TimedCode
 
-__all__ = ["Collected", "Task", "check_alternatives", "compare", "compare_bodies", "compare_bodies_async"]
+__all__ = ["Collected", "Task", "check_alternatives", "compare_bodies", "compare_bodies_async"]
 
 _NOT_THE_FIRST = (
     "The first call worked; a later call in the timing loop failed. The loop repeats the code on the objects as the"
@@ -153,85 +148,6 @@ class Collected:
         used_up = {doubt.facts["name"] for doubt in found if doubt.kind == KIND}
         told = [doubt for doubt in whole.warnings if doubt.kind != "grows" or doubt.facts["name"] not in used_up]
         return replace(whole, warnings=[*told, *found])
-
-
-def compare(
-    stmts: Mapping[str, str | Callable[[], object]],
-    *,
-    setup: str = "",
-    globals: Mapping[str, Any] | None = None,  # noqa: A002  (torch's name for it)
-    threads: int | Sequence[int] | None = None,
-    min_run_time: float = 0.2,
-    max_run_time: float | None = None,
-    baseline: str | None = None,
-    label: str | None = None,
-    sub_label: str | None = None,
-    env: str | None = None,
-    seed: int | None = None,
-    gc: bool = False,
-    progress: Progress = NO_PROGRESS,
-) -> Comparison:
-    """Compare statements or calls from a script. ::
-
-        compare({"mul_sum": "f(x, x)", "bmm": "g(x, x)"}, globals=globals())
-        compare({"mul_sum": lambda: f(x, x), "bmm": lambda: g(x, x)})
-
-    A callable is timed as the statement ``fn()``, so its time holds what calling it costs (20 to 50 ns for a function
-    of Python); between callables of one kind that cost is the same. For less, give text.
-
-    Args:
-        stmts: name -> statement (several lines are fine), or a callable without arguments; both kinds may be mixed.
-        setup: code that runs once before.
-        globals: names the statements use; ``torch`` is there in any case.
-        threads: torch thread counts to visit; None is the current one.
-        min_run_time, max_run_time: seconds, per statement and thread count; see `Plan`.
-        baseline: the name that the others are compared to; None is the first.
-        label, sub_label, env: as in ``torch.utils.benchmark.Timer``.
-        seed: of the order of blocks.
-        gc: leave the garbage collector on in timed code.
-        progress: told what is under way.
-
-    Raises:
-        OptionError, BodyError: what cannot be run as asked; a callable that needs arguments, a generator function or a
-            coroutine function (``lambda: list(f())``, ``lambda: asyncio.run(f())``); a name that a statement uses and
-            nobody gave.
-        Exception: whatever a statement or callable raises, without the frames between `compare` and it.
-    """
-    __tracebackhide__ = True
-    import torch
-
-    lone = next(iter(stmts), None) if len(stmts) == 1 and not isinstance(next(iter(stmts.values())), str) else None
-    plan = Plan(
-        threads=(threads,) if isinstance(threads, int) else None if threads is None else tuple(threads),
-        min_run_time=min_run_time,
-        max_run_time=max_run_time,
-        baseline=baseline,
-        label=label,
-        sub_label=sub_label,
-        description=lone,
-        env=env,
-        seed=seed,
-        gc=gc,
-    )
-    called = Called.of(stmts, globals, setup)
-    bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}
-    try:
-        with called.names_explained(bodies):
-            task = Task(
-                bodies,
-                setup=[Body(setup, "<setup>")] if setup.strip() else [],
-                namespace=called.namespace,
-                implied={"torch": torch, **called.bound},
-                plan=plan,
-                progress=progress,
-            )
-            made = compare_bodies(task)
-    except BaseException as error:  # Ctrl-C too
-        texts = {"<setup>": setup} | {body.file: body.source for body in bodies.values()}
-        calls = {bodies[name].file for name, stmt in stmts.items() if not isinstance(stmt, str)}
-        error.__traceback__ = users_traceback(error, texts, calls)  # what is raised again gets no entry for this frame
-        raise
-    return replace(made, environment=replace(made.environment, commit=read_commit()))  # a script may well store it
 
 
 def check_alternatives(bodies: Mapping[str, Body], plan: Plan) -> None:

@@ -6,6 +6,7 @@ import keyword
 import math
 from typing import TYPE_CHECKING, TypeVar
 
+from torchbench_magic.core.timing.plan import MOST_PROCESSES
 from torchbench_magic.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "read_from_zero",
     "read_not_empty",
     "read_per_cent",
+    "read_processes",
     "read_rows",
     "read_schedule",
     "read_seconds",
@@ -49,6 +51,13 @@ def read_count(text: str, most: int = MOST) -> int:
         raise ValueError("give a whole number from 1 on")
     if value > most:
         raise ValueError(f"give a whole number up to {most}")
+    return value
+
+
+def read_processes(text: str) -> int:
+    value = read_count(text, MOST_PROCESSES)
+    if value < 2:
+        raise ValueError("give a whole number from 2 on; one kernel alone is measured without it")
     return value
 
 

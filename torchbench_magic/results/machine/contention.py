@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
-__all__ = ["Contention"]
+__all__ = ["Contention", "joined_contention"]
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,15 @@ class Contention:
     involuntary: float = math.nan
     throttled: float = math.nan
     clock: float = math.nan
+
+
+def joined_contention(parts: Sequence[Contention]) -> Contention | None:
+    """The load over several measurements one after the other: means weighted by their seconds; None of none."""
+    if not parts:
+        return None
+    means = {}
+    for name in [item.name for item in fields(Contention) if item.name != "wall"]:
+        known = [(part.wall, getattr(part, name)) for part in parts if not math.isnan(getattr(part, name))]
+        wall = sum(seconds for seconds, _ in known)
+        means[name] = sum(seconds * value for seconds, value in known) / wall if wall else math.nan
+    return Contention(wall=sum(part.wall for part in parts), **means)

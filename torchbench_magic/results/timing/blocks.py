@@ -11,7 +11,7 @@ import pandas as pd
 
 from .intervals import Floats
 
-__all__ = ["Blocks", "blocks_of"]
+__all__ = ["Blocks", "PairedRounds", "blocks_of", "paired_rounds"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -25,6 +25,7 @@ class Blocks:
         wall, cpu: seconds of the block.
         time: those of the clock that the figures are of.
         number: calls in the block.
+        process: which one measured it, from 1 on; 0 where there is only the one.
     """
 
     round: Integers
@@ -33,6 +34,7 @@ class Blocks:
     cpu: Floats
     time: Floats
     number: Integers
+    process: Integers
 
     def __len__(self) -> int:
         return len(self.round)
@@ -62,11 +64,38 @@ class Blocks:
         return rounds[starts], logs, places[starts]
 
 
+@dataclass(frozen=True, eq=False)
+class PairedRounds:
+    """The rounds in which two measurements both took part; every array has shape (rounds,).
+
+    Attributes:
+        rounds: their numbers, rising.
+        log_ratios: of the seconds a call took, the first over the second.
+        before: whether the first one's block came first.
+        seconds: of a call of either.
+    """
+
+    rounds: Integers
+    log_ratios: Floats
+    before: npt.NDArray[np.bool_]
+    seconds: tuple[Floats, Floats]
+
+
+def paired_rounds(one: Blocks, other: Blocks) -> PairedRounds:
+    """The rounds of two measurements that were sampled side by side."""
+    other_rounds, other_logs, other_places = other.by_round()
+    rounds, logs, places = one.by_round()
+    both, mine, theirs = np.intersect1d(rounds, other_rounds, assume_unique=True, return_indices=True)
+    seconds = np.exp(logs[mine]), np.exp(other_logs[theirs])
+    return PairedRounds(both, logs[mine] - other_logs[theirs], places[mine] < other_places[theirs], seconds)
+
+
 def blocks_of(samples: pd.DataFrame, measurements: int, clock: str) -> list[Blocks]:
     """The blocks of each of so many measurements; see ``Comparison.samples``."""
     of = samples["measurement"].to_numpy()
     order = np.argsort(of, kind="stable")
     cuts = np.searchsorted(of[order], np.arange(1, measurements))
-    names = ("round", "position", "wall", "cpu", clock, "number")
-    parts = [np.split(samples[name].to_numpy()[order], cuts) for name in names]
+    columns = [samples[name].to_numpy() for name in ("round", "position", "wall", "cpu", clock, "number")]
+    columns.append(samples["process"].to_numpy() if "process" in samples else np.zeros(len(samples), dtype=np.int64))
+    parts = [np.split(column[order], cuts) for column in columns]
     return [Blocks(*arrays) for arrays in zip(*parts, strict=True)][:measurements]

@@ -19,7 +19,9 @@ from ..doubts import Doubt, with_doubts
 from ..machine.environment import Environment
 from ..shown import Storable
 from . import counted_rows
-from .blocks import Blocks, blocks_of
+from .across_processes.kernel_spread import is_of_this_kernel
+from .across_processes.process_ratios import ProcessRatios
+from .blocks import Blocks, blocks_of, paired_rounds
 from .intervals import Floats, Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
 from .ranges import Range, Unpaired, range_of_windows
 from .rows import detail, frame_columns, judgement, seen
@@ -39,7 +41,7 @@ _SAMPLE_TYPES = {
     "number": "int64",
     "position": "int64",
 }
-
+_MORE_TYPES = {"device": "float64", "process": "int64"}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -51,7 +53,8 @@ class Comparison(Storable):
         samples: DataFrame, the raw truth, one row a block: ``round`` (per point and thread count), ``measurement``
             (position of the row in ``frame``), ``wall`` and ``cpu`` (seconds of the block, clock cost and empty
             loop taken out), ``number`` (calls in it), ``position`` (place in the round); with ``clock`` "device"
-            also ``device``, seconds between two events on the accelerator.
+            also ``device``, seconds between two events on the accelerator; where several processes measured it
+            also ``process``, from 1 on, and no round is of two of them.
         environment: where it was measured.
         warnings: what is doubtful about it, most important first.
         baseline: description that ratios refer to; None is the first of each group.
@@ -69,6 +72,7 @@ class Comparison(Storable):
             counts x points, as asked; those that are not (yet) in here count too. 0: those in here.
         code: the text of a ``%%timer`` cell that times the same, where the reader did not write it (`benchmark_op`).
         sources: source_id -> text of the notebook's functions that ``Subject.functions`` names, where it is known.
+        void_processes: (row, process, cause) of ratios that decide nothing in their own process; see `voids`.
         history: row -> range of the medians of stored runs of the same thing, where a store knows them.
     """
 
@@ -90,10 +94,11 @@ class Comparison(Storable):
     code: str = ""
     family: int = 0
     sources: Mapping[str, str] = field(default_factory=dict)
+    void_processes: tuple[tuple[int, int, str], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "warnings", list(self.warnings))
-        types = _SAMPLE_TYPES | ({"device": "float64"} if "device" in self.samples else {})
+        types = _SAMPLE_TYPES | {name: kind for name, kind in _MORE_TYPES.items() if name in self.samples}
         samples = self.samples
         if [*samples.columns] != [*types] or [*map(str, samples.dtypes)] != [*types.values()]:
             samples = samples[list(types)].astype(types)
@@ -160,7 +165,11 @@ class Comparison(Storable):
             if base is None:
                 continue
             for i in rows:
-                if i != base:
+                if i == base:
+                    continue
+                if self.is_over_processes(i):
+                    pairs[i] = partial(self._over_processes.judged, i, base)
+                else:
                     cores = self.environment.usable_cores
                     pairs[i] = partial(judged_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
         excluded = lambda level: sum(one(level)[0].low > 0 or one(level)[0].high < 0 for one in pairs.values())
@@ -170,11 +179,30 @@ class Comparison(Storable):
     def _paired(self, row: int, base: int) -> tuple[Floats, tuple[Floats, Floats]]:
         """Of each round in which both rows took part, the log ratio with the effect of the order taken out, and the
         seconds of either side. Shapes (rounds,)."""
-        base_rounds, base_logs, base_places = self._blocks[base].by_round()
-        rounds, logs, places = self._blocks[row].by_round()
-        _, mine, other = np.intersect1d(rounds, base_rounds, assume_unique=True, return_indices=True)
-        paired = without_order_effect(logs[mine] - base_logs[other], places[mine] < base_places[other])
-        return paired, (np.exp(logs[mine]), np.exp(base_logs[other]))
+        both = paired_rounds(self._blocks[row], self._blocks[base])
+        return without_order_effect(both.log_ratios, both.before), both.seconds
+
+    @cached_property
+    def _over_processes(self) -> ProcessRatios:
+        return ProcessRatios(self._blocks, self.void_processes)
+
+    def is_over_processes(self, row: int) -> bool:
+        """Whether several processes measured a row, one after the other: then its ratio is the one over them."""
+        return self._over_processes.is_of(row)
+
+    @cached_property
+    def processes(self) -> pd.DataFrame:
+        """One row per measurement and process, seconds: ``measurement process median ratio ratio_low ratio_high``; the
+        interval is what that process alone says. Empty where this process measured it all."""
+        bases = {i: self._baseline_of(self.beside(i)) for i in range(len(self.subjects))}
+        return self._over_processes.table(bases, [subject.look for subject in self.subjects])
+
+    def ratio_by_process(self, row: int) -> Mapping[int, float]:
+        """Process -> log ratio of a row to its baseline, of the processes that count; empty where there are none."""
+        base = self._baseline_of(self.beside(row))
+        if base is None or base == row or not self.is_over_processes(row):
+            return {}
+        return self._over_processes.logs(row, base)
 
     def log_ratio(self, row: int, base: int, comparisons: int = 1) -> Interval:
         """Log of the ratio of two rows of one group, with its interval; ``comparisons`` share the error rate."""
@@ -197,12 +225,20 @@ class Comparison(Storable):
             if base is None or base == i:
                 continue
             void = self.stalled.get(i) or self.stalled.get(base)
-            if void is None and i not in self.unpaired:
+            if self.is_over_processes(i) and i not in self.unpaired:
+                void = self._judged[i][2]
+            elif void is None and i not in self.unpaired:
                 void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, cores)
                 void = void or (None if self._is_used_up(i) else self._judged[i][2])
             if void is not None:
                 found[i] = void
         return found
+
+    @cached_property
+    def of_this_kernel(self) -> tuple[int, ...]:
+        """Rows that one kernel decided by less than ratios move from kernel to kernel; see `kernel_spread`."""
+        judged = self._frame[["ratio", "verdict", "method"]].itertuples(index=False)
+        return tuple(i for i, row in enumerate(judged) if is_of_this_kernel(*row))
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -248,15 +284,16 @@ class Comparison(Storable):
         base = self._baseline_of(self.beside(i))
         if base is None:
             return judgement(math.nan, math.nan, math.nan, None, None)
+        how = "processes" if self.is_over_processes(i) else "paired"
         if i == base:
-            return judgement(1.0, 1.0, 1.0, "baseline", "paired")
+            return judgement(1.0, 1.0, 1.0, "baseline", how)
         interval, rounds, _ = self._judged[i]
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
         near = median < subject.near_loop or float(np.median(self.call_times(base))) < subject.near_loop
         word = None if near else verdict(interval, self.margin) if rounds and not self._is_used_up(i) else "undecided"
         if word is not None and void is not None and void.cause != "unsteady":  # whose interval says it already
-            return judgement(known.median, 0.0, math.inf, "undecided", "paired")
-        return judgement(known.median, known.low, known.high, word, "paired")
+            return judgement(known.median, 0.0, math.inf, "undecided", how)
+        return judgement(known.median, known.low, known.high, word, how)
 
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
@@ -264,11 +301,11 @@ class Comparison(Storable):
         Not of rows of `voids`, but of those of too few rounds: more of the same decides nothing."""
         more: dict[int, float] = {}
         for i, (interval, rounds, _) in self._judged.items():
-            stands = i not in self.voids or self.voids[i].cause == "few-rounds"
+            stands = i not in self.voids or self.voids[i].cause in ("few-rounds", "few-processes")
             is_open = rounds and i not in self.unpaired and stands and not self._is_used_up(i)
             if is_open and verdict(interval, self.margin) == "undecided":
                 sampled = sum(float(self._blocks[j].wall.sum()) for j in self.beside(i))
-                total = self.subjects[i].waited_for(sampled)
+                total = self.elapsed if self.is_over_processes(i) else self.subjects[i].waited_for(sampled)
                 need = rounds_to_decide(interval, rounds, self.margin)
                 more[i] = (max(need, rounds + 1) - rounds) * total / rounds  # NaN stays NaN
         return more
@@ -288,8 +325,11 @@ class Comparison(Storable):
         return pd.DataFrame(rows)
 
     def known_range(self, measurement: int) -> Range | None:
-        """The range in which the median repeats: of windows of one run that spans 20 s, and of the stored runs of the
-        same thing where there is a history; of both where there are both."""
+        """The range in which the median repeats: of several processes; else of windows of one run that spans 20 s, and
+        of the stored runs of the same thing where there is a history; of both where there are both."""
+        if self.is_over_processes(measurement):
+            medians = self.processes.query(f"measurement == {measurement}")["median"]
+            return Range(float(medians.min()), float(medians.max()), len(medians), of_processes=True)
         sampled = float(self._blocks[measurement].wall.sum())
         windows = range_of_windows(self.call_times(measurement), sampled, self.subjects[measurement].span)
         runs = self.history.get(measurement)

@@ -1,9 +1,11 @@
-"""Several comparisons as one: the points of a sweep, or what was measured before an interrupt."""
+"""Several comparisons as one: the points of a sweep, what was measured before an interrupt, the same in processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -11,12 +13,13 @@ from torchbench_magic.errors import InputError
 
 from ..counting.counts import Counts
 from ..doubts import Doubt
+from ..machine.contention import joined_contention
 from .comparison import Comparison
 from .counted_rows import key_of_row
 from .subject import Subject
 from .timing_doubts import doubts_of
 
-__all__ = ["distinct", "join_comparisons", "take"]
+__all__ = ["distinct", "join_comparisons", "join_processes", "take"]
 
 
 def join_comparisons(parts: Sequence[Comparison]) -> Comparison:
@@ -35,8 +38,12 @@ def join_comparisons(parts: Sequence[Comparison]) -> Comparison:
             raise InputError(f"results with another {name} cannot be joined: measure them with one, or rebase them")
     subjects: list[Subject] = []
     frames, groups = [], 0
+    void: list[tuple[int, int, str]] = []
+    several = {"process": 0} if any("process" in part.samples for part in parts) else {}  # 0: this process alone
     for part in parts:
-        frames.append(part.samples.assign(measurement=part.samples["measurement"] + len(subjects)))
+        samples = part.samples if "process" in part.samples else part.samples.assign(**several)
+        frames.append(samples.assign(measurement=samples["measurement"] + len(subjects)))
+        void += [(row + len(subjects), process, cause) for row, process, cause in part.void_processes]
         subjects += [replace(s, group=s.group + groups) for s in part.subjects]
         groups = 1 + max((s.group for s in subjects), default=-1)
     return replace(
@@ -51,7 +58,50 @@ def join_comparisons(parts: Sequence[Comparison]) -> Comparison:
         unpaired={},
         history={},
         sources={key: text for part in parts for key, text in part.sources.items()},
+        void_processes=tuple(void),
     )
+
+
+def join_processes(parts: Mapping[int, Comparison]) -> Comparison:
+    """What several processes measured of the same alternatives at the same point, as one result.
+
+    Args:
+        parts: number of the process -> what it measured.
+
+    Raises:
+        InputError: none, or processes that did not measure the same.
+    """
+    if not parts:
+        raise InputError("nothing to join: give at least one process")
+    first, *_ = parts.values()
+    measured = [[(s.description, s.num_threads, s.axes) for s in part.subjects] for part in parts.values()]
+    if any(one != measured[0] for one in measured):
+        raise InputError("the processes did not measure the same")
+    frames, rounds = [], 0
+    for process, part in parts.items():
+        frames.append(part.samples.assign(round=part.samples["round"] + rounds, process=process))
+        rounds = 1 + int(frames[-1]["round"].max())
+    void = [(row, process, void.cause) for process, part in parts.items() for row, void in part.voids.items()]
+    return replace(
+        first,
+        subjects=tuple(_over_processes(same) for same in zip(*(part.subjects for part in parts.values()), strict=True)),
+        samples=pd.concat(frames, ignore_index=True),
+        warnings=distinct(doubt for part in parts.values() for doubt in part.warnings),
+        elapsed=sum(part.elapsed for part in parts.values()),
+        void_processes=tuple(void),
+    )
+
+
+def _over_processes(same: Sequence[Subject]) -> Subject:
+    """One row's facts over the processes that measured it: means, and its load."""
+    loads = [s.contention for s in same if s.contention is not None]
+    means: dict[str, Any] = {name: statistics.fmean(getattr(s, name) for s in same) for name in _MEANS}
+    used_up = tuple(dict.fromkeys(pair for s in same for pair in s.used_up))
+    state = tuple(dict.fromkeys(words for s in same for words in s.state))
+    return replace(same[0], contention=joined_contention(loads), used_up=used_up, state=state, **means)
+
+
+_MEANS = ("first_call", "loop_overhead", "page_faults", "waited", "span")
 
 
 def take(whole: Comparison, rows: Sequence[int]) -> Comparison:
@@ -70,6 +120,7 @@ def take(whole: Comparison, rows: Sequence[int]) -> Comparison:
         counts=whole.counts.only(counted),
         unpaired={},
         history={place[row]: known for row, known in whole.history.items() if row in place},
+        void_processes=tuple((place[row], one, why) for row, one, why in whole.void_processes if row in place),
     )
     return replace(made, warnings=distinct([*made.warnings, *doubts_of(made)])) if rows else made
 

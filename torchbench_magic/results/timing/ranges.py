@@ -77,15 +77,18 @@ class Range:
         low, high: the smallest and the largest; of more than six windows their 1/7 and 6/7 quantiles.
         windows: how many medians.
         of_runs: they are of whole runs (a history), not of the windows of one.
+        of_processes: they are of the processes of one run.
     """
 
     low: float
     high: float
     windows: int
     of_runs: bool = False
+    of_processes: bool = False
 
     def __str__(self) -> str:
-        return f"{self.windows} {'stored runs' if self.of_runs else 'windows of one run'}"
+        kind = "processes" if self.of_processes else "stored runs" if self.of_runs else "windows of one run"
+        return f"{self.windows} {kind}"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -10,10 +11,13 @@ import pandas as pd
 from torchbench_magic import units
 
 from ..doubts import Doubt
+from .across_processes.kernel_spread import SPREAD
+from .across_processes.process_ratios import FEWEST, assumes_normal, least_processes
 from .comparison import Comparison
+from .intervals import ALPHA
 from .voided_verdicts import Void
 
-__all__ = ["medians_apart", "row_names", "row_name", "still_valid", "voided"]
+__all__ = ["in_this_kernel", "medians_apart", "of_processes", "row_names", "row_name", "still_valid", "voided"]
 
 APART = 0.02
 """By how much the quotient of two medians must differ from the ratio to be explained, where the margin is not more."""
@@ -70,6 +74,7 @@ _ACTIONS = {
     "stalled": "Measure again on a quiet machine, or at one thread (`-t 1`).",
     "unlike-blocks": "Measure again, or give all of them the same number of calls (`-n N -r R`).",
     "few-rounds": "Give more time (`--max-run-time S`), or fix both numbers (`-n N -r R`) with fewer calls a block.",
+    "few-processes": "Ask for more processes (`--processes N`).",
     "unsteady": "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
 }
 
@@ -86,6 +91,8 @@ def _why(made: Comparison, void: Void) -> str:
             f"the warm-up was disturbed and chose {calls} a block for {name}"
             f" and {high:.0f} for {other}: the cost of starting a block is not shared alike."
         )
+    if void.cause == "few-processes":
+        return f"the ratio holds in {low:.0f} of the processes, and two or more are needed."
     if void.cause == "few-rounds":
         return _few_rounds(made, void)
     if high > 1.005 * low:
@@ -146,3 +153,51 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
         " both cancels out."
     )
     yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})
+
+
+def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
+    """Verdicts that the next kernel may turn round."""
+    rows = made.of_this_kernel
+    if not rows:
+        return
+    said = "is" if len(rows) == 1 else "are"
+    ratios = "ratio" if len(rows) == 1 else "ratios"
+    text = (
+        f"The {ratios} of {row_names(made, rows)} {said} of this kernel: another one has other addresses, which alone"
+        f" move a ratio by up to {SPREAD:.0%}."
+    ).replace("%", " %")
+    yield Doubt("this-kernel", text, "`--processes` measures in several and decides.", {"rows": list(rows)})
+
+
+_CAUSES = {
+    "stalled": "other processes held its threads up",
+    "unlike-blocks": "its warm-up was disturbed",
+    "unsteady": "it changed during the run",
+    "few-rounds": "there were too few rounds",
+}
+
+
+def of_processes(made: Comparison) -> Iterator[Doubt]:
+    """The doubts of the rows that several processes measured."""
+    rows = [row for row in range(len(made.subjects)) if made.ratio_by_process(row)]
+    void = [(row, process, cause) for row, process, cause in made.void_processes if made.is_over_processes(row)]
+    if void:
+        causes = [_CAUSES[cause] for cause, _ in Counter(cause for _, _, cause in void).most_common()]
+        left, concerned = len({process for _, process, _ in void}), sorted({row for row, _, _ in void})
+        processes = f"{left} process{'es' if left > 1 else ''}"
+        text = f"The ratio of {row_names(made, concerned)} does not count in {processes}: {', '.join(causes)} there."
+        yield Doubt("void-process", text, "", {"rows": concerned, "processes": left})
+    few = [row for row in rows if len(made.ratio_by_process(row)) >= FEWEST and _assumes(made, row)]
+    if few:
+        counts = max(len(made.ratio_by_process(row)) for row in few)
+        text = f"{counts} processes: the interval takes their ratios to spread as a normal distribution does."
+        need = least_processes(_comparisons(made))
+        yield Doubt("normal-processes", text, f"{need} assume nothing (`--processes {need}`).", {"rows": few})
+
+
+def _comparisons(made: Comparison) -> int:
+    return max(made.family, 1)
+
+
+def _assumes(made: Comparison, row: int) -> bool:
+    return assumes_normal(len(made.ratio_by_process(row)), ALPHA / _comparisons(made))

@@ -18,7 +18,7 @@ from ..doubts import Doubt
 from ..machine.contention import Contention
 from ..machine.load_doubts import machine_doubts, oversubscribed_text
 from .comparison import Comparison
-from .ratio_doubts import medians_apart, row_name, row_names, still_valid, voided
+from .ratio_doubts import in_this_kernel, medians_apart, of_processes, row_name, row_names, still_valid, voided
 from .subject import Subject
 from .used_up import doubts_of_subjects
 from .voided_verdicts import CO_LOAD, SEVERAL, WAITED
@@ -54,7 +54,8 @@ def doubts_of(made: Comparison) -> list[Doubt]:
     load = [*doubts_of_subjects(made.subjects), *voided(made), *_co_load(made), *_busy(made), *_machine(made)]
     spread = [*_few(made), *_noisy(made), *_bimodal(made), *medians_apart(made)]
     rest = [*_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made)]
-    return _said_once(_said_once([*load, *spread, *rest], still_valid(made)), _COMPARE)
+    kernels = [*in_this_kernel(made), *of_processes(made)]
+    return _said_once(_said_once([*load, *kernels, *spread, *rest], still_valid(made)), _COMPARE)
 
 
 def _said_once(doubts: list[Doubt], sentence: str) -> list[Doubt]:
@@ -280,7 +281,8 @@ def _share(share: float) -> str:
 
 
 def _bimodal(made: Comparison) -> Iterator[Doubt]:
-    found = {i: two for i in range(len(made.subjects)) if (two := is_bimodal(made.call_times(i))) is not None}
+    alone = [i for i in range(len(made.subjects)) if not made.is_over_processes(i)]  # processes differ in speed
+    found = {i: two for i in alone if (two := is_bimodal(made.call_times(i))) is not None}
     if not found:
         return
     i, (fast, slow) = max(found.items(), key=lambda item: item[1][1] / item[1][0])

@@ -44,7 +44,7 @@ __all__ = [
     "widened",
 ]
 
-Cause = Literal["stalled", "unlike-blocks", "unsteady", "few-rounds"]
+Cause = Literal["stalled", "unlike-blocks", "unsteady", "few-rounds", "few-processes"]
 
 CO_LOAD = 0.15
 """Cores that others take beyond the idle ones, from which on they are said to be in the way."""
@@ -80,11 +80,11 @@ class Void:
     Attributes:
         cause: ``stalled``, the typical block waited for a core; ``unlike-blocks``, the blocks of the two hold unlike
             numbers of calls for their lengths; ``unsteady``, the ratio differed from part to part of the run;
-            ``few-rounds``, there are too few for an interval.
+            ``few-rounds``, ``few-processes``, there are too few for an interval.
         row: whose blocks it is about.
         low, high: what the cause is known by: for ``stalled`` the processor time over wall time of the typical block
             and threads that waited; the calls in a block of the two; the smallest and largest ratio of a part; the
-            rounds, and how many an interval needs.
+            rounds or processes, and how many an interval needs.
     """
 
     cause: Cause

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 
 import tabulate
@@ -19,6 +20,7 @@ __all__ = ["WIDTH", "for_stdout", "render", "table_text"]
 WIDTH = 100
 MOST_ROWS = 200
 _BAR = 9  # characters of the longest bar
+_DOTS = 15  # characters of a line of dots
 _GAP = "  "
 _LEAST, _NAMES = 8, 18  # columns that a text keeps; and that the names of the rows keep while others can give way
 _KEEP = "\ue000"  # a space that tabulate must not strip; a private character, which `printable` lets nobody else use
@@ -63,7 +65,7 @@ def for_stdout(document: Document) -> str:
 def table_text(table: Table, *, width: int = WIDTH) -> str:
     """One table with its totals and what it hides; drawn columns give way to the numbers beside them."""
     table = table.head(MOST_ROWS, "")
-    shown = [at for at, column in enumerate(table.columns) if not column.drawn or column.kind == "bar"]
+    shown = [at for at, column in enumerate(table.columns) if not column.drawn or column.kind in ("bar", "dots")]
     columns = [table.columns[at] for at in shown]
     places = [table.places(at) for at in shown]
     rows: list[list[str]] = []
@@ -124,6 +126,8 @@ def _total(row: Row) -> str:
 def _cell(cell: Cell, column: Column, places: int) -> str:
     if column.kind == "bar":
         return _bar(cell)
+    if column.kind == "dots":
+        return _dots(cell)
     text = printable(cell.text)
     if column.kind == "number":
         return text + " " * len(units.padding(text, places))
@@ -138,6 +142,19 @@ def _bar(cell: Cell) -> str:
     parts, thin = cell.picture
     longest = max((sum(share for _, share in some) for some in (parts, thin)), default=0.0)  # type: ignore[attr-defined]
     return "|" + "#" * round(longest * _BAR)
+
+
+def _dots(cell: Cell) -> str:
+    """A point for each value on one line: ``:`` are two in one place, ``#`` more."""
+    if not cell.picture:
+        return ""
+    shares, one = cell.picture
+    marks = [" "] * _DOTS
+    if one is not None:
+        marks[round(one * (_DOTS - 1))] = "|"  # type: ignore[operator]
+    for place, count in Counter(round(share * (_DOTS - 1)) for share in shares).items():  # type: ignore[attr-defined]
+        marks[place] = {1: "·", 2: ":"}.get(count, "#")
+    return "".join(marks)
 
 
 def _limits(rows: list[list[str]], columns: Sequence[Column], width: int, names: int) -> dict[int, int]:

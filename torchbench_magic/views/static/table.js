@@ -103,8 +103,8 @@ function padding(text, places) {
 // ---- pictures in cells --------------------------------------------------------------------------------------
 
 // Pixels of drawn columns; less where the output is narrow, so that no number falls off its end.
-const WIDE = { bar: 88, change: 152, interval: 150, histogram: 94 };
-const NARROW = { bar: 64, change: 96, interval: 104, histogram: 88 };
+const WIDE = { bar: 88, change: 152, interval: 150, dots: 110, histogram: 94 };
+const NARROW = { bar: 64, change: 96, interval: 104, dots: 80, histogram: 88 };
 const ENOUGH = 800, ENOUGH_FOR_INTERVALS = 900; // the words of a verdict stand beside them
 const GIVES_WAY = new Set(["code", "text"]), LEAST_NAME = 170; // px that a name keeps
 let WIDTHS = WIDE; // of the table that is being drawn
@@ -128,6 +128,15 @@ function change(picture) { // [share]: a bar from the middle; to the right is mo
   const middle = WIDTHS.change / 2, w = Math.max(Math.abs(picture[0]) * (middle - 4), 1), drawing = svg("svg", { width: WIDTHS.change, height: ROW, "aria-hidden": "true" });
   drawing.append(svg("line", { class: "axisline", x1: middle, x2: middle, y1: 0, y2: ROW }));
   if (picture[0]) drawing.append(svg("rect", { class: picture[0] > 0 ? "f-slower" : "f-faster", x: (picture[0] > 0 ? middle : middle - w).toFixed(1), y: 7, width: w.toFixed(1), height: 8 }));
+  return drawing;
+}
+
+function dots(picture) { // [places, one]: shares of the width; one is where the ratio 1 lies
+  const [places, one] = picture, drawing = svg("svg", { width: WIDTHS.dots, height: ROW, "aria-hidden": "true" });
+  const at = (share) => 5 + share * (WIDTHS.dots - 10), middle = ROW / 2;
+  drawing.append(svg("line", { class: "tick", x1: at(0), x2: at(1), y1: middle, y2: middle }));
+  if (one !== null) drawing.append(svg("line", { class: "axisline", x1: at(one), x2: at(one), y1: 2, y2: ROW - 2 }));
+  for (const share of places) drawing.append(svg("circle", { class: "hollow", cx: at(share).toFixed(1), cy: middle, r: 2.5 }));
   return drawing;
 }
 
@@ -314,7 +323,7 @@ class TableView {
     }
     if (column.kind === "source" && column.legend) return h("th", { scope: "col" }, ...keys(column.legend));
     const unit = column.unit ? h("small", {}, column.unit) : null;
-    if (column.kind === "histogram" || !column.label) return h("th", { scope: "col", class: right }, column.label, unit);
+    if (column.kind === "histogram" || column.kind === "dots" || !column.label) return h("th", { scope: "col", class: right }, column.label, unit);
     return h("th", { scope: "col", class: right, "aria-sort": "none" },
       h("button", { type: "button", onclick: () => this.sort(at) }, column.label, h("i")), unit);
   }
@@ -472,7 +481,7 @@ class TableView {
     if (WIDTHS[column.kind]) {
       if (column.kind === "interval" && (picture || !row.total)) td.append(interval(picture ?? [null], tone === "quiet" ? "" : tone, column.axes[this.axis], text));
       else if (column.kind === "change") td.append(change(picture ?? [0]));
-      else if (picture) td.append(column.kind === "bar" ? bar(picture) : histogram(picture));
+      else if (picture) td.append({ bar, dots, histogram }[column.kind](picture));
       return td;
     }
     const read = this.flat && flat ? flat : text;

@@ -22,6 +22,7 @@ from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Axis, Cell, Column, Group, Row, Table, Tone
 from . import code_under, curves, lone_statement, threads, verdicts
+from .across_processes import in_how_many, process_dots
 from .comparison_facts import (
     LONGEST_NAME,
     alternative_name,
@@ -75,6 +76,7 @@ _WHY = {
     "unlike-blocks": "its warm-up was disturbed",
     "few-rounds": "there are too few rounds",
     "unsteady": "the ratio changed during the run",
+    "few-processes": "too few processes measured it",
 }
 """Why more samples would not decide, in the words of the sentence; the doubts below have the rest."""
 
@@ -100,7 +102,8 @@ def _sentence(comparison: Comparison) -> StyledText:
     ]
     if judged:
         swap = verdicts.swaps_clause(comparison)
-        return verdicts.sentence(judged, _baseline(comparison)) + ((Phrase("; "), *swap) if swap else ())
+        in_which = in_how_many(comparison)
+        return verdicts.sentence(judged, _baseline(comparison)) + in_which + ((Phrase("; "), *swap) if swap else ())
     medians = frame["median"].dropna()
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")
     if not len(medians):
@@ -266,6 +269,7 @@ def _ratios(comparison: Comparison) -> list[BuiltColumn]:
         return Cell(record.verdict, None, _tone(record.verdict), note=_more(comparison, at))
 
     return [
+        *process_dots(comparison),
         BuiltColumn(Column("interval", "ratio", kind="interval", axes=_axes(frame, comparison.margin)), picture),
         BuiltColumn(Column("ratio", "ratio", kind="number"), ratio),
         BuiltColumn(Column("ratio_low", "95 % interval", kind="range"), interval),
@@ -330,6 +334,8 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
         margin = units.number(comparison.margin, units.Scale("%", 0.01), digits=None) if comparison.margin else "0"
         methods = set(frame["method"].dropna())
         how = ", measured in adjacent blocks" if methods == {"paired"} else ""
+        if methods == {"processes"}:
+            how = ", measured in adjacent blocks in each process: ratio and interval are of the processes' median"
         definition = (
             f"Ratio = time / time of {clipped(_baseline(comparison), LONGEST_NAME)} at the same point{how};"
             f" below 1 is faster; inside ±{margin} % the verdict is “same”."

@@ -139,7 +139,8 @@ def _ends(points: Sequence[Judged], verdict: str) -> str:
     if not (len(points) == 1 and 0 < low < high < math.inf):
         return ""
     ends = [_written(end, low, high) for end in (low, high)]
-    return f" ({' … '.join(ends) if ends[0] != ends[1] else units.interval(low, high)})"
+    tells = ends[0] != ends[1] and not {"1.0", "1.00"} & {*ends}  # from each other, and from 1
+    return f" ({' … '.join(ends) if tells else units.interval(low, high)})"
 
 
 def _written(value: float, low: float, high: float) -> str:

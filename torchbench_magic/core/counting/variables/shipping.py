@@ -11,13 +11,11 @@ from __future__ import annotations
 import contextlib
 import io
 import mmap
-import os
 import pickle
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -28,109 +26,12 @@ from torchbench_magic.errors import CountError
 from . import extensions, made_modules
 from .notebook_modules import Loaded, description, looked_up_names
 from .pickled_objects import CannotTravel, Globals, PicklingFinds, reduced_object
+from .purpose import FOR_COUNTING, Purpose
+from .tensor_bytes import Parcel, Storages
 
-__all__ = ["LIMIT", "Parcel", "pack_variables", "unpack_variables"]
+__all__ = ["pack_variables", "unpack_variables"]
 
-LIMIT = 1 << 30
-"""Bytes of tensors that one count may take along: they are copied twice."""
-
-_ALIGN = 64
-
-
-class Parcel:
-    """Pickled variables, and a descriptor of the bytes of their tensors (None without any); close it after use."""
-
-    def __init__(self, data: bytes, storages: _Storages) -> None:
-        self.data = data
-        self.storages = storages.written()
-
-    def close(self) -> None:
-        if self.storages is not None:
-            os.close(self.storages)
-            self.storages = None
-
-    def __enter__(self) -> Parcel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Storages:
-    """Storages laid out one after the other, each once."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._size = limit, 0
-        self._places: dict[int, tuple[int, int]] = {}
-        self._held: list[tuple[int, int, Any]] = []
-
-    def place(self, storage: torch.UntypedStorage) -> tuple[int, int]:
-        key = storage._cdata
-        if key not in self._places:
-            size = storage.nbytes()
-            if self._size + size > self._limit:
-                raise CannotTravel(
-                    f"the tensors take more than {self._limit >> 20} MiB: count on smaller ones, instructions per"
-                    " element are the same"
-                )
-            self._places[key] = (self._size, size)
-            self._held.append((self._size, size, storage))
-            self._size += -(-size // _ALIGN) * _ALIGN
-        return self._places[key]
-
-    def written(self) -> int | None:
-        """A descriptor of memory that holds them all; None where there is nothing to hold.
-
-        Raises:
-            CountError: there is not that much memory.
-        """
-        if not self._size:
-            return None
-        _check_memory(2 * self._size)  # here, and the copy that is counted on
-        descriptor = _anonymous()
-        try:
-            os.posix_fallocate(descriptor, 0, self._size)
-            self._write(descriptor)
-        except OSError as error:
-            os.close(descriptor)
-            raise CountError(
-                f"the tensors ({self._size >> 20} MiB) cannot be handed over: {error.strerror}; free memory, or count"
-                " on smaller tensors"
-            ) from error
-        return descriptor
-
-    def _write(self, descriptor: int) -> None:
-        with mmap.mmap(descriptor, self._size) as memory:
-            for start, size, storage in self._held:
-                if size:
-                    flat = torch.empty(0, dtype=torch.uint8).set_(storage)
-                    memory[start : start + size] = flat[:size].numpy().tobytes()
-
-
-def _anonymous() -> int:
-    """A descriptor of memory without a name: /dev/shm, 64 MB in containers or not there at all, is not needed."""
-    try:
-        return os.memfd_create("torchbench")
-    except OSError:  # a kernel or a sandbox without it: a file on disk that is unlinked at once
-        with tempfile.TemporaryFile() as file:
-            return os.dup(file.fileno())
-
-
-def _check_memory(needed: int) -> None:
-    """Refuse what would have the system kill a process; where it does not say what is free, nothing is refused."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        free = int(text.partition("MemAvailable:")[2].split()[0]) << 10
-    except (OSError, IndexError, ValueError):
-        return
-    if needed > free:
-        raise CountError(
-            f"the tensors are copied twice, which takes {needed >> 20} MiB, and {free >> 20} MiB of memory are free:"
-            " count on smaller tensors"
-        )
-
-
-def _pickler(file: io.BytesIO, storages: _Storages, reached: PicklingFinds) -> Any:
+def _pickler(file: io.BytesIO, storages: Storages, reached: PicklingFinds) -> Any:
     import cloudpickle
 
     loaded = reached.loaded
@@ -145,7 +46,7 @@ def _pickler(file: io.BytesIO, storages: _Storages, reached: PicklingFinds) -> A
             kind = type(obj)
             if isinstance(obj, torch.Tensor):
                 if obj.device.type != "cpu":
-                    raise CannotTravel(f"it is on {obj.device}, and only code on the CPU can be counted: use .cpu()")
+                    raise CannotTravel(f"it is on {obj.device}, and {storages.purpose.on_device}")
                 if kind is torch.Tensor and not obj.is_leaf:
                     raise CannotTravel("it is a result of autograd (it has a grad_fn): use .detach()")
             if kind in (torch.Tensor, torch.nn.Parameter) and obj.layout is torch.strided and not obj.is_quantized:
@@ -203,45 +104,46 @@ def _rebuilt(
 def pack_variables(
     names: Iterable[str],
     namespace: Mapping[str, Any],
-    limit: int = LIMIT,
     *,
     words: Iterable[str] = (),
     loaded: Loaded | None = None,
+    home: Mapping[str, Any] | None = None,
+    purpose: Purpose = FOR_COUNTING,
 ) -> Parcel:
-    """Pickle the variables that the code uses; functions that have ``namespace`` as globals share one dict there too.
+    """Pickle the variables that the code uses; functions that have ``home`` as globals share one dict there too.
 
     Args:
         names: that the code reads from ``namespace``, or as attributes.
         namespace: its globals.
-        limit: bytes of tensors.
         words: more names that it may look up.
         loaded: the modules of this process; None: as they are now.
+        home: globals of the functions that ``namespace`` holds; None: ``namespace`` itself.
+        purpose: what an error says that they travel for.
 
     Raises:
         CountError: in one line: which variable cannot travel, why, and the way out.
     """
     names = set(names)
-    loaded = Loaded.now(namespace) if loaded is None else loaded
+    home = namespace if home is None else home
+    loaded = Loaded.now(home) if loaded is None else loaded
     used = sorted(name for name in names if name in namespace and not name.startswith("__"))
-    words = names | set(words)
+    dumped = partial(_dumped, namespace, id(home), names | set(words), loaded)
     with _by_value(loaded.local):
         try:
-            return Parcel(*_dumped(used, namespace, limit, words, loaded))
+            return Parcel(*dumped(used, Storages(purpose)))
         except CountError:
             raise
         except Exception as error:  # whatever the pickling of a user's object raises
             for name in used:
                 try:
-                    _dumped([name], namespace, limit, words, loaded)
+                    dumped([name], Storages(purpose))
                 except Exception as own:  # noqa: BLE001
-                    out = "" if type(own) is CannotTravel else f"; make `{name}` inside the statement"
+                    out = "" if type(own) is CannotTravel else f"; {purpose.made.format(name)}"
                     raise CountError(
-                        f"`{name}` ({_kind(namespace[name])}) cannot be sent to the process that counts:"
+                        f"`{name}` ({_kind(namespace[name])}) cannot be sent to {purpose.process}:"
                         f" {_first_line(own)}{out}"
                     ) from error
-            raise CountError(
-                f"the variables cannot be sent to the process that counts: {_first_line(error)}"
-            ) from error
+            raise CountError(f"the variables cannot be sent to {purpose.process}: {_first_line(error)}") from error
 
 
 def _kind(value: Any) -> str:
@@ -274,14 +176,19 @@ def _by_value(local: Mapping[str, ModuleType]) -> Iterator[None]:
 
 
 def _dumped(
-    names: list[str], namespace: Mapping[str, Any], limit: int, words: set[str], loaded: Loaded
-) -> tuple[bytes, _Storages]:
+    namespace: Mapping[str, Any],
+    home: int,
+    words: set[str],
+    loaded: Loaded,
+    names: list[str],
+    storages: Storages,
+) -> tuple[bytes, Storages]:
     """One after the other: which modules are local; the variables; names of modules, one by one; what is replaced."""
-    storages, file = _Storages(limit), io.BytesIO()
+    file = io.BytesIO()
     reached = PicklingFinds(loaded, words)
     pickler = _pickler(file, storages, reached)
     shared: dict[str, Any] = {}
-    pickler.globals_ref[id(namespace)] = shared
+    pickler.globals_ref[home] = shared
     pickler.dump(sorted(loaded.local))
     pickler.dump((shared, {name: namespace[name] for name in names}))
     _dump_modules(pickler, reached)

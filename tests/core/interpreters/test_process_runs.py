@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchbench_magic
+from torchbench_magic.benchmark import Timer
+from torchbench_magic.core.interpreters.process_runs import compare_in_processes
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.sweep import sweep_points
+from torchbench_magic.core.timing.task import Task
+from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
+from torchbench_magic.results.cell import Body
+from torchbench_magic.results.timing.comparison import Comparison
+
+QUICK: dict[str, Any] = {"number": 3, "repeat": 8, "threads": (1,)}
+"""Rounds and not seconds: on a busy machine too a process has enough of them for its ratio to count."""
+
+
+def task(bodies: dict[str, str], *, setup: str = "", processes: Any = 2, **more: Any) -> Task:
+    options = {**QUICK, **more.pop("options", {})}
+    return Task(
+        {name: Body(text, f"<{name}>") for name, text in bodies.items()},
+        setup=[Body(setup, "<setup>")] if setup else [],
+        plan=Plan(processes=processes, **options),
+        **more,
+    )
+
+
+def measured(bodies: dict[str, str], **more: Any) -> Comparison:
+    return compare_in_processes(task(bodies, **more))
+
+
+class Stopping:
+    """A progress that interrupts as soon as a process is told of."""
+
+    def __init__(self, at: str) -> None:
+        self._at, self.told = at, list[str]()
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        self.told.append(what)
+        if what.startswith(self._at):
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = sorted(os.listdir("/proc/self/fd"))
+    yield
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_each_process_has_its_own_addresses_and_hash_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    seen = tmp_path / "seen"
+    note = f"import os, torch; open({str(seen)!r}, 'a').write(f\"{{os.getpid()}} {{hash('a')}} {{id(torch)}}\\n\")"
+    found = measured({"a": "sum(q)", "b": "( sum(q) )"}, setup=note, namespace={"q": [*range(50)]}, processes=3)
+    pids, seeds, addresses = zip(*(line.split() for line in seen.read_text().splitlines()), strict=True)
+    assert len({*pids}) == len({*seeds}) == len({*addresses}) == 3
+    assert str(os.getpid()) not in pids
+    assert sorted({*found.samples["process"]}) == [1, 2, 3]
+    assert found.frame["method"].tolist() == ["processes", "processes"]
+
+
+def test_what_the_code_uses_travels_and_what_it_changes_stays_there() -> None:
+    scale = 3
+
+    def scaled(t: torch.Tensor) -> torch.Tensor:
+        return t.mul(scale)
+
+    class Layer(torch.nn.Module):
+        def forward(self, t: torch.Tensor) -> torch.Tensor:
+            return scaled(t)
+
+    held: list[int] = []
+    names = {"layer": Layer(), "x": torch.ones(3), "held": held}
+    bodies = {"a": "layer(x); held.append(1)", "b": "x.mul(3); held.append(1)"}
+    found = measured(bodies, namespace=names, setup="assert layer(x).sum() == 9")
+    assert len(found.processes) == 4
+    assert held == []
+
+
+@pytest.mark.slow
+def test_names_of_the_calling_function_stand_before_globals_but_not_for_functions() -> None:
+    names: dict[str, Any] = {}
+    exec("a = 1\ndef of_globals(): return a", names)
+    found = measured({"s": "a"}, namespace=names, local={"a": 2}, setup="assert (a, of_globals()) == (2, 1)")
+    assert len(found.frame) == 1
+
+
+def test_settings_of_the_notebook_hold_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "beside.py").write_text("VALUE = 1")
+    import beside  # type: ignore[import-not-found]
+
+    beside.VALUE = 2  # as the notebook has it, not as its file says
+    setup = (
+        "import os, torch\n"
+        "assert torch.get_default_dtype() is torch.float64 and not torch.is_grad_enabled()\n"
+        f"assert os.getcwd() == {str(tmp_path)!r} and torch.get_num_threads() == {torch.get_num_threads()}\n"
+        "assert beside.VALUE == 2"
+    )
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            assert len(measured({"s": "beside.VALUE"}, setup=setup, namespace={"beside": beside}).frame) == 1
+    finally:
+        torch.set_default_dtype(torch.float32)
+        del sys.modules["beside"]
+
+
+@pytest.mark.slow
+def test_every_point_and_thread_count_is_measured_in_every_process() -> None:
+    points = sweep_points(["n=[1, 2]"], {})
+    names = {"x": torch.ones(5)}
+    bodies = {"a": "x + n", "b": "x.add(n)"}
+    found = measured(bodies, namespace=names, points=points, options={"threads": (1, 2)})
+    assert len(found.frame) == 8
+    assert {*found.processes["process"]} >= {1, 2}
+    assert found.frame["n"].tolist() == [1] * 4 + [2] * 4
+    assert found.frame["num_threads"].tolist() == [1, 1, 2, 2] * 2
+
+
+@pytest.mark.slow
+def test_points_are_kept_one_by_one_and_those_that_are_stored_are_not_measured() -> None:
+    kept: list[Comparison] = []
+    points = sweep_points(["n=[1, 2]"], {})
+    both = measured({"a": "n + 1"}, points=points, keep=kept.append)
+    assert [part.frame["n"].tolist() for part in kept] == [[1], [2]]
+    assert {part.options["processes"] for part in kept} == {2}
+    again: list[Comparison] = []
+    skip: Callable[..., Comparison | None] = lambda _, point: kept[0] if dict(point.axes)["n"] == 1 else None
+    second = measured({"a": "n + 1"}, points=points, keep=again.append, skip=skip)
+    assert [part.frame["n"].tolist() for part in again] == [[2]]
+    assert second.frame["median"][0] == both.frame["median"][0]
+    assert second.frame["n"].tolist() == [1, 2]
+
+
+def test_a_process_that_dies_is_said_and_another_takes_its_place(tmp_path: Path) -> None:
+    mark = tmp_path / "died"
+    once = f"""import os, pathlib
+p = pathlib.Path({str(mark)!r})
+if not p.exists():
+    p.touch(); os.kill(os.getpid(), 11)"""
+    found = measured({"a": "sum((1, 2))"}, setup=once)
+    assert sorted({*found.samples["process"]}) == [2, 3]
+    said = next(doubt for doubt in found.warnings if doubt.kind == "process-died")
+    assert said.text == (
+        "Process 1 was killed by signal 11 (SIGSEGV); its ratio is not among those that are compared."
+    )
+
+
+@pytest.mark.slow
+def test_code_that_ends_every_process_is_an_error() -> None:
+    with pytest.raises(BodyError, match="the code ends the interpreter that runs it: each ended with status 3"):
+        measured({"a": "import os; os._exit(3)"})
+
+
+def test_an_exception_comes_with_the_lines_of_the_code(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(compile("\n\ndef of_two(t):\n    return t.nope", "<cell 1>", "exec"), names)
+    with pytest.raises(AttributeError, match="nope") as caught:
+        measured({"a": "y = 1\nof_two(y)"}, namespace=names)
+    lines = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(caught.tb)]
+    assert lines[-2:] == [("<a>", 2, lines[-2][2]), ("<cell 1>", 4, "of_two")]
+    assert caught.value.__notes__ == ["Raised in process 1 of 2 (--processes)."]
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.slow
+def test_an_exception_that_cannot_travel_is_told_in_words() -> None:
+    odd = """class Odd(Exception):
+    def __reduce__(self): raise TypeError
+def f(): raise Odd('so it is')"""
+    with pytest.raises(BodyError, match="Odd: so it is"):
+        measured({"a": "f()"}, setup=odd)
+
+
+@pytest.mark.slow
+def test_an_exception_in_a_later_process_hands_over_the_earlier_ones(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    second = f"import pathlib\np = pathlib.Path({str(mark)!r})\nif p.exists(): raise ValueError('again')\np.touch()"
+    handed: list[Comparison] = []
+    with pytest.raises(ValueError, match="again"):
+        measured({"a": "sum((1, 2))"}, setup=second, failed=handed.append)
+    (partial,) = handed
+    assert partial.partial
+    assert {*partial.samples["process"]} == {1}
+
+
+@pytest.mark.slow
+def test_what_the_alternatives_return_is_checked_there() -> None:
+    with pytest.raises(CheckFailed, match="does not return what"):
+        measured({"a": "x + 1", "b": "x + 2"}, namespace={"x": torch.ones(2)}, options={"check": True})
+
+
+def test_an_interrupt_keeps_the_processes_that_have_finished() -> None:
+    stopped = task({"a": "sum((1, 2))", "b": "sum((2, 1))"}, progress=Stopping("process 2 of 6"), processes="auto")
+    with pytest.raises(Interrupted) as caught:
+        compare_in_processes(stopped)
+    partial = caught.value.partial
+    assert isinstance(partial, Comparison)
+    assert partial.partial
+    assert {*partial.samples["process"]} == {1}
+    assert partial.frame["verdict"].tolist() == ["baseline", "undecided"]
+    assert partial.warnings[0].text.startswith("Partial: interrupted after 1 of 6 processes.")
+
+
+@pytest.mark.slow
+def test_an_interrupt_in_the_first_process_says_that_nothing_was_measured() -> None:
+    stopped = task({"a": "sum((1, 2))"}, progress=Stopping("process 1 of 2: running the first call"))
+    with pytest.raises(Interrupted, match=r"Nothing was measured yet: interrupted .* in process 1 of 2\.") as caught:
+        compare_in_processes(stopped)
+    assert caught.value.partial is None
+
+
+@pytest.mark.slow
+def test_the_progress_names_the_process() -> None:
+    told = Stopping("nowhere")
+    compare_in_processes(task({"a": "sum((1, 2))"}, progress=told))
+    assert "process 1 of 2: importing torch" in told.told
+    assert any(what.startswith("process 2 of 2: ") for what in told.told)
+
+
+@pytest.mark.slow
+def test_what_the_first_process_prints_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    measured({"a": "sum((1, 2))"}, setup="print('from the setup')")
+    assert capsys.readouterr().out == "from the setup\n"
+
+
+def test_what_cannot_travel_is_one_line(tmp_path: Path) -> None:
+    generator = (i for i in range(3))
+    with pytest.raises(BodyError, match=r"`g` \(generator\) cannot be sent to another process: .* `g` in the setup"):
+        measured({"a": "next(g)"}, namespace={"g": generator})
+    with pytest.raises(BodyError, match=r"use \.detach"):
+        measured({"a": "y + 1"}, namespace={"y": torch.ones(2, requires_grad=True) + 1})
+
+
+@pytest.mark.parametrize("processes", [0, 1, -3, 1001])
+def test_numbers_of_processes_that_make_no_sense_are_refused(processes: int) -> None:
+    with pytest.raises(OptionError, match="processes: give a whole number from 2 to 1000"):
+        Plan(processes=processes)
+
+
+def test_without_a_number_there_are_as_many_as_an_interval_that_assumes_nothing_needs() -> None:
+    told = Stopping("process 1")
+    three = dict.fromkeys("abc", "sum((1, 2))")
+    with pytest.raises(Interrupted, match="in process 1 of 7"):
+        compare_in_processes(task(three, progress=told, processes="auto"))
+
+
+def test_an_interpreter_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(BodyError, match="a fresh interpreter cannot be started: No such file"):
+        measured({"a": "sum((1, 2))"})
+
+
+@pytest.mark.slow
+def test_code_that_awaits_is_run_in_a_loop_of_its_own() -> None:
+    awaits = task({"a": "await asyncio.sleep(0)"}, setup="import asyncio")
+    assert len(compare_in_processes(awaits, awaits=True).processes) == 2
+
+
+@pytest.mark.slow
+def test_trees_that_the_shell_changes_are_changed_there_too() -> None:
+    import ast
+
+    class Doubled(ast.NodeTransformer):
+        def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+            return ast.copy_location(ast.Constant(node.value * 2), node) if node.value == 21 else node
+
+    found = measured({"a": "assert sum((21,)) == 42"}, transform_ast=Doubled().visit)
+    assert len(found.frame) == 1
+
+
+def test_scripts_and_timers_ask_for_processes_too() -> None:
+    x = torch.ones(3)
+    stmts = {"a": lambda: x.sum(), "b": "x.mean()"}
+    of_script = torchbench_magic.compare(stmts, globals={"x": x}, processes=2, min_run_time=0.05)
+    assert of_script.frame["method"].tolist() == ["processes", "processes"]
+    timers = [Timer("x + 1", globals={"x": x}, description="a"), Timer("x.add(1)", globals={"x": x}, description="b")]
+    of_timers = Timer.compare(timers, processes=2, min_run_time=0.05)
+    assert of_timers.frame["method"].tolist() == ["processes", "processes"]
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_from_outside_is_one_that_died(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    class Killing:
+        done = False
+
+        def update(self, done: float, total: float | None, what: str) -> None:
+            if pid.exists() and not self.done and what.startswith("process 1"):
+                self.done = True
+                os.kill(int(pid.read_text()), signal.SIGKILL)
+
+    note = f"import os; open({str(pid)!r}, 'w').write(str(os.getpid()))"
+    found = measured({"a": "sum((1, 2))"}, setup=note, progress=Killing())
+    assert any("was killed by signal 9 (SIGKILL)" in doubt.text for doubt in found.warnings)

@@ -1,0 +1,108 @@
+"""What the fresh interpreter does: take one task, time it, and tell what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import socket
+import struct
+import sys
+from dataclasses import replace
+from typing import Any
+
+from torchbench_magic.results.timing.comparison import Comparison
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Serve the one task that comes through the socket whose descriptor stands last in the arguments."""
+    connection = socket.socket(fileno=int(sys.argv[-1]))
+    os.set_inheritable(connection.fileno(), False)  # what the code starts does not hold it open
+    (size,) = struct.unpack("<Q", _exactly(connection, 8))
+    sys.path[:] = json.loads(_exactly(connection, size))
+    sys.argv[:] = [""]
+    head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
+    (size,) = struct.unpack("<Q", head)
+    data = _exactly(connection, size)
+    progress = _Told(connection)
+    progress.update(0.0, None, "importing torch")
+    try:
+        told: tuple[Any, ...] = ("measured", _measured(data, descriptors[0] if descriptors else None, progress))
+    except BaseException as error:  # noqa: BLE001  (whatever the user's code raises is reported)
+        told = ("raised", _pickled(error), type(error).__name__, _text(error), _lines(error))
+    _tell(connection, told)
+
+
+class _Told:
+    """A progress that hands on what it is told."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        _tell(self._connection, ("progress", done, total, what))
+
+
+def _measured(data: bytes, storages: int | None, progress: _Told) -> list[Comparison]:
+    from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
+    from torchbench_magic.core.timing.timer import compare_bodies, compare_bodies_async
+
+    from .sent_task import unpacked
+
+    sent = pickle.loads(data)
+    parts: list[Comparison] = []
+    task = replace(unpacked(sent, storages), keep=parts.append, progress=progress)
+    if isinstance(task, SnippetTask):
+        compare_snippets(task)
+    elif sent.awaits:
+        asyncio.run(compare_bodies_async(task))
+    else:
+        compare_bodies(task)
+    return parts
+
+
+def _tell(connection: socket.socket, told: tuple[Any, ...]) -> None:
+    data = pickle.dumps(told, protocol=5)
+    connection.sendall(struct.pack("<Q", len(data)) + data)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = connection.recv(min(1 << 20, size - len(data)))
+        if not more:
+            raise EOFError("the notebook went away")
+        data += more
+    return bytes(data)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(error)
+    except Exception:  # noqa: BLE001  (an exception that holds what cannot be sent)
+        return None
+    return data
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:2000]
+    except Exception:  # noqa: BLE001  (a user's __str__)
+        return ""
+
+
+def _lines(error: BaseException) -> list[tuple[str, int, str]]:
+    """(file, line, name) of the frames that are not this package's, outermost first."""
+    from torchbench_magic.core.code.own_frames import without_own_frames
+
+    lines, traceback = [], without_own_frames(error.__traceback__)
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        lines.append((code.co_filename, traceback.tb_lineno, code.co_name))
+        traceback = traceback.tb_next
+    return lines

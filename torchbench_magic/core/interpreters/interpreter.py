@@ -1,0 +1,188 @@
+"""One fresh interpreter, from this side: it is started, given a task, listened to, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torchbench_magic.core.progress import Progress
+from torchbench_magic.errors import BodyError
+from torchbench_magic.results.timing.comparison import Comparison
+
+from .sent_task import SentTask
+
+__all__ = ["Died", "Interpreter", "RaisedThere", "fixed_addresses"]
+
+_BOOT = """\
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("torchbench_magic", sys.argv[1] + "/__init__.py")
+sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+from torchbench_magic.core.interpreters.in_interpreter import main
+main()
+"""
+_TICK = 0.1
+_ADDR_NO_RANDOMIZE = 0x0040000  # of <sys/personality.h>, as `setarch -R` sets it
+
+
+class Died(Exception):
+    """The interpreter ended without an answer; the message says how, and what it said last."""
+
+
+class RaisedThere(Exception):
+    """The code, or this package, raised in the interpreter.
+
+    Attributes:
+        error: what was raised; where that cannot travel, a `BodyError` with its name and text.
+        lines: (file, line, function) that it came through, outermost first.
+    """
+
+    def __init__(self, error: BaseException, lines: Sequence[tuple[str, int, str]]) -> None:
+        super().__init__(str(error))
+        self.error, self.lines = error, lines
+
+
+class Interpreter:
+    """A process of this Python, started when it is made; use it as a context.
+
+    Args:
+        number: of the process, from 1 on.
+
+    Raises:
+        BodyError: it cannot be started.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number, self._began = number, time.monotonic()
+        mine, theirs = socket.socketpair()
+        self._connection = mine
+        self._said, self._complained = (os.memfd_create(name) for name in ("stdout", "stderr"))
+        optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+        environment = {name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"}
+        package = str(Path(__file__).parents[2])
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", *optimized, "-c", _BOOT, package, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._said,
+                    stderr=self._complained,
+                    env=environment,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,  # Ctrl-C is the notebook's
+                )
+        except OSError as error:
+            self._close_descriptors()
+            raise BodyError(f"a fresh interpreter cannot be started: {error.strerror or error}") from error
+
+    def __enter__(self) -> Interpreter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End it, whatever it does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what its code has started
+        self._process.wait()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        self._connection.close()
+        os.close(self._said)
+        os.close(self._complained)
+
+    @property
+    def seconds(self) -> float:
+        """Since it was started."""
+        return time.monotonic() - self._began
+
+    def measured(self, sent: SentTask, storages: int | None, progress: Progress) -> list[Comparison]:
+        """Hand over the task; what was measured of each of its points.
+
+        Raises:
+            Died: it ended without an answer.
+            RaisedThere: with the exception of the code.
+        """
+        try:
+            path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
+            data = pickle.dumps(sent, protocol=5)
+            self._connection.sendall(struct.pack("<Q", len(path)) + path)
+            socket.send_fds(self._connection, [struct.pack("<Q", len(data))], [] if storages is None else [storages])
+            self._connection.sendall(data)
+            while True:
+                kind, *told = self._told()
+                if kind == "progress":
+                    progress.update(*told)
+                elif kind == "raised":
+                    *raised, lines = told
+                    raise RaisedThere(_raised(*raised), lines)
+                else:
+                    parts: list[Comparison] = told[0]
+                    return parts
+        except (EOFError, ConnectionError) as error:
+            raise Died(self._last_words()) from error
+
+    def printed(self) -> str:
+        """What the code printed."""
+        return _text_of(self._said)
+
+    def _told(self) -> tuple[Any, ...]:
+        (size,) = struct.unpack("<Q", self._read(8))
+        told: tuple[Any, ...] = pickle.loads(self._read(size))
+        return told
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            if select.select([self._connection], [], [], _TICK)[0]:
+                more = self._connection.recv(min(1 << 20, size - len(data)))
+                if not more:
+                    raise EOFError
+                data += more
+        return bytes(data)
+
+    def _last_words(self) -> str:
+        status = self._process.wait()
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        if status < 0:
+            with contextlib.suppress(ValueError):
+                how += f" ({signal.Signals(-status).name})"
+        lines = _text_of(self._complained).strip().splitlines()
+        return f"{how}: {lines[-1][:300]}" if lines and status >= 0 else how
+
+
+def _text_of(descriptor: int) -> str:
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, min(size, 1 << 20), 0).decode(errors="replace")
+
+
+def _raised(pickled: bytes | None, kind: str, message: str) -> BaseException:
+    with contextlib.suppress(Exception):  # a class of the user's that does not unpickle
+        error = pickle.loads(pickled) if pickled is not None else None
+        if isinstance(error, BaseException):
+            return error
+    return BodyError(f"{kind}: {message}" if message else kind)
+
+
+def fixed_addresses() -> bool:
+    """Whether this system gives every process the same addresses, so that fresh ones show nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        if int(Path("/proc/self/personality").read_text(), 16) & _ADDR_NO_RANDOMIZE:
+            return True
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/sys/kernel/randomize_va_space").read_text()) == 0
+    return False

@@ -1,0 +1,146 @@
+"""What is asked of a timing, on its way to another interpreter; the variables travel as they do to be counted on."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from torchbench_magic.core.code.body import parse_body
+from torchbench_magic.core.code.code_reads import names_used
+from torchbench_magic.core.counting.variables.notebook_modules import looked_up_names
+from torchbench_magic.core.counting.variables.purpose import FOR_TIMING
+from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
+from torchbench_magic.core.counting.variables.tensor_bytes import Parcel
+from torchbench_magic.core.cpp.cpp_timer import SnippetTask
+from torchbench_magic.core.process.process_state import put_settings, unusual_settings
+from torchbench_magic.core.process.run_settings import set_threads
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.sweep import Point
+from torchbench_magic.core.timing.task import Task
+from torchbench_magic.errors import BodyError, CountError, OptionError
+from torchbench_magic.results.cell import Body
+
+__all__ = ["SentTask", "packed", "unpacked"]
+
+_LOCAL, _POINTS = "names of the calling function", "points"
+"""Under which names they travel among the variables: no code can read one that is called so."""
+
+
+@dataclass(frozen=True)
+class SentTask:
+    """A task without its variables.
+
+    Attributes:
+        bodies, setup, plan, flags: as in `Task`.
+        global_setup: of C++; None for Python.
+        trees: `ast.dump` of a body -> its tree after the shell's AST transformers, where these change it.
+        awaits: the code awaits at its own level.
+        settings: of torch and NumPy, where they are not as a process begins with.
+        threads, dtype, grad: torch's thread count, default dtype and grad mode.
+        directory: the working directory.
+        variables: as `pack_variables` made them.
+    """
+
+    bodies: Mapping[str, Body]
+    setup: Sequence[Body]
+    plan: Plan
+    flags: int
+    global_setup: Sequence[Body] | None
+    trees: Mapping[str, ast.Module]
+    awaits: bool
+    settings: Mapping[str, Any]
+    threads: int
+    dtype: str
+    grad: bool
+    directory: str
+    variables: bytes = b""
+
+
+def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTask, Parcel]:
+    """What is sent, and the parcel that holds the bytes of the tensors, to be closed.
+
+    Args:
+        points: those that are to be measured.
+        awaits: the code awaits at its own level.
+
+    Raises:
+        BodyError: in one line: a variable that cannot travel, and the way out.
+        OptionError: what is asked does not go with processes.
+    """
+    import torch
+
+    if task.counting is not None:
+        raise OptionError("--callgrind counts the same in every process: leave one of --callgrind and --processes out")
+    parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
+    codes = [code for part in task.compiled(parts) for code in (part.code, part.last) if code is not None]
+    used = {name for code in codes for name in names_used(code)}
+    words = {word for code in codes for word in looked_up_names(code)}
+    names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
+    names[_LOCAL] = {name: task.local[name] for name in sorted(used & task.local.keys())}
+    names[_POINTS] = list(points)
+    plain = Plan(**{item.name: getattr(task.plan, item.name) for item in fields(Plan)})
+    sent = SentTask(
+        bodies=dict(task.bodies),
+        setup=list(task.setup),
+        plan=replace(plain, processes=None),
+        flags=task.flags,
+        global_setup=list(task.global_setup) if isinstance(task, SnippetTask) else None,
+        trees=_changed_trees(parts, task.flags, task.transform_ast),
+        awaits=awaits,
+        settings=unusual_settings(),
+        threads=torch.get_num_threads(),
+        dtype=str(torch.get_default_dtype()).removeprefix("torch."),
+        grad=torch.is_grad_enabled(),
+        directory=os.getcwd(),
+    )
+    try:
+        used |= {_LOCAL, _POINTS}
+        parcel = pack_variables(used, names, words=words, home=task.namespace, purpose=FOR_TIMING)
+    except CountError as error:
+        raise BodyError(str(error)) from None
+    return replace(sent, variables=parcel.data), parcel
+
+
+def _changed_trees(
+    parts: Sequence[Body], flags: int, transform_ast: Callable[[Any], Any] | None
+) -> dict[str, ast.Module]:
+    if transform_ast is None:
+        return {}
+    found = {}
+    for part in parts:
+        before = _written(parse_body(part, flags=flags))
+        after = parse_body(part, flags=flags, transform_ast=transform_ast)
+        if _written(after) != before:
+            found[before] = after
+    return found
+
+
+def _written(tree: ast.Module) -> str:
+    return ast.dump(tree, include_attributes=True)
+
+
+def unpacked(sent: SentTask, storages: int | None) -> Task:
+    """The task in the other interpreter, which is to do nothing else: settings are put, the directory is changed.
+
+    Args:
+        storages: descriptor of the bytes of the tensors; None where there are none.
+    """
+    import torch
+
+    os.chdir(sent.directory)
+    set_threads(sent.threads)
+    torch.set_default_dtype(getattr(torch, sent.dtype))
+    implied = {"__name__": "__main__", "__builtins__": builtins}
+    names = unpack_variables(sent.variables, storages, implied, is_guarded=True)
+    put_settings(sent.settings)  # after the variables are there, which would be made by them
+    torch.set_grad_enabled(sent.grad)
+    local, points = names.pop(_LOCAL), names.pop(_POINTS)
+    known: dict[str, Any] = {"setup": sent.setup, "plan": sent.plan, "points": points, "flags": sent.flags}
+    if sent.global_setup is not None:
+        return SnippetTask(sent.bodies, global_setup=sent.global_setup, **known)
+    transformed = (lambda tree: sent.trees.get(_written(tree), tree)) if sent.trees else None
+    return Task(sent.bodies, namespace=names, local=local, transform_ast=transformed, **known)

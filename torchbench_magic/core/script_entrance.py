@@ -1,0 +1,105 @@
+"""`compare`: statements and callables of a script, timed side by side, in this process or in fresh interpreters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torchbench_magic.results.cell import Body
+from torchbench_magic.results.timing.comparison import Comparison
+
+from .code.own_frames import users_traceback
+from .code.script_alternatives import Called
+from .interpreters.process_runs import compare_in_processes
+from .machine.commit import read_commit
+from .progress import NO_PROGRESS, Progress
+from .timing.plan import Plan, Processes
+from .timing.task import Task
+from .timing.timer import compare_bodies
+
+__all__ = ["compare"]
+
+
+def compare(
+    stmts: Mapping[str, str | Callable[[], object]],
+    *,
+    setup: str = "",
+    globals: Mapping[str, Any] | None = None,  # noqa: A002  (torch's name for it)
+    threads: int | Sequence[int] | None = None,
+    min_run_time: float = 0.2,
+    max_run_time: float | None = None,
+    baseline: str | None = None,
+    label: str | None = None,
+    sub_label: str | None = None,
+    env: str | None = None,
+    seed: int | None = None,
+    gc: bool = False,
+    processes: Processes | None = None,
+    progress: Progress = NO_PROGRESS,
+) -> Comparison:
+    """Compare statements or calls from a script. ::
+
+        compare({"mul_sum": "f(x, x)", "bmm": "g(x, x)"}, globals=globals())
+        compare({"mul_sum": lambda: f(x, x), "bmm": lambda: g(x, x)})
+
+    A callable is timed as the statement ``fn()``, so its time holds what calling it costs (20 to 50 ns for a function
+    of Python); between callables of one kind that cost is the same. For less, give text.
+
+    Args:
+        stmts: name -> statement (several lines are fine), or a callable without arguments; both kinds may be mixed.
+        setup: code that runs once before.
+        globals: names the statements use; ``torch`` is there in any case.
+        threads: torch thread counts to visit; None is the current one.
+        min_run_time, max_run_time: seconds, per statement and thread count; see `Plan`.
+        baseline: the name that the others are compared to; None is the first.
+        label, sub_label, env: as in ``torch.utils.benchmark.Timer``.
+        seed: of the order of blocks.
+        gc: leave the garbage collector on in timed code.
+        processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
+            as many as an interval that assumes nothing needs, 6 for two statements. Setup runs in each, and what the
+            statements use is sent there.
+        progress: told what is under way.
+
+    Raises:
+        OptionError, BodyError: what cannot be run as asked; a callable that needs arguments, a generator function or a
+            coroutine function (``lambda: list(f())``, ``lambda: asyncio.run(f())``); a name that a statement uses and
+            nobody gave.
+        Exception: whatever a statement or callable raises, without the frames between `compare` and it.
+    """
+    __tracebackhide__ = True
+    import torch
+
+    lone = next(iter(stmts), None) if len(stmts) == 1 and not isinstance(next(iter(stmts.values())), str) else None
+    plan = Plan(
+        threads=(threads,) if isinstance(threads, int) else None if threads is None else tuple(threads),
+        min_run_time=min_run_time,
+        max_run_time=max_run_time,
+        baseline=baseline,
+        label=label,
+        sub_label=sub_label,
+        description=lone,
+        env=env,
+        seed=seed,
+        gc=gc,
+        processes=processes,
+    )
+    called = Called.of(stmts, globals, setup)
+    bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}
+    try:
+        with called.names_explained(bodies):
+            task = Task(
+                bodies,
+                setup=[Body(setup, "<setup>")] if setup.strip() else [],
+                namespace=called.namespace,
+                implied={"torch": torch, **called.bound},
+                plan=plan,
+                progress=progress,
+            )
+            made = compare_bodies(task) if processes is None else compare_in_processes(task)
+    except BaseException as error:  # Ctrl-C too
+        texts = {"<setup>": setup} | {body.file: body.source for body in bodies.values()}
+        calls = {bodies[name].file for name, stmt in stmts.items() if not isinstance(stmt, str)}
+        error.__traceback__ = users_traceback(error, texts, calls)  # what is raised again gets no entry for this frame
+        raise
+    return replace(made, environment=replace(made.environment, commit=read_commit()))  # a script may well store it
