@@ -10,10 +10,10 @@ from torchbench_magic.results.cell import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
 from .code.own_frames import users_traceback
-from .code.script_alternatives import Called
 from .interpreters.process_runs import compare_in_processes
 from .machine.commit import read_commit
 from .progress import NO_PROGRESS, Progress
+from .script_alternatives import Called
 from .timing.plan import Plan, Processes
 from .timing.task import Task
 from .timing.timer import compare_bodies
