@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from torchbench_magic.core.counting.machine_code import client_requests, heap
+from torchbench_magic.core.counting.machine_code import client_requests
 
 pytestmark = pytest.mark.skipif(not client_requests.is_supported(), reason="counts are for x86_64 Linux")
 
@@ -75,4 +75,5 @@ print(json.dumps(found))
 def test_whatever_came_before_the_next_memory_is_there_and_the_system_is_not_asked() -> None:
     ran = subprocess.run([sys.executable, "-c", TOPS], capture_output=True, text=True, check=True)
     (found,) = {tuple(each) for each in json.loads(ran.stdout)}
-    assert found[:3] == (heap._ROOM, 0, 0)
+    assert found[0] > 1 << 16
+    assert found[1:3] == (0, 0)
