@@ -60,7 +60,7 @@ def texts_of_the_code() -> Iterator[str]:
         yield script.read_text(encoding="utf-8")
 
 
-OF_OTHERS = ("Cell magic", "Error displaying widget", "tables without sort")
+OF_OTHERS = ("Cell magic", "Error displaying widget", "KeyboardInterrupt below", "tables without sort")
 
 
 def messages() -> list[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .loading import load_magics
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 
 __all__ = ["load_ipython_extension"]
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Load as ``%load_ext torchbench_magic`` does, but leave magics of the user's alone."""
-    load_magics(shell, only_free_names=True)
-    # So that %unload_ext and %reload_ext know the extension by the name that the user knows.
-    shell.extension_manager.loaded.add("torchbench_magic")
+    with interrupts_held():
+        from .loading import load_magics
+
+        load_magics(shell, only_free_names=True)
+        # So that %unload_ext and %reload_ext know the extension by the name that the user knows.
+        shell.extension_manager.loaded.add("torchbench_magic")

@@ -13,6 +13,7 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 
 from torchbench_magic.core.code.body import CompiledBody
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
 from .reading.enclosing_names import unseen_names
@@ -71,12 +72,13 @@ class ProfilerMagics(SessionMagics):
     @line_cell_magic
     @documented(_HELP)
     def tprofile(self, line: str, cell: str | None = None) -> Profile:
-        from torchbench_magic.core.profiling.profiler import profile_body
+        with one_line_errors(), interrupts_held() as held:
+            from torchbench_magic.core.profiling.profiler import profile_body
 
-        with one_line_errors():
             request = self._read(line, cell)
             if request.body.is_coroutine:
                 raise BodyError("await needs a cell of its own that begins with %%tprofile, and %autoawait on")
+            held.raise_if_any()
             with self._delivering(request) as delivery:
                 outcome = profile_body(request.body, replace(request.asked, progress=delivery.progress))
                 self._take(outcome, request, delivery)
@@ -84,10 +86,11 @@ class ProfilerMagics(SessionMagics):
 
     async def tprofile_async(self, line: str, cell: str) -> Profile:
         """As ``%%tprofile``, for a cell that awaits."""
-        from torchbench_magic.core.profiling.profiler import profile_body_async
+        with one_line_errors(), interrupts_held() as held:
+            from torchbench_magic.core.profiling.profiler import profile_body_async
 
-        with one_line_errors():
             request = self._read(line, cell)
+            held.raise_if_any()
             with self._delivering(request) as delivery:
                 asked = replace(request.asked, progress=delivery.progress)
                 outcome = await profile_body_async(request.body, asked)
@@ -143,7 +146,12 @@ class ProfilerMagics(SessionMagics):
             raise outcome.error
         delivery.result = profile
         if request.shows_value and outcome.value is not None:
-            sys.displayhook(outcome.value)
+            try:
+                with interrupts_let_through():
+                    sys.displayhook(outcome.value)
+            except BaseException:  # the text of the value is the user's code: the profile is there all the same
+                delivery.deliver(profile)
+                raise
             delivery.keeps_out = False  # Out[n] is the value
 
 

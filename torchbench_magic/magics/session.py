@@ -15,6 +15,7 @@ from IPython.core.magic import Magics
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.code.notebook_cells import close_book, open_book
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts
 from torchbench_magic.core.profiling.sources.scope import RecordedFiles
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
@@ -32,7 +33,7 @@ from .tracebacks import Tracebacks
 if TYPE_CHECKING:
     from torchbench_magic.core.progress import Progress
 
-__all__ = ["Delivery", "Session", "SessionMagics", "one_line_errors"]
+__all__ = ["Delivery", "Session", "SessionMagics", "import_libraries", "one_line_errors"]
 
 T = TypeVar("T", bound=SharedOptions)
 
@@ -123,10 +124,12 @@ class Session:
             family: ``timer`` or ``tprofile``.
             view: options of the view, such as ``sort_by``.
         """
+        import_libraries()
         delivery = Delivery(self, family, options, view)
         try:
             if (counting := sys.modules.get("torchbench_magic.core.counting.client")) is not None:
-                counting.wait_while_starting(delivery.progress)
+                with interrupts_let_through():
+                    counting.wait_while_starting(delivery.progress)
             yield delivery
         except Interrupted as interrupt:
             delivery.deliver(interrupt.partial)
@@ -152,6 +155,14 @@ class Session:
             f"-o {name}: {name} holds a {type(held).__name__}, which is not replaced; give another name"
             f" (`-o NAME -- STMT` where {name} begins the statement)"
         )
+
+
+def import_libraries() -> None:
+    """Have what every measurement needs imported as a whole: of C++ modules a second import of what a Ctrl-C broke off
+    fails, in the next cell and in every later one."""
+    with interrupts_held():
+        import pandas  # noqa: F401
+        import torch  # noqa: F401
 
 
 class SessionMagics(Magics):
@@ -190,15 +201,16 @@ class Delivery:
         if result is None:
             self.output.clear()
             return
-        self.is_delivered = True
-        shell.push({f"_{self.family}": result}, interactive=False)
-        if self.options.output is not None:
-            shell.push({self.options.output: result})
-        if self.options.quiet:
-            self.output.clear()
-        else:
-            self.output.show(*bundle_of(shell, result, explore=self.options.explore, **self.view))
-        ShownOnce.mark(shell, result, keeps_out=self.keeps_out)
+        with interrupts_held():
+            self.is_delivered = True
+            shell.push({f"_{self.family}": result}, interactive=False)
+            if self.options.output is not None:
+                shell.push({self.options.output: result})
+            if self.options.quiet:
+                self.output.clear()
+            else:
+                self.output.show(*bundle_of(shell, result, explore=self.options.explore, **self.view))
+            ShownOnce.mark(shell, result, keeps_out=self.keeps_out)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from .reading.options import TimerOptions
 from .reading.sections import Section, Sections, split_sections
 from .reading.timed_statements import python_of, timed_statement
 from .saving import keeping
-from .session import Delivery, SessionMagics, one_line_errors
+from .session import Delivery, SessionMagics, import_libraries, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.core.timing.points.sweep import Point
@@ -82,6 +82,7 @@ class TimerMagics(SessionMagics):
 
     async def timer_async(self, line: str, cell: str) -> Comparison:
         """As ``%%timer``, for a cell that awaits."""
+        import_libraries()
         from torchbench_magic.core.timing.timer import compare_bodies_async
 
         with one_line_errors():
@@ -95,6 +96,7 @@ class TimerMagics(SessionMagics):
 
     def _read(self, line: str, cell: str | None) -> _Request:
         """Everything that can be wrong about the line and the cell is said here, before anything runs."""
+        import_libraries()
         from torchbench_magic.core.timing.task import Task
 
         session, shell = self._session, self._session.shell

@@ -1,7 +1,7 @@
 """The process under valgrind: it imports torch once and then forks a child for each job.
 
-``valgrind --tool=callgrind --instr-atstart=no ... python -P -c "...main()"``: descriptor 0 is a socket to the notebook
-(control), 1 one that brings a connection for each job, 2 a file in the private directory for what is said.
+``valgrind --tool=callgrind --instr-atstart=no ... python -P -S -c "...main()"``: descriptor 0 is a socket to the
+notebook (control), 1 one that brings a connection for each job, 2 a file in the private directory for what is said.
 
 The server never reads a job. It only reads a byte and forks, so that its heap is the same at every fork and two
 counts of the same code are the same number; with a loop that read jobs, later counts drifted. The child takes the job
@@ -13,8 +13,11 @@ take a minute for each job. A child that needs it says so, and the notebook coun
 
 Addresses decide how many instructions an allocation or a look-up takes. So that two servers have the same ones, all
 that is told to a server while it starts is the same text in every notebook of one environment: no name of a
-directory, no number of a descriptor, and of the module path only what torch needs. What a job brings differs from
-notebook to notebook; `heap.level` takes that out again, before its variables are made and before its code is counted.
+directory, no number of a descriptor, and of the module path only what torch needs. Python lists a folder of the path
+when it looks for a module there, and keeps the names: so what ``.pth`` files add, such as the folder of a project that
+is installed with ``pip install -e``, in which files come and go, is not on the path until all is imported (``-S``).
+What a job brings differs from notebook to notebook; `heap.level` takes that out again, before its variables are made
+and before its code is counted.
 """
 
 from __future__ import annotations
@@ -67,9 +70,13 @@ def main() -> None:
     from torchbench_magic.core.counting.variables import shipping  # noqa: F401  (the jobs are unpacked with it)
 
     sys.pycache_prefix = None
-    for name in sys.argv[2:]:
+    preloaded = sys.argv[3:]
+    for name in preloaded:
         importlib.import_module(name)
-    _demand.absent = ON_DEMAND - set(sys.argv[2:])
+    import site
+
+    site.main()
+    _demand.absent = ON_DEMAND - set(preloaded)
     sys.meta_path.insert(0, _demand)
 
     if not client_requests.under_valgrind():

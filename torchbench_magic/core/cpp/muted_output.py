@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
+from torchbench_magic.core.process.held_interrupts import interrupts_held
+
 __all__ = ["Silence"]
 
 _STREAMS = (1, 2)  # stdout and stderr, as C++ knows them
@@ -24,10 +26,15 @@ class Silence:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for stream, kept in zip(_STREAMS, self._kept, strict=True):
-            os.dup2(kept, stream)
+        self._put_back()
 
     def close(self) -> None:
-        """Close what it holds; the streams are as they were."""
-        for descriptor in (self._nowhere, *self._kept):
-            os.close(descriptor)
+        """Close what it holds; the streams are as they were, also where a Ctrl-C broke off entering or leaving."""
+        with interrupts_held():
+            self._put_back()
+            for descriptor in (self._nowhere, *self._kept):
+                os.close(descriptor)
+
+    def _put_back(self) -> None:
+        for stream, kept in zip(_STREAMS, self._kept, strict=True):
+            os.dup2(kept, stream)

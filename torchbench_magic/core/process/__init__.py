@@ -1,1 +1,1 @@
-"""Settings of the process: how each is read, set for a run, and put back whatever happens."""
+"""Settings of the process: how each is read, set for a run, and put back whatever happens, a Ctrl-C included."""

@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.core.process.run_settings import CountingSink, output_to
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.units import interval, ratio, seconds_text
 
+from .recording.line_sources import SOURCE_MODULES
 from .recording.recorded_run import RecordedRun, torch_threads
 
 __all__ = ["Repeats", "with_repeats"]
@@ -94,9 +96,14 @@ class Repeats:
         return took
 
     async def _once(self) -> None:
-        value = self.body()
-        if inspect.isawaitable(value):
-            await value
+        with interrupts_let_through(SOURCE_MODULES):
+            value = self._called()
+            if inspect.isawaitable(value):
+                await value
+
+    def _called(self) -> object:
+        """From a frame of its own: in the one that lets interrupts through none is heard."""
+        return self.body()
 
 
 def with_repeats(profile: Profile, repeats: Repeats) -> Profile:

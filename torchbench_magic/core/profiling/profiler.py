@@ -18,6 +18,7 @@ from torchbench_magic.core.code.callables import check_callable, not_run
 from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.notebook_cells import cell_of
 from torchbench_magic.core.code.own_frames import without_own_frames
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell import Body, CellText
@@ -30,7 +31,7 @@ from .body_inputs import InputsOfBody
 from .measured_cost import Repeats, with_repeats
 from .profile_doubts import doubts_of_steps
 from .recording.host_memory import HostMemory
-from .recording.line_sources import choose_line_source
+from .recording.line_sources import SOURCE_MODULES, choose_line_source
 from .recording.module_calls import ModuleCalls
 from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
@@ -151,28 +152,37 @@ class _Profiling:
     async def outcome(self) -> Outcome:
         """Run the body, make its profile, and with ``twice`` measure what recording cost.
 
-        What the body raises is a value here: a coroutine cannot let a StopIteration of the user's through.
+        What the body raises is a value here: a coroutine cannot let a StopIteration of the user's through. So is a
+        Ctrl-C that comes while the profile is made; one that comes before the body begins is raised.
         """
         __tracebackhide__ = True
-        run = self.run(self.asked.progress)
-        inputs = InputsOfBody(self.own, self.asked.namespace, self.text)
-        value, idle, error = None, None, None
-        with run:
-            run.enter()
-            try:
-                value = self.start()
-                if self.suspends:
-                    value = await value
-                if not self.keeps_value:
-                    idle, value = not_run(value), None
-            except BaseException as caught:  # noqa: BLE001  # Ctrl-C too: the caller raises it
-                error = caught
-            finally:
-                run.leave()
-        outcome = self._made(run, value, error, idle)
-        outcome = replace(outcome, profile=inputs.noted(outcome.profile))
-        if self.options.twice and outcome.error is None:
-            outcome = await self._repeated(outcome)
+        with interrupts_held() as held:
+            run = self.run(self.asked.progress)
+            inputs = InputsOfBody(self.own, self.asked.namespace, self.text)
+            held.raise_if_any()
+            value, idle, error, has_begun = None, None, None, False
+            with run:
+                run.enter()
+                try:
+                    with interrupts_let_through(SOURCE_MODULES):
+                        has_begun = True
+                        value = _called(self.start)
+                        if self.suspends:
+                            value = await value
+                        if not self.keeps_value:
+                            idle, value = not_run(value), None
+                except BaseException as caught:  # noqa: BLE001  # Ctrl-C too: the caller raises it
+                    error = caught
+                finally:
+                    run.leave()
+            if error is not None and not has_begun:
+                raise error
+            outcome = self._made(run, value, error, idle)
+            outcome = replace(outcome, profile=inputs.noted(outcome.profile))
+            if self.options.twice and outcome.error is None:
+                outcome = await self._repeated(outcome)
+            if outcome.error is None and held.take():
+                outcome = replace(outcome, error=KeyboardInterrupt())
         return outcome
 
     def run(self, progress: Progress) -> RecordedRun | SteppedRun:
@@ -216,7 +226,8 @@ class _Profiling:
         last = self.report(run, error) if isinstance(run, RecordedRun) else run.finish(error)
         if self.asked.on_trace is not None and last is not None:
             try:
-                self.asked.on_trace(last)
+                with interrupts_let_through():
+                    self.asked.on_trace(last)
             except BaseException as raised:  # noqa: BLE001  # the caller raises it; the profile is there all the same
                 error = error if error is not None else _stripped(raised)
         if isinstance(run, SteppedRun):
@@ -247,6 +258,12 @@ class _Profiling:
             partial=error is not None,
             num_threads=run.num_threads,
         )
+
+
+def _called(start: Callable[[], Any]) -> Any:
+    """What ``start()`` returns, from a frame of its own: in the one that lets interrupts through none is heard."""
+    __tracebackhide__ = True
+    return start()
 
 
 def _only_made(kind: str) -> Doubt:

@@ -47,3 +47,33 @@ def test_whatever_came_before_the_next_blocks_are_at_the_same_places() -> None:
         assert state(seed) == (pools, 1)
     # well inside of a pool and one after the other: no block that was freed before is among them
     assert pools["256"] == list(range(pools["256"][0], pools["256"][0] + 20 * 256, 256))
+
+
+TOPS = """
+import ctypes, gc, json
+from torchbench_magic.core.counting.machine_code import heap
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes, libc.mallinfo2.restype = [ctypes.c_void_p], heap._MallInfo
+heap.place_arenas()
+gc.disable()
+heap.settle()
+found = []
+for i in range(40):
+    libc.malloc(24 + 3779 * i)
+    for size in (200, 7000 * i, 20_000 * i):  # the last ones move the sizes from which on memory goes to the system
+        libc.free(libc.malloc(size))
+    heap.level()
+    before = libc.mallinfo2()
+    places = [libc.malloc(size) % 4096 for size in (40, 200, 3000, 20_000)]
+    after = libc.mallinfo2()
+    found.append([before.keepcost, after.arena - before.arena, after.hblkhd - before.hblkhd, *places])
+print(json.dumps(found))
+"""
+
+
+def test_whatever_came_before_the_next_memory_is_there_and_the_system_is_not_asked() -> None:
+    ran = subprocess.run([sys.executable, "-c", TOPS], capture_output=True, text=True, check=True)
+    (found,) = {tuple(each) for each in json.loads(ran.stdout)}
+    assert found[0] > 1 << 16
+    assert found[1:3] == (0, 0)

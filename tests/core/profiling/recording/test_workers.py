@@ -221,6 +221,3 @@ def test_without_workers_there_is_no_table_and_no_sentence() -> None:
 
 def test_an_idle_worker_is_waiting_and_a_library_is_not_the_users_place() -> None:
     assert worker_loop._place(None)[0] == ("", 0, worker_loop.WAITING)
-    assert worker_loop._is_library(os.__file__)
-    assert worker_loop._is_library(torch.__file__)
-    assert not worker_loop._is_library(__file__)

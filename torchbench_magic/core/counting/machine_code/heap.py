@@ -1,9 +1,9 @@
 """Bring both heaps of this process to a canonical state, so that counts do not depend on its history.
 
 An allocator takes more instructions where it has to search. After this, whatever is allocated next comes from fresh
-memory, however the process got here: of glibc's malloc every free chunk and the rest of the top chunk are taken, of
-Python's allocator every free pool and, in every size class, every free block, up to the same block of a new pool in a
-new arena.
+memory, however the process got here: of glibc's malloc every free chunk and the rest of the top chunk are taken, and
+it has grown; of Python's allocator every free pool and, in every size class, every free block, up to the same block
+of a new pool in a new arena.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import mmap
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .client_requests import executable
@@ -27,6 +27,14 @@ _WELL_INSIDE = 8
 """The block of its pool that a size class has come to after `level`; what was freed before is taken by then."""
 _OF_THE_LOOP = (32, -(-sys.getsizeof(itertools.islice((), 0)) // 16) * 16)
 """Sizes of what `_settle_python` makes and frees itself: these blocks are taken one by one."""
+_REST = 96
+"""Bytes that are left of the top chunk, whose end is that of a page, before it grows."""
+_GROWN_BY = 2000
+"""Bytes that make the top chunk grow before anything is counted; not of a size that malloc keeps for itself when freed.
+
+Asking the system for more takes malloc's `sysmalloc` more or fewer instructions with what it got and gave back before
+(2 with its highest total), so that it had better not run while one counts.
+"""
 _kept: list[object] = []
 _next_arena = ctypes.c_ulong(0)  # where it is to be; 0: wherever the system puts it
 
@@ -94,9 +102,24 @@ def _settle_malloc() -> None:
     info.restype = _MallInfo
     malloc = libc.malloc
     malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    for _ in range(4):
+        _take_free(malloc, info, [*(1 << k for k in range(16, 10, -1)), *range(1024 + 8, 8, -16)])
+        for _ in range(4):
+            if (top := info().keepcost) == _REST:
+                break
+            malloc(top - _REST - 16 if top >= _REST + 48 else 1 << 13)
+        libc.free(malloc(_GROWN_BY))
+        now = info()
+        if now.fordblks == now.keepcost:  # it grew where it was: else the end of the old one is free
+            break
+
+
+def _take_free(malloc: Callable[[int], object], info: Callable[[], Any], sizes: Iterable[int]) -> None:
+    """Chunks of each size, until one of them comes from the top."""
     taken, top = 0, info().keepcost
     # A chunk came from the top if the top's size changed; addresses do not tell, since valgrind limits brk to 8 MiB.
-    for size in [1 << k for k in range(16, 10, -1)] + list(range(1024 + 8, 8, -16)):
+    for size in sizes:
         while taken < _MOST:
             malloc(size)
             taken += 1
@@ -104,8 +127,6 @@ def _settle_malloc() -> None:
             if now != top:
                 top = now
                 break
-    if top > 4096:
-        malloc(top - 112)
 
 
 def _settle_python() -> None:

@@ -16,7 +16,9 @@ from ..machine_code.client_requests import why_unsupported
 __all__ = ["check_valgrind_runs", "command", "counting_environment", "program", "start_path"]
 
 _BOOT = """\
-import sys, ctypes, json, mmap, pickle, platform, shutil, socket, struct, typing
+import sys
+sys.prefix = sys.exec_prefix = sys.argv[2]
+import ctypes, json, mmap, pickle, platform, shutil, socket, struct, typing
 from importlib import util
 sys.pycache_prefix = "/dev/null"
 spec = util.spec_from_file_location("torchbench_magic", sys.argv[1] + "/__init__.py")
@@ -46,7 +48,7 @@ def command(program: str, directory: str, preloaded: Sequence[str] = ()) -> list
         "--vgdb=no",  # not seen by callgrind_control, which torch's own collector uses
         f"--callgrind-out-file={directory}/cost.%p",
         f"--log-file={directory}/log.%p",
-        *(sys.executable, "-P", "-c", _BOOT, str(Path(__file__).parents[3]), *preloaded),
+        *(sys.executable, "-P", "-S", "-c", _BOOT, str(Path(__file__).parents[3]), sys.prefix, *preloaded),
     ]
 
 

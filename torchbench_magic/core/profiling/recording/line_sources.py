@@ -9,7 +9,11 @@ from typing import Protocol
 
 from .streams import NO_LIMIT, Callers, LineRecord, Watch
 
-__all__ = ["LineSource", "NoLines", "choose_line_source"]
+__all__ = ["SOURCE_MODULES", "LineSource", "NoLines", "choose_line_source"]
+
+SOURCE_MODULES = tuple(f"{__package__}.{name}" for name in ("monitoring", "tracing"))
+"""Where the functions stand that the interpreter calls for each line: an event has two numbers, and a hook that
+raises is taken away."""
 
 
 class LineSource(Protocol):

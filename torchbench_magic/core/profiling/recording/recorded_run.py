@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch, native_io_threads
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
@@ -113,7 +114,7 @@ class RecordedRun:
         import torch
 
         started = time.perf_counter()
-        with contextlib.ExitStack() as undone:
+        with interrupts_held(), contextlib.ExitStack() as undone:
             undone.enter_context(torch_threads(self._threads))
             self.num_threads = torch.get_num_threads()
             self.cpu.append(read_cpu())
@@ -168,6 +169,10 @@ class RecordedRun:
         return (self._wall[1] - self._wall[0]) / 1e9
 
     def __exit__(self, *error: object) -> None:
+        with interrupts_held():
+            self._stop()
+
+    def _stop(self) -> None:
         started = time.perf_counter()
         try:
             self.record = self._source.stop()

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.errors import BodyError, Busy
 from torchbench_magic.results.profiling.profile import Profile
@@ -132,12 +133,13 @@ class SteppedRun:
 
     def end_of_loop(self, *, is_empty: bool) -> None:
         """The body's loop has ended; ``is_empty``: the step that it began last has nothing in it."""
-        if is_empty:
-            self.made -= 1
-            self._steps = [number for number in self._steps if number != self.number]
-        self._close_range()
-        self._action = Action.NONE
-        self._end_cycle()
+        with interrupts_held():
+            if is_empty:
+                self.made -= 1
+                self._steps = [number for number in self._steps if number != self.number]
+            self._close_range()
+            self._action = Action.NONE
+            self._end_cycle()
 
     def leave(self) -> None:
         self._close_range()
@@ -163,25 +165,26 @@ class SteppedRun:
     def _move_to(self, number: int) -> None:
         """Close the step before, do what the schedule says lies between the two, open this one."""
         __tracebackhide__ = True
-        self._is_between = True
-        try:
-            self._close_range()
-            before, self.number, self.made = self._action, number, self.made + 1
-            self._action = self._schedule(number)
-            if before is Action.RECORD_AND_SAVE or not self._action.records:
-                self._end_cycle()
-            self._tell()
-            if self._action is Action.WARMUP and self._prepared is None:
-                self._prepare()
-            elif self._action.records and self._recording is None:
-                self._start_cycle()
-            elif self._action is Action.NONE and self._prepared is not None:
-                self._discard()
-        finally:
-            self._is_between = False
-        if self._recording is not None:
-            self._steps.append(number)
-            self._open_range()
+        with interrupts_held():
+            self._is_between = True
+            try:
+                self._close_range()
+                before, self.number, self.made = self._action, number, self.made + 1
+                self._action = self._schedule(number)
+                if before is Action.RECORD_AND_SAVE or not self._action.records:
+                    self._end_cycle()
+                self._tell()
+                if self._action is Action.WARMUP and self._prepared is None:
+                    self._prepare()
+                elif self._action.records and self._recording is None:
+                    self._start_cycle()
+                elif self._action is Action.NONE and self._prepared is not None:
+                    self._discard()
+            finally:
+                self._is_between = False
+            if self._recording is not None:
+                self._steps.append(number)
+                self._open_range()
 
     def _prepare(self) -> None:
         assert self._callers is not None
@@ -213,7 +216,8 @@ class SteppedRun:
             if self._steps:
                 made = self._keep(run, None)
                 if self._on_trace is not None:
-                    self._on_trace(made)
+                    with interrupts_let_through():
+                        self._on_trace(made)
 
     def _keep(self, run: RecordedRun, error: BaseException | None) -> Profile:
         profile = replace(self._make_profile(run, error), steps=tuple(self._steps))

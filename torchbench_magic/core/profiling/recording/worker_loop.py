@@ -9,8 +9,9 @@ equal waits fall into step with items that take about as long: so they are 5 to 
 off system calls of libraries that do not expect it. What the process did before the loop (a spawned
 one imports), and the loop before it asks for its first batch, is the start of the worker, no line of the user's.
 
-Every 0.2 s the sums are written to a file in a folder of the notebook's; once that folder is gone the profile has
-ended, and so does the thread. Nothing of this package stays in the loader or in the data set.
+Every 0.2 s, and as time goes on every tenth of it, the sums are written to a file in a folder of the notebook's; once
+that folder is gone the profile has ended, and so does the thread. Nothing of this package stays in the loader or in
+the data set.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-import sysconfig
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from torchbench_magic.core.code.library_files import is_library_file
 
 __all__ = ["STARTING", "WAITING", "WorkerPlace", "observed_loop", "original_loop", "replace_loop"]
 
@@ -34,7 +35,9 @@ WAITING = "waiting for the loop"
 STARTING = "starting the worker"
 _SHORTEST, _SPREAD, _GOLDEN = 0.005, 0.01, 0.6180339887498949
 """Seconds of a wait between looks, spread evenly (multiples of the golden ratio, modulo 1): nothing random is drawn."""
-_WRITTEN_EVERY = 0.2  # s: a look takes 20 us, and the file has a few lines
+_WRITTEN_EVERY, _WRITTEN_SHARE = 0.2, 0.1
+"""Seconds, and share of the time until then, after which the sums are written again: beside a loop in Python a write
+takes as long as ten looks, since each of its system calls waits for the interpreter's lock."""
 _SWITCH = 1e-4
 """Seconds for which the main thread may go on once the looking thread asks for the lock."""
 _LOOP = "_worker_loop"  # torch's function, in the file of this ending:
@@ -102,7 +105,7 @@ def _look(thread: int, folder: Path, ended: threading.Event) -> None:
 
 def _sample(thread: int, folder: Path, ended: threading.Event) -> None:
     seconds: Counter[WorkerPlace] = Counter({("", 0, STARTING): _age()})
-    before = written = time.monotonic()
+    before = written = began = time.monotonic()
     looks, has_started, last = 0, False, False
     while not last:
         looks += 1
@@ -115,7 +118,7 @@ def _sample(thread: int, folder: Path, ended: threading.Event) -> None:
             seconds[place if has_started else ("", 0, STARTING)] += now - before  # type: ignore[assignment]
         before = now
         del frame
-        if last or now - written >= _WRITTEN_EVERY:
+        if last or now - written >= max(_WRITTEN_EVERY, _WRITTEN_SHARE * (now - began)):
             written = now
             try:
                 _write(folder, seconds)
@@ -151,7 +154,7 @@ def _place(frame: FrameType | None) -> tuple[WorkerPlace, bool]:
         place = (code.co_filename, frame.f_lineno or 0, code.co_name)
         if code.co_filename == __file__:
             break
-        if not _is_library(code.co_filename):
+        if not is_library_file(code.co_filename):
             return place, False
         first = first or place
         if code.co_name == "get" and "multiprocessing" in code.co_filename:
@@ -159,11 +162,3 @@ def _place(frame: FrameType | None) -> tuple[WorkerPlace, bool]:
         is_of_loop &= not code.co_filename.endswith(_FETCH_FILE)
         frame = frame.f_back
     return first or ("", 0, WAITING), is_of_loop
-
-
-@cache
-def _is_library(file: str) -> bool:
-    paths = sysconfig.get_paths()
-    folders = {os.path.realpath(paths[name]) for name in ("stdlib", "purelib", "platlib")}
-    real = os.path.realpath(file)
-    return file.startswith("<frozen") or any(real.startswith(folder + os.sep) for folder in folders)

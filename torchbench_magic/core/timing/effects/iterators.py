@@ -23,6 +23,7 @@ from typing import Any
 
 from torchbench_magic.core.code.reached_objects import ReachedObject
 from torchbench_magic.core.code.timed_loop import Timeable
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 
 from ...machine.clocks import Clocks
 
@@ -199,21 +200,22 @@ class WatchedCall:
         """As the block's own; its times are not to be used."""
         if self.is_async:
             return self._awaited(replica, calls, clocks, sync)
-        with self._traced():
+        with self._traced(), interrupts_let_through((__name__,)):
             return self.block.start(replica, calls, clocks, sync)
 
     async def _awaited(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
-        with self._traced():
+        with self._traced(), interrupts_let_through((__name__,)):
             return await self.block.start(replica, calls, clocks, sync)
 
     @contextmanager
     def _traced(self) -> Iterator[None]:
         before = sys.gettrace()
-        sys.settrace(self._called)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
+        with interrupts_held():
+            sys.settrace(self._called)
+            try:
+                yield
+            finally:
+                sys.settrace(before)
 
     def start_empty(self, calls: int, clocks: Clocks, sync: Any) -> tuple[int, int]:
         return self.block.start_empty(calls, clocks, sync)

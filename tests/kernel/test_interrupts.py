@@ -1,0 +1,161 @@
+"""Ctrl-C at any moment of a profile: what was recorded is shown, and nothing stays switched."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.kernel.conftest import Kernel, Ran
+
+SET_UP = """
+import json, os, signal, sys, threading, time, tracemalloc, torch
+began = []
+model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16))
+x = torch.randn(8, 16)
+
+def interrupt_at(*moments):
+    'SIGINT so many seconds after the next cell begins, each, as long as it runs.'
+    events, over = get_ipython().events, threading.Event()
+    def send(since):
+        for moment in sorted(moments):
+            if not over.wait(max(0.0, since + moment - time.perf_counter())):
+                os.kill(os.getpid(), signal.SIGINT)
+    def begin(*_):
+        events.unregister("pre_run_cell", begin)
+        events.register("post_run_cell", end)
+        threading.Thread(target=send, args=(time.perf_counter(),), daemon=True).start()
+    def end(*_):
+        events.unregister("post_run_cell", end)
+        over.set()
+    events.register("pre_run_cell", begin)
+
+def state():
+    held = sys.modules.get("torchbench_magic.core.process.held_interrupts")
+    tools = [sys.monitoring.get_tool(n) for n in range(6)] if hasattr(sys, "monitoring") else []
+    return [
+        torch._C._autograd._profiler_enabled(), torch.autograd.profiler._is_profiler_enabled,
+        [[os.fstat(n).st_dev, os.fstat(n).st_ino] for n in (1, 2)], len(os.listdir("/proc/self/fd")),
+        sys.gettrace() is None, threading.gettrace() is None, tools, tracemalloc.is_tracing(), torch.get_num_threads(),
+        str(signal.getsignal(signal.SIGINT)), held and held._now.depth,
+        torch.utils.data._utils.worker._worker_loop.__name__,
+    ]
+"""
+BODY = """
+began.append(1)
+for i in range(60):
+    y = model(x)
+    held = [bytes(1000) for _ in range(20)]
+    for j in range(60):
+        total = j + i
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
+    kernel = start_kernel()
+    assert not kernel.run(SET_UP).error
+    for options in OPTIONS:  # the first profile of a kernel loads what stays
+        assert not kernel.run(f"%%tprofile {options}{BODY}").error
+    return kernel
+
+
+OPTIONS = ("", "--memory", "--host-memory", "--memory --shapes --host-memory", "--steps 20")
+
+
+def seconds_of(kernel: Kernel, cell: str) -> float:
+    """How long the cell takes when nobody interrupts it."""
+    timed = "get_ipython().events.register('pre_run_cell', lambda *_: globals().__setitem__('t0', time.perf_counter()))"
+    assert not kernel.run(timed).error
+    assert not kernel.run(cell).error
+    return float(kernel.run("print(time.perf_counter() - t0)").stdout) + 0.0
+
+
+def checked(kernel: Kernel, cell: str, *moments: float) -> Ran:
+    """Run it interrupted at these moments; what was recorded must be shown, and all be as it was before."""
+    before = kernel.run("print(json.dumps(state()))").stdout
+    assert not kernel.run(f"began.clear(); _tprofile = None; interrupt_at({', '.join(map(str, moments))})").error
+    ran = kernel.run(cell)
+    assert kernel.run("time.sleep(0.2); print(json.dumps(state()))").stdout == before
+    has_begun, kept = kernel.run("print(len(began), _tprofile is not None)").stdout.split()
+    shown = "display_data" in ran.kinds and "torchbench" in ran.text("text/html")
+    assert shown == (kept == "True") == (has_begun != "0"), (moments, ran.outputs)
+    assert "torchbench_magic" not in ran.error, ran.error
+    assert not ran.error or "KeyboardInterrupt" in ran.error
+    assert "Traceback" not in ran.stderr
+    return ran
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_an_interrupt_at_any_moment_keeps_what_was_recorded_and_leaves_nothing_switched(
+    kernel: Kernel, options: str
+) -> None:
+    cell, drawn = f"%%tprofile {options}{BODY}", random.Random(11)
+    lasts = seconds_of(kernel, cell)
+    for _ in range(5):
+        checked(kernel, cell, drawn.uniform(0.0, 1.05 * lasts))
+
+
+def test_more_interrupts_while_the_profile_is_made_do_not_take_it_away(kernel: Kernel) -> None:
+    cell, drawn = f"%%tprofile --memory{BODY}", random.Random(12)
+    lasts = seconds_of(kernel, cell)
+    for _ in range(4):
+        first = drawn.uniform(0.0, lasts)
+        checked(kernel, cell, first, first + 0.02, first + 0.06, first + 0.2)
+
+
+WHILE_IT_IS_MADE = """
+import torchbench_magic.core.profiling.profiler as profiler
+was = profiler.report
+def report(*args, **more):
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    return was(*args, **more)
+profiler.report = report
+"""
+
+
+def test_an_interrupt_after_the_code_has_run_shows_the_whole_profile(kernel: Kernel) -> None:
+    assert not kernel.run(WHILE_IT_IS_MADE).error
+    try:
+        ran = kernel.run(f"%%tprofile{BODY}")
+    finally:
+        assert not kernel.run("profiler.report = was").error
+    assert "KeyboardInterrupt" in ran.error
+    assert "torchbench_magic" not in ran.error
+    assert "Partial" not in ran.text()
+    assert kernel.run("print(_tprofile.partial)").stdout.strip() == "False"
+
+
+def test_the_code_itself_is_interrupted_at_once(kernel: Kernel) -> None:
+    ran = checked(kernel, "%%tprofile\nbegan.append(1)\ntime.sleep(60)\nbegan.append(2)", 1.0)
+    assert "KeyboardInterrupt" in ran.error
+    assert kernel.run("print(began)").stdout.strip() == "[1]"
+    assert "Partial: interrupted" in ran.text()
+
+
+FIRST = (
+    SET_UP.replace(", torch\n", "\n").partition("began =")[0]
+    + SET_UP[SET_UP.index("def interrupt_at") :].partition("def state")[0]
+)
+
+
+@pytest.fixture(scope="module")
+def fresh(start_kernel: Callable[..., Kernel]) -> Kernel:
+    """A kernel in which neither torch nor the extension is loaded."""
+    return start_kernel(startup=True)
+
+
+def test_an_interrupt_in_the_first_imports_leaves_a_kernel_in_which_the_next_cell_works(fresh: Kernel) -> None:
+    assert not fresh.run(FIRST).error
+    cell = "%%tprofile\nimport torch\nprint(torch.ones(3).sum())"
+    for moment in (0.15, 0.6):
+        assert not fresh.run(f"interrupt_at({moment})").error
+        ran = fresh.run(cell)
+        assert "torchbench_magic" not in ran.error
+        assert not ran.error or "KeyboardInterrupt" in ran.error
+    ran = fresh.run(cell)
+    assert not ran.error
+    assert "aten::sum" in ran.text() or "In[" in ran.text()
+    assert ran.stdout == "tensor(3.)\n"

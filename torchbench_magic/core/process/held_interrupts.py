@@ -1,0 +1,179 @@
+"""Ctrl-C that waits: while something is switched that must be switched back, and while a result is on its way.
+
+Python raises a KeyboardInterrupt between any two bytecodes, also in a ``finally`` and in a function that a profiler
+calls for each line. So what changes a profiler, a hook or a file descriptor runs within `interrupts_held`, from before
+the change until after it is put back, and only the user's own code within `interrupts_let_through`. There SIGINT goes
+to the handler that was there before; it is kept from none but the functions of the modules that are named, which run
+to their end first: a signal that meets one of them is sent again a millisecond later.
+
+Nothing is held outside of the main thread, the only one where Python runs handlers of signals.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Collection
+from types import FrameType
+from typing import Any, Self
+
+__all__ = ["interrupts_held", "interrupts_let_through"]
+
+_AGAIN = 0.001
+"""Seconds after which a signal is sent again; noting a line takes a thousandth of that."""
+
+
+class _Handling:
+    """What SIGINT does now, in this process.
+
+    Attributes:
+        depth: blocks of `interrupts_held` that are open.
+        base: the frame whose calls are the user's code; None while interrupts are held.
+        whole: names of modules whose functions are not broken off there.
+        came: one is waiting.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.base: FrameType | None = None
+        self.whole: Collection[str] = ()
+        self.came = False
+        self._before: Any = None
+        self._process = 0
+        self._handler = self._handle  # one object, to be found again
+
+    def install(self) -> None:
+        """Take the place of the handler that is there, unless this one has it."""
+        self._process = os.getpid()
+        if signal.getsignal(signal.SIGINT) is not self._handler:
+            self._before = signal.signal(signal.SIGINT, self._handler)
+
+    def withdraw(self) -> None:
+        """Put back what was there; a handler that the user's code has set stays."""
+        if signal.getsignal(signal.SIGINT) is self._handler:
+            # None: it was not set from Python, and Python cannot set it again; this is its own default then
+            signal.signal(signal.SIGINT, signal.default_int_handler if self._before is None else self._before)
+
+    def pass_on(self, frame: FrameType | None) -> None:
+        """Let the handler that was there before have it: as a rule a KeyboardInterrupt."""
+        self.came = False
+        if callable(self._before):
+            self._before(signal.SIGINT, frame)
+        elif self._before == signal.SIG_DFL:  # a script that wants to be ended by it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+        elif self._before != signal.SIG_IGN:
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a fork of this process, as a DataLoader's worker is
+            self.pass_on(frame)
+        elif self.base is None:
+            self.came = True
+        elif self._is_to_end(frame):
+            _thread.start_new_thread(_send_again, ())
+        else:
+            self.pass_on(frame)
+
+    def _is_to_end(self, frame: FrameType | None) -> bool:
+        """Whether ``frame`` belongs to what calls the user's code, or to what watches it."""
+        if frame is self.base:
+            return True
+        while frame is not None and frame is not self.base:
+            module = frame.f_globals.get("__name__")
+            if module == __name__ or module in self.whole:
+                return True
+            frame = frame.f_back
+        return False
+
+
+_now = _Handling()
+
+
+def _send_again() -> None:
+    time.sleep(_AGAIN)
+    send = getattr(signal, "pthread_kill", None)  # it ends what the thread waits for, which `interrupt_main` does not
+    if send is None:
+        _thread.interrupt_main()
+    else:
+        send(threading.main_thread().ident, signal.SIGINT)
+
+
+class interrupts_held:  # noqa: N801  # used as contextlib's are, and as short a way into it as there is
+    """``with interrupts_held() as held:`` a Ctrl-C comes when the block has ended, however often it was pressed.
+
+    Where the block ends with an exception the Ctrl-C is dropped: what it was to end has ended. Blocks may stand in one
+    another; it is the outermost that counts, except within `interrupts_let_through`.
+    """
+
+    def __init__(self) -> None:
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._around: tuple[FrameType | None, Collection[str]] = (None, ())
+
+    def __enter__(self) -> Self:
+        if self._is_main:
+            self._around = _now.base, _now.whole
+            _now.base = None
+            if _now.depth == 0:
+                _now.came = False
+                _now.install()
+            _now.depth += 1
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not self._is_main:
+            return
+        _now.depth -= 1
+        _now.base, _now.whole = self._around
+        is_last = _now.depth == 0
+        if is_last:
+            _now.withdraw()
+        if _now.came and (is_last or _now.base is not None):
+            _now.came = False
+            if error is None:
+                _now.pass_on(sys._getframe())
+
+    def raise_if_any(self) -> None:
+        """Raise the one that waits, here, where all is as it was before."""
+        if self._is_main and _now.came:
+            _now.pass_on(sys._getframe())
+
+    def take(self) -> bool:
+        """Whether one waits; the caller sees to it, and it does not come any more."""
+        came = self._is_main and _now.came
+        if came:
+            _now.came = False
+        return came
+
+
+class interrupts_let_through:  # noqa: N801
+    """``with interrupts_let_through():`` the user's code; within `interrupts_held`, elsewhere it does nothing.
+
+    One that waits is raised as the block is entered.
+
+    Args:
+        but_in: names of modules that watch the code: their functions run to their end.
+    """
+
+    def __init__(self, but_in: Collection[str] = ()) -> None:
+        self._is_held = _now.depth > 0 and threading.current_thread() is threading.main_thread()
+        self._but_in = but_in
+        self._around: tuple[FrameType | None, Collection[str]] = (None, ())
+
+    def __enter__(self) -> None:
+        if not self._is_held:
+            return
+        self._around = _now.base, _now.whole
+        if _now.came:
+            _now.pass_on(sys._getframe())
+        _now.whole = self._but_in
+        _now.base = sys._getframe(1)
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_held:
+            _now.base, _now.whole = self._around
+            _now.install()  # the code may have set a handler of its own
