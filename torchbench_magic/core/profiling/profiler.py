@@ -177,8 +177,7 @@ class _Profiling:
                     run.leave()
             if error is not None and not has_begun:
                 raise error
-            outcome = self._made(run, value, error, idle)
-            outcome = replace(outcome, profile=inputs.noted(outcome.profile))
+            outcome = self._made(run, value, error, idle, inputs)
             if self.options.twice and outcome.error is None:
                 outcome = await self._repeated(outcome)
             if outcome.error is None and held.take():
@@ -214,16 +213,22 @@ class _Profiling:
         return replace(made, libraries=libraries_called(made, self.asked.namespace))
 
     def _made(
-        self, run: RecordedRun | SteppedRun, value: Any, error: BaseException | None, idle: str | None
+        self,
+        run: RecordedRun | SteppedRun,
+        value: Any,
+        error: BaseException | None,
+        idle: str | None,
+        inputs: InputsOfBody,
     ) -> Outcome:
         """The profile of what ran.
 
         Args:
             idle: kind of object that the body made and did not run, where ``value`` itself was not kept.
+            inputs: what the body was to read.
         """
         __tracebackhide__ = True
         error, idle = _stripped(error), idle or not_run(value)
-        last = self.report(run, error) if isinstance(run, RecordedRun) else run.finish(error)
+        last = inputs.noted(self.report(run, error)) if isinstance(run, RecordedRun) else run.finish(error)
         if self.asked.on_trace is not None and last is not None:
             try:
                 with interrupts_let_through():
@@ -231,7 +236,7 @@ class _Profiling:
             except BaseException as raised:  # noqa: BLE001  # the caller raises it; the profile is there all the same
                 error = error if error is not None else _stripped(raised)
         if isinstance(run, SteppedRun):
-            last = self._sum(run, error)
+            last = inputs.noted(self._sum(run, error))
         assert last is not None
         if idle is not None:
             last = replace(last, warnings=[_only_made(idle), *last.warnings])
