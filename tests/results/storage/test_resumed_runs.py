@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from torchbench_magic.core.machine.commit import read_commit
 from torchbench_magic.core.machine.environment import read_environment
@@ -394,3 +395,38 @@ def test_a_folder_that_is_not_there_and_a_git_that_hangs_have_no_commit(
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert read_commit(tmp_path, timeout=0.2) is None
+
+
+SETTINGS: dict[str, tuple[Callable[[], Any], str]] = {
+    "grad mode": (torch.no_grad, "grad mode was as usual, is off"),
+    "inference mode": (torch.inference_mode, "inference mode was as usual, is True"),
+    "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), "autocast was as usual, is on, bfloat16"),
+    "anomaly detection": (torch.autograd.detect_anomaly, "anomaly detection was as usual, is (True, True)"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_run_with_another_setting_of_torch_is_measured_anew_and_that_is_said(path: Path, name: str) -> None:
+    setting, words = SETTINGS[name]
+    code: dict[str, Any] = {"bodies": {"f": Body("x + 1")}, "namespace": {"x": torch.ones(2)}, "points": ()}
+    measured(path, **code)
+    with setting():
+        again = measured(path, resume=True, **code)
+        taken = measured(path, resume=True, **code)
+    assert any(words in doubt.text for doubt in again.warnings)
+    assert [doubt.kind for doubt in again.warnings].count("resumed") == 0
+    assert [doubt.kind for doubt in taken.warnings].count("resumed") == 1
+    assert [doubt.kind for doubt in measured(path, resume=True, **code).warnings].count("resumed") == 1
+
+
+def test_hooks_of_a_module_are_part_of_it_and_what_tensors_hold_is_said_not_to_be_compared(path: Path) -> None:
+    net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    code: dict[str, Any] = {"bodies": {"f": Body("net(x)")}, "namespace": {"net": net, "x": x}, "points": ()}
+    measured(path, **code)
+    (said,) = [doubt.text for doubt in measured(path, resume=True, **code).warnings if doubt.kind == "resumed"]
+    assert said.endswith("What tensors and arrays hold is not compared.")
+    hook = net.register_forward_hook(lambda *_: None)
+    assert "resumed" not in {doubt.kind for doubt in measured(path, resume=True, **code).warnings}
+    hook.remove()
+    assert "resumed" in {doubt.kind for doubt in measured(path, resume=True, **code).warnings}

@@ -92,10 +92,17 @@ def _tensor(value: Any) -> str:
 def _module(value: Any) -> str:
     held = [(name, _tensor(t)) for name, t in (*value.named_parameters(), *value.named_buffers())]
     size = sum(t.numel() for t in (*value.parameters(), *value.buffers()))
-    layers = [(name, type(part).__qualname__, part.training) for name, part in value.named_modules()]
+    layers = [(name, type(part).__qualname__, part.training, *_hooks(part)) for name, part in value.named_modules()]
     mode = "training" if value.training else "eval"
     what = f"{type(value).__name__} with {_counted(size, 'value')} in {_counted(len(held), 'tensor')}"
     return f"{what}, {mode} mode ({_digest(repr((held, layers)))})"
+
+
+def _hooks(part: Any) -> tuple[str, ...]:
+    """What runs before and after a module besides its own code."""
+    registered = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    hooks = [hook for name in registered for hook in vars(part).get(name, {}).values()]
+    return tuple(f"{getattr(hook, '__module__', '')}.{getattr(hook, '__qualname__', type(hook))}" for hook in hooks)
 
 
 def _container(what: str, items: Iterable[Any], depth: int) -> str:

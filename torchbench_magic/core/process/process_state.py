@@ -20,7 +20,7 @@ from typing import Any
 from .state_kind import Kind, Role
 from .torch_state import of_torch
 
-__all__ = ["Kind", "ProcessState", "all_kinds", "in_words", "put_settings", "unusual_settings"]
+__all__ = ["Kind", "ProcessState", "all_kinds", "in_words", "put_settings", "settings_in_words", "unusual_settings"]
 
 _OWN = frozenset({"torch", "torchbench_magic", "numpy"}) | sys.stdlib_module_names
 """Packages whose further modules set no environment variable and no warning filter that must stay ..."""
@@ -91,6 +91,20 @@ def unusual_settings() -> dict[str, Any]:
     if "autocast" in found:  # the other process counts what the CPU does
         found["autocast"] = {name: found["autocast"][name] for name in ("cpu", "cache")}
     return {name: value for name, value in found.items() if value != fresh[name]}
+
+
+def settings_in_words() -> dict[str, str]:
+    """The same, and grad mode and the default dtype, as texts that tell two of them apart."""
+    import torch
+
+    found = {name: str(value) for name, value in unusual_settings().items()}
+    if "autocast" in found and torch.is_autocast_enabled("cpu"):
+        found["autocast"] = f"on, {torch.get_autocast_dtype('cpu')}".replace("torch.", "")
+    if not torch.is_grad_enabled():
+        found["grad mode"] = "off"
+    if torch.get_default_dtype() is not torch.float32:
+        found["default dtype"] = str(torch.get_default_dtype()).removeprefix("torch.")
+    return found
 
 
 def put_settings(settings: Mapping[str, Any]) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.counting.count_options import Counting
+from torchbench_magic.core.process.process_state import settings_in_words
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.results.cell import Body, source_id_of
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.results.timing.values_read import SETTING
 
 from ..code.code_reads import globals_assigned, globals_read, notebook_functions
 from ..code.input_shapes import inputs_of
@@ -153,7 +155,8 @@ class Task:
         functions = notebook_functions(used, names, self.namespace)
         inputs = inputs_of(used, names, functions)
         found = values_of(used, self._codes([*self.setup, body]), names, self.namespace, functions)
-        return Read(inputs, tuple(value for value in found if value[:2] not in inputs))
+        settings = ((SETTING + name, text, "") for name, text in settings_in_words().items())
+        return Read(inputs, (*(value for value in found if value[:2] not in inputs), *settings))
 
     def _names(self, parts: Sequence[Body]) -> set[str]:
         return {name for code in self._codes(parts) for name in globals_read(code)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from .store import Store
 
 __all__ = ["Recording"]
 
+_DTYPE = re.compile(r"\b(b?float|complex|u?int|bool)\d*\b")
 _IMPATIENT = 0.1  # seconds to wait for a lock that has been held too long already
 
 
@@ -87,6 +89,7 @@ class Recording:
         self._error: StoreError | None = None
         self._resume, self.skipped = resume, 0
         self._uncompared: dict[str, str] = {}
+        self._has_tensors = False
         self._reasons: Counter[str] = Counter()  # why a stored point was not taken over -> points
         self._has_others, self._unknown = resume and store.has_timings(), 0
         self._counting = counting
@@ -120,6 +123,7 @@ class Recording:
                 self.skipped += 1
                 for now, then in zip(wanted, found.subjects, strict=True):
                     self._uncompared |= uncompared(then.given_values, now.given_values or ())
+                    self._has_tensors |= any(_DTYPE.search(text) for _, text in then.inputs or ())
                 return replace(found, subjects=tuple(replace(s, label=task.plan.label) for s in found.subjects))
             unlike.append(differing)
         if not unlike:  # known by other names, or at other threads
@@ -161,6 +165,7 @@ class Recording:
             points = f"{self.skipped} point{'s' if self.skipped > 1 else ''}"
             text = f"{points} taken from {self._store.path}, measured there before."
             text += f" {words_for(self._uncompared)}." if self._uncompared else ""
+            text += " What tensors and arrays hold is not compared." if self._has_tensors else ""
             found.append(Doubt("resumed", text, facts={"uncompared": dict(self._uncompared)}))
         found += self._measured_again()
         result = replace(result, warnings=found)

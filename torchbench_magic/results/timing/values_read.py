@@ -13,6 +13,7 @@ __all__ = [
     "CODE",
     "CONTENTS",
     "NOT_SET",
+    "SETTING",
     "TEXT",
     "Value",
     "changes_of",
@@ -30,6 +31,8 @@ CONTENTS, TEXT, CODE = "contents ", "text ", "code "
 """Begin what is kept of a container, a text, and code whose source is not kept; a digest follows."""
 NOT_SET = "not set"
 """What is kept of an environment variable that is not there."""
+SETTING = "setting "
+"""Begins the label of a setting of the process that is not as a process begins with; its name follows."""
 CHANGES = "the code changes it"
 """What is said of a value that was not the same at the end of the run: it is no input, so it is not compared."""
 
@@ -69,7 +72,13 @@ def changes_of(then: Sequence[Value] | None, now: Sequence[Value] | None, said: 
     for label in sorted(before.keys() ^ here.keys()):  # an environment variable that only one of the runs found
         if label.startswith(_ENVIRONMENT) and then is not None and now is not None:
             yield _change(label, before.get(label, NOT_SET), here.get(label, NOT_SET))
+        elif label.startswith(SETTING) and then is not None and now is not None:
+            yield _of_setting(label, before.get(label), here.get(label))
     for label in sorted(before.keys() & here.keys()):
+        if label.startswith(SETTING):
+            if before[label] != here[label]:
+                yield _of_setting(label, before[label], here[label])
+            continue
         root = variable_of(label)
         if before[label] == here[label] or root in left_out or root.partition(".")[0] in told or root in told:
             continue
@@ -101,6 +110,11 @@ def words_for(found: dict[str, str]) -> str:
 
 def _changing(values: Iterable[Value]) -> set[str]:
     return {variable_of(label) for label, _, why in values if why == CHANGES}
+
+
+def _of_setting(label: str, before: str | None, now: str | None) -> str:
+    """A setting that is not recorded was as a process begins with."""
+    return f"{label.removeprefix(SETTING)} was {before or 'as usual'}, is {now or 'as usual'}"
 
 
 def _change(label: str, before: str, now: str) -> str:
