@@ -74,7 +74,7 @@ _ACTIONS = {
     "stalled": "Measure again on a quiet machine, or at one thread (`-t 1`).",
     "unlike-blocks": "Measure again, or give all of them the same number of calls (`-n N -r R`).",
     "few-rounds": "Give more time (`--max-run-time S`), or fix both numbers (`-n N -r R`) with fewer calls a block.",
-    "few-processes": "Ask for more processes (`--processes N`).",
+    "few-processes": "Measure again on a quieter machine, or in more processes (`--processes N`).",
     "unsteady": "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
 }
 
@@ -92,7 +92,7 @@ def _why(made: Comparison, void: Void) -> str:
             f" and {high:.0f} for {other}: the cost of starting a block is not shared alike."
         )
     if void.cause == "few-processes":
-        return f"the ratio holds in {low:.0f} of the processes, and two or more are needed."
+        return f"its ratio holds in {low:.0f} of {high:.0f} processes, too few to decide."
     if void.cause == "few-rounds":
         return _few_rounds(made, void)
     if high > 1.005 * low:

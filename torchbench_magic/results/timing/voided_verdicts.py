@@ -84,7 +84,7 @@ class Void:
         row: whose blocks it is about.
         low, high: what the cause is known by: for ``stalled`` the processor time over wall time of the typical block
             and threads that waited; the calls in a block of the two; the smallest and largest ratio of a part; the
-            rounds or processes, and how many an interval needs.
+            rounds, and how many an interval needs; the processes that count, of how many.
     """
 
     cause: Cause

@@ -116,6 +116,15 @@ def test_too_few_processes_that_count_give_no_verdict() -> None:
     assert "few-processes" in {doubt.kind for doubt in doubts_of(left)}
 
 
+def test_a_verdict_does_not_stand_on_the_few_processes_that_were_not_disturbed() -> None:
+    whole = of_processes([1.1] * 8)
+    void = tuple((1, process, "stalled") for process in range(1, 6))
+    left = Comparison(whole.subjects, whole.samples, whole.environment, void_processes=void)
+    assert left.frame["verdict"][1] == "undecided"
+    said = {doubt.kind: doubt.text for doubt in doubts_of(left)}["few-processes"]
+    assert said == "No verdict on bmm: its ratio holds in 3 of 8 processes, too few to decide."
+
+
 def test_what_fewer_than_six_processes_assume_is_said() -> None:
     text = {doubt.kind: str(doubt) for doubt in doubts_of(of_processes([1.1, 1.11, 1.12]))}["normal-processes"]
     assert text.startswith("3 processes: the interval takes their ratios to spread as a normal distribution does.")

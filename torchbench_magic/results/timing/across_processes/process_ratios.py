@@ -66,9 +66,9 @@ class ProcessRatios:
     def judged(self, row: int, base: int, alpha: float) -> tuple[Interval, int, Void | None]:
         """As `voided_verdicts.judged_rounds`: the interval over processes, how many, whether they are too few."""
         logs = np.array([*self.logs(row, base).values()])
-        interval = over_processes(logs, alpha)
-        few = None if math.isfinite(interval.width) else Void("few-processes", row, len(logs), FEWEST)
-        return interval, len(logs), few
+        interval, every = over_processes(logs, alpha), len(np.unique(self._blocks[row].process))
+        known = math.isfinite(interval.width) and 2 * len(logs) >= every  # few that were not disturbed are a selection
+        return interval, len(logs), None if known else Void("few-processes", row, len(logs), every)
 
     def table(self, bases: Mapping[int, int | None], looks: Sequence[Look]) -> pd.DataFrame:
         """See ``Comparison.processes``.
