@@ -32,7 +32,8 @@ def lay_out(
     """
     joined, ops = run.joined, run.joined.ops
     rows, calls = line_rows(joined, sources), recorded_calls(ops)
-    flops = attribute_flops(joined, calls) if with_flops else None
+    launched = run.on_device.op if run.on_device is not None else None
+    flops = attribute_flops(joined, calls, launched) if with_flops else None
     return Profile(
         lines=table_of_lines(run, rows),
         ops=table_of_ops(run, rows, flops),
