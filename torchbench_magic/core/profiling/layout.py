@@ -40,7 +40,7 @@ def lay_out(
         frames=frame_table(run, sources, names),
         memory=memory_timeline(joined, rows, run.held) if run.held is not None else None,
         trace=trace_of(run, sources, names),
-        wall_time=(joined.end - joined.begin) / 1e9,
+        wall_time=joined.wall / 1e9,
         num_threads=0,
         sources={source.source_id: source for source in sources.values()},
         ranges=tuple(sorted({ops.names[i] for i in np.unique(ops.name[ops.is_range])})),
