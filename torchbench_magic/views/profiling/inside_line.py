@@ -10,7 +10,7 @@ from torchbench_magic.results.profiling.profile import Profile
 from ..frame_rows import float_or_none, frame_rows
 from .operations import STEP_RANGE
 
-__all__ = ["inside_line", "words_for"]
+__all__ = ["inside_line", "range_in_words"]
 
 _NAMED = ("module", "python")  # kinds of frames that have a name of the user's or of a library's
 _ENGINE = "autograd::engine::evaluate_function: "
@@ -24,7 +24,7 @@ _NEARLY_ALL = 0.9  # of the line: then what is inside that is said instead
 _WORTH = 0.05  # of the line
 
 
-def words_for(name: str) -> str:
+def range_in_words(name: str) -> str:
     """What a range of torch's own means, in words; empty for any other name."""
     return next((words for start, words in _WORDS.items() if name.startswith(start)), "")
 

@@ -15,7 +15,7 @@ from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
 from .grouping import grouping_of
-from .inside_line import inside_line, words_for
+from .inside_line import inside_line, range_in_words
 from .lines import lines_table
 from .modules import modules_table
 from .operations import STEP_RANGE, grouped, operations, sort_column
@@ -163,7 +163,7 @@ def _inside(
         found = []  # `net(x)` runs `net`
     for at, (name, seconds) in enumerate(found[:3]):
         yield Phrase("; inside it " if not at else ", ")
-        yield Phrase(words) if (words := words_for(name)) else code(clipped(name, 40))
+        yield Phrase(words) if (words := range_in_words(name)) else code(clipped(name, 40))
         yield Phrase(f" {units.seconds_text(seconds)}")
     options = ["--group-by module"] * (not is_by_module and not profile.modules.empty and bool(found))
     options += [f"--lines-of {module}" for *where, module in profile.libraries if where == [source_id, line]]

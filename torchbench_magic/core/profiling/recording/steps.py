@@ -239,6 +239,7 @@ class SteppedRun:
     def _leave(self, run: RecordedRun) -> None:
         run.leave()
         run.between_steps.append((max(self._ended, run.begin), run.end))
+        run.overhead += sum(end - begin for begin, end in run.between_steps) / 1e9
 
     def _open_range(self) -> None:
         self._range = marker(f"{_RANGE}{self.number}")

@@ -90,7 +90,7 @@ def recorded_calls(ops: Events) -> tuple[Call, ...]:
     )
 
 
-def attribute_flops(joined: Joined, calls: Sequence[Call], on_device: Ints | None = None) -> Flops:
+def attribute_flops(joined: Joined, calls: Sequence[Call], on_device: NDArray[np.int64] | None = None) -> Flops:
     """Count the ops of a run, of which ``calls`` were recorded.
 
     Args:

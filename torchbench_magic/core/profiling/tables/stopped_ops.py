@@ -79,8 +79,8 @@ def _in_node(joined: Joined) -> tuple[Ints, Bools]:
         around[op[mine]] = outer[mine]
     latest: dict[int, int] = {}
     inside = np.flatnonzero((around >= 0) & (ops.seq >= 0) & (ops.fwd == 0))
-    for op in inside.tolist():  # by start
-        latest[int(around[op])] = op
+    for within in inside.tolist():  # by start
+        latest[int(around[within])] = within
     is_last = np.zeros(len(ops), dtype=bool)
     is_last[list(latest.values())] = True
     return around, is_last
