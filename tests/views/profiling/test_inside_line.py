@@ -101,3 +101,32 @@ def test_a_line_with_the_backward_pass_that_it_caused_names_modules_by_both() ->
     sentence = plain(view.document(profile).sentence)
     assert "takes 100 % of the time (5.70 of 5.70 s), forward and backward; inside it" in sentence
     assert "; inside it net.1 3.90 s, net.0 1.70 s" in sentence
+
+
+def test_the_wait_for_workers_is_said_in_words() -> None:
+    frames = (
+        (-1, "thread", "MainThread", 0.0),
+        (0, "line", "In[3]:2", 0.1),
+        (1, "python", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 0.9),
+    )
+    sentence = plain(view.document(profile_of(*frames)).sentence)
+    assert "; inside it waiting for the DataLoader's workers 900 ms" in sentence
+    assert "enumerate" not in sentence
+
+
+def test_the_range_of_a_step_has_no_name_but_what_runs_in_it_has() -> None:
+    frames = (
+        (-1, "thread", "MainThread", 0.0),
+        (0, "line", "In[3]:2", 0.1),
+        (1, "python", "ProfilerStep*", 0.9),
+        (2, "module", "net", 0.5),
+    )
+    assert inside_line(profile_of(*frames), "ab", 2) == [("net", 0.5)]
+    assert "ProfilerStep" not in plain(view.document(profile_of(*frames)).sentence)
+
+
+def test_where_no_line_is_known_the_range_of_a_step_is_not_what_takes_the_time() -> None:
+    profile = profile_of((-1, "thread", "MainThread", 1.0))
+    ops = frame_of(OP_COLUMNS, {"op": ["ProfilerStep*", "aten::mm"], "self_cpu_time": [0.9, 0.1], "thread": [0, 0]})
+    sentence = plain(view.document(replace(profile, lines=frame_of(LINE_COLUMNS, {}), ops=ops)).sentence)
+    assert sentence.startswith("aten::mm takes 10 % of")

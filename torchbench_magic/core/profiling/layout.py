@@ -32,14 +32,15 @@ def lay_out(
     """
     joined, ops = run.joined, run.joined.ops
     rows, calls = line_rows(joined, sources), recorded_calls(ops)
-    flops = attribute_flops(joined, calls) if with_flops else None
+    launched = run.on_device.op if run.on_device is not None else None
+    flops = attribute_flops(joined, calls, launched) if with_flops else None
     return Profile(
         lines=table_of_lines(run, rows),
         ops=table_of_ops(run, rows, flops),
         frames=frame_table(run, sources, names),
         memory=memory_timeline(joined, rows, run.held) if run.held is not None else None,
         trace=trace_of(run, sources, names),
-        wall_time=(joined.end - joined.begin) / 1e9,
+        wall_time=joined.wall / 1e9,
         num_threads=0,
         sources={source.source_id: source for source in sources.values()},
         ranges=tuple(sorted({ops.names[i] for i in np.unique(ops.name[ops.is_range])})),

@@ -53,7 +53,8 @@ def report(
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
-    waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time)
+    in_steps = options.schedule is not None
+    waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
     recorded = _recorded(run, read, options)
     cost = profiler_cost(laid.wall_time, recorded) if recorded is not None else None
     doubts = [

@@ -30,7 +30,7 @@ def waits_for_threads(run: RecordedRun, joined: Joined, sources: Mapping[str, So
     """
     line, begins, ends = _longest_outside_torch(joined)
     outside = int((ends - begins).sum())
-    if line is None or outside < _LEAST * (joined.end - joined.begin) or outside - run.own_cpu < _ASLEEP * outside:
+    if line is None or outside < _LEAST * joined.wall or outside - run.own_cpu < _ASLEEP * outside:
         return None
     python = run.python_threads | {stream.native_id: stream.name for stream in run.record.streams}
     beside = [
@@ -49,7 +49,7 @@ def waits_for_threads(run: RecordedRun, joined: Joined, sources: Mapping[str, So
     place = f"at {where}" if where else "on no line"
     return Doubt(
         "waits-for-threads",
-        f"{label} waits for {who}, {seconds_text(outside / 1e9)} of {seconds_text((joined.end - joined.begin) / 1e9)}; "
+        f"{label} waits for {who}, {seconds_text(outside / 1e9)} of {seconds_text(joined.wall / 1e9)}; "
         f"{whose} torch work stands {place} ({seconds_text(seconds)}).",
         facts={
             "source_id": sources[joined.codes[line[0]].co_filename].source_id,
@@ -66,7 +66,7 @@ def waits_for_threads(run: RecordedRun, joined: Joined, sources: Mapping[str, So
 def _longest_outside_torch(joined: Joined) -> tuple[tuple[int, int] | None, Ints, Ints]:
     """(code, line) with the most time outside ops on the cell's own thread, and when that is, Unix ns."""
     own = joined.threads[0]
-    ends = joined.begin + np.cumsum(own.slices.length)
+    ends = own.slices.end
     node = np.append(own.segments.node, own.segments.root)[own.slices.segment]
     codes, numbers = np.array(joined.tree.code)[node], np.array(joined.tree.line)[node]
     outside = (own.slices.op < 0) & (codes != NO_LINE)

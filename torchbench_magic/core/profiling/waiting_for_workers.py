@@ -17,8 +17,14 @@ _RANGE = "enumerate(DataLoader)#_MultiProcessing"  # torch's range round fetchin
 _LEAST = 0.2  # of the wall time: below that, no advice
 
 
-def waits_for_workers(ops: pd.DataFrame, workers: pd.DataFrame, record: WorkerRecord, wall_time: float) -> Doubt | None:
-    """None where no line waits for workers, or not for long."""
+def waits_for_workers(
+    ops: pd.DataFrame, workers: pd.DataFrame, record: WorkerRecord, wall_time: float, *, only_steps: bool = False
+) -> Doubt | None:
+    """None where no line waits for workers, or not for long.
+
+    Args:
+        only_steps: the recording began in the middle of the body, where its workers may have been started already.
+    """
     ranges = ops[ops["op"].str.startswith(_RANGE) & ops["line"].notna()]
     if ranges.empty:
         return None
@@ -49,8 +55,11 @@ def waits_for_workers(ops: pd.DataFrame, workers: pd.DataFrame, record: WorkerRe
         return Doubt("workers", said, "Make that line cheaper, or raise `num_workers`.", facts | {"share": share})
     if record.older:
         cpu = sum(record.older.values())
-        said += f", which were started before this cell and used {seconds_text(cpu)} of processor time."
-        return Doubt("workers", said, "Make the iterator in the profiled cell to see where they spend it.", facts)
+        since, action = "this cell", "Make the iterator in the profiled cell to see where they spend it."
+        if only_steps:
+            since, action = "the recorded steps", "Profile the whole cell, without steps, to see where they spend it."
+        said += f", which were started before {since} and used {seconds_text(cpu)} of processor time."
+        return Doubt("workers", said, action, facts)
     return Doubt("workers", f"{said}; where these spend it is not known.", facts=facts)
 
 

@@ -136,11 +136,11 @@ MODULE_COLUMNS: dict[str, str] = {
     "name": _TEXT,  # as the user would write it, model.layer1.0; its class where no variable leads to it
     "parent": _COUNT,  # row of the module that called it; -1 for none
     "calls": _COUNT,  # also by a backward pass: a checkpoint calls its module again
-    "forward_time": _SECONDS,  # wall time in these calls, with the modules it calls
+    "forward_time": _SECONDS,  # wall time in its calls but those of a backward pass, with the modules it calls
     "self_time": _SECONDS,  # without
-    "backward_cpu_time": _SECONDS,  # of the backward nodes that its ops caused
+    "backward_cpu_time": _SECONDS,  # of the backward nodes that its ops caused, and in its calls by a backward pass
     "device_time": _SECONDS,
-    "allocated": _MAYBE,  # bytes, while it ran forward
+    "allocated": _MAYBE,  # bytes, in all its calls
     "freed": _MAYBE,
 }
 

@@ -8,14 +8,25 @@ from typing import Any
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..frame_rows import float_or_none, frame_rows
+from .operations import STEP_RANGE
 
-__all__ = ["inside_line"]
+__all__ = ["inside_line", "range_in_words"]
 
 _NAMED = ("module", "python")  # kinds of frames that have a name of the user's or of a library's
 _ENGINE = "autograd::engine::evaluate_function: "
 _BACKWARD = "backward"
+_WORDS = {
+    "enumerate(DataLoader)#_MultiProcessing": "waiting for the DataLoader's workers",
+    "enumerate(DataLoader)#_SingleProcess": "the DataLoader fetching batches",
+}
+"""How the name of a range of torch's begins -> what it means."""
 _NEARLY_ALL = 0.9  # of the line: then what is inside that is said instead
 _WORTH = 0.05  # of the line
+
+
+def range_in_words(name: str) -> str:
+    """What a range of torch's own means, in words; empty for any other name."""
+    return next((words for start, words in _WORDS.items() if name.startswith(start)), "")
 
 
 def inside_line(
@@ -62,7 +73,7 @@ def _paths(
 
 
 def _name_of(frame: dict[str, Any], around: tuple[str, ...]) -> tuple[str, ...]:
-    if frame["kind"] in _NAMED:
+    if frame["kind"] in _NAMED and frame["name"] != STEP_RANGE:
         return (str(frame["name"]),)
     is_backward = frame["kind"] == "op" and str(frame["name"]).startswith(_ENGINE)
     return (_BACKWARD,) if is_backward and _BACKWARD not in around else ()

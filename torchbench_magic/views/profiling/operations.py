@@ -21,7 +21,7 @@ from .callers import callers
 from .grouping import Grouping, grouping_of
 from .place_names import first_and_more, op_text, place, shapes_text
 
-__all__ = ["SORT_KEYS", "grouped", "is_backward", "operations", "sort_column"]
+__all__ = ["SORT_KEYS", "STEP_RANGE", "grouped", "is_backward", "operations", "sort_column"]
 
 _TIMES = ("self_cpu_time", "cpu_time", "self_device_time", "device_time")
 _SUMS = ("calls", *_TIMES, "allocated", "freed", "flops", "bytes")
@@ -52,7 +52,7 @@ _FLOP = tuple(units.Scale(f"{prefix}FLOP", size) for prefix, size in (("", 1.0),
 _ON_NO_LINE = 1e-9  # of the self time: below, it is rounding
 _LEAST_SHARE = 1e-3
 _DEFAULT_ROWS = 20
-_STEP_RANGE = "ProfilerStep*"
+STEP_RANGE = "ProfilerStep*"
 """What torch calls the range of a step: no operation, and its own time is that of the loop's Python."""
 _BACKWARD = re.compile(r"^(autograd::|torch::autograd::|AccumulateGrad)|Backward\d*(: |$)")
 
@@ -150,7 +150,7 @@ def operations(
     """
     column, grouping = sort_column(sort_by), grouping_of(group_by)
     ops = grouping.rows(profile)
-    every = grouped(ops[ops["op"] != _STEP_RANGE], grouping.columns)
+    every = grouped(ops[ops["op"] != STEP_RANGE], grouping.columns)
     known = bool(every[column].notna().any()) or every.empty
     ordered = every.sort_values(
         column if known else "self_cpu_time", ascending=column == "op", na_position="last", kind="stable"

@@ -15,10 +15,10 @@ from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
 from .grouping import grouping_of
-from .inside_line import inside_line
+from .inside_line import inside_line, range_in_words
 from .lines import lines_table
 from .modules import modules_table
-from .operations import grouped, operations, sort_column
+from .operations import STEP_RANGE, grouped, operations, sort_column
 from .pictures import profile_flame, timeline
 from .place_names import place_of, runs_text
 from .workers import workers_table
@@ -163,7 +163,7 @@ def _inside(
         found = []  # `net(x)` runs `net`
     for at, (name, seconds) in enumerate(found[:3]):
         yield Phrase("; inside it " if not at else ", ")
-        yield code(clipped(name, 40))
+        yield Phrase(words) if (words := range_in_words(name)) else code(clipped(name, 40))
         yield Phrase(f" {units.seconds_text(seconds)}")
     options = ["--group-by module"] * (not is_by_module and not profile.modules.empty and bool(found))
     options += [f"--lines-of {module}" for *where, module in profile.libraries if where == [source_id, line]]
@@ -203,7 +203,8 @@ def _backward_elsewhere(profile: Profile) -> dict[tuple[str, int], float]:
 
 
 def _op_clause(profile: Profile) -> Iterator[Phrase]:
-    top = max(frame_rows(grouped(profile.ops, ["op"])), key=lambda op: float(op["self_cpu_time"]), default=None)
+    ops = profile.ops[profile.ops["op"] != STEP_RANGE]
+    top = max(frame_rows(grouped(ops, ["op"])), key=lambda op: float(op["self_cpu_time"]), default=None)
     if top is None and not profile.has_op_times:
         yield Phrase(f"what ran in {units.seconds_text(profile.wall_time)} is not known")
         return

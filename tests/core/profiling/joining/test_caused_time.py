@@ -6,6 +6,7 @@ from array import array
 
 import pytest
 
+from torchbench_magic import profile
 from torchbench_magic.core.profiling.recording.module_calls import ModuleRecord
 from torchbench_magic.core.profiling.recording.streams import LEAVE, entered
 from torchbench_magic.core.profiling.torch_events.events import Events
@@ -44,7 +45,7 @@ def test_what_recorded_python_runs_inside_a_backward_node_is_caused_by_no_other_
     assert [ns for name, ns in tree_of(table, "backward_cpu_time") if name.strip() == "sin"] == [10]
 
 
-def test_a_module_that_the_pass_calls_again_has_that_time_as_a_call_and_not_as_backward() -> None:
+def test_a_module_that_the_pass_calls_again_has_that_time_as_backward_and_not_as_forward() -> None:
     record = ModuleRecord(
         ("net", "last"), {MAIN: array("q", [5, 0, 8, 1, 30, -2, 45, -1, 65, 0, 66, 1, 84, -2, 85, -1])}
     )
@@ -52,8 +53,9 @@ def test_a_module_that_the_pass_calls_again_has_that_time_as_a_call_and_not_as_b
     assert made["name"].tolist() == ["net", "last"]
     assert made["parent"].tolist() == [-1, 0]
     assert made["calls"].tolist() == [2, 2]
-    assert (made["forward_time"] * 1e9).round().tolist() == [40 + 20, 22 + 18]
-    assert (made["backward_cpu_time"] * 1e9).round().tolist() == [10, 10]
+    assert (made["forward_time"] * 1e9).round().tolist() == [40, 22]
+    assert (made["self_time"] * 1e9).round().tolist() == [18, 22]
+    assert (made["backward_cpu_time"] * 1e9).round().tolist() == [10 + 20, 10 + 18]
 
 
 def test_a_line_caused_what_its_modules_do_again_and_each_of_them_its_own() -> None:
@@ -77,7 +79,8 @@ def test_a_module_that_only_a_backward_pass_calls_has_a_row_of_its_own() -> None
     record = ModuleRecord(("net", "other"), {MAIN: array("q", [5, 0, 45, -1, 65, 1, 85, -2])})
     made = modules_of(frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record))
     assert list(zip(made["name"], made["calls"], strict=True)) == [("net", 1), ("other", 1)]
-    assert (made["forward_time"] * 1e9).round().tolist() == [40, 20]
+    assert (made["forward_time"] * 1e9).round().tolist() == [40, 0]
+    assert (made["backward_cpu_time"] * 1e9).round().tolist() == [10, 20]
 
 
 def test_a_module_of_two_parents_that_the_pass_calls_again_is_not_counted_to_either() -> None:
@@ -102,6 +105,14 @@ def test_a_tree_that_was_stored_without_what_modules_caused_has_what_lines_cause
     table = frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record)
     old = table.assign(module_backward_time=float("nan"))
     assert (modules_of(old)["backward_cpu_time"] * 1e9).round().tolist() == [30]
+
+
+def test_a_call_by_the_pass_in_a_tree_that_was_stored_so_is_backward_once() -> None:
+    record = ModuleRecord(("net",), {MAIN: array("q", [5, 0, 45, -1, 65, 0, 85, -1])})
+    old = frames(joined(sine_whose_node_runs_more(), BODY_RUNS), record).assign(module_backward_time=float("nan"))
+    made = modules_of(old)
+    assert (made["forward_time"] * 1e9).round().tolist() == [40]
+    assert (made["backward_cpu_time"] * 1e9).round().tolist() == [30]
 
 
 # ---- checkpoints that run ---------------------------------------------------------------------------------------
@@ -160,4 +171,40 @@ def test_a_checkpointed_module_is_one_row_with_both_calls(checkpointed: Profile)
     assert modules["parent"].tolist() == [-1, 0, 1]
     assert modules["calls"].tolist() == [1, 2, 2]
     inside = lines[lines["source"].str.contains("big @ big|h.sin|self.l", na=False)]
-    assert modules.loc["net.b", "forward_time"] >= inside[["self_cpu_time", "python_time"]].sum().sum() - 1e-8
+    both = modules.loc["net.b", ["forward_time", "backward_cpu_time"]]
+    assert both.sum() >= inside[["self_cpu_time", "python_time"]].sum().sum() - 1e-8
+
+
+def test_what_a_checkpoint_runs_again_is_no_time_forward(checkpointed: Profile) -> None:
+    trace, modules = checkpointed.trace, checkpointed.modules.set_index("name")
+    names = trace.events["name"].map(trace.names.__getitem__)
+    products = trace.events[names == "aten::mm"]
+    begin = trace.events[names.str.startswith(_ENGINE)]["start"].min()
+    again = products[products["start"] > begin]
+    assert 2 <= len(again) < len(products), "the product of the weights' gradient may be an addmm"
+    assert modules.loc["net.b", "backward_cpu_time"] >= again["duration"].sum() / 1e9 - 1e-8
+    forward = checkpointed.frames[checkpointed.frames["source"].str.contains("y = net(x)", na=False, regex=False)]
+    assert modules.loc["net", "forward_time"] <= forward["wall_time"].sum() + 1e-8
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_in_checkpoints_are_backward_too(reentrant: bool) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.checkpoint import checkpoint
+
+    class Wrapped(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, inner: torch.nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = checkpoint(self.inner, x, use_reentrant=reentrant)
+            return result
+
+    net, x = Wrapped(Wrapped(torch.nn.Sigmoid())), torch.ones(8, requires_grad=True)
+    made = profile("y = net(x)\ny.sum().backward()", globals={"net": net, "x": x})
+    assert made.modules["name"].tolist() == ["net", "net.inner", "net.inner.inner"]
+    assert made.modules["calls"].tolist() == [1, 2, 3 if reentrant else 2]
+    first, second = (made.lines[made.lines["line"] == line]["wall_time"].sum() for line in (1, 2))
+    assert 0 < made.modules["forward_time"].max() <= first + 1e-8
+    assert 0 < made.modules["backward_cpu_time"].max() <= second + 1e-8

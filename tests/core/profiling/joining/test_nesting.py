@@ -96,3 +96,13 @@ def test_ancestors_come_level_by_level_the_outermost_last() -> None:
     found = [(op.tolist(), above.tolist()) for op, above in ancestors(ints(-1, 0, 1, 0, -1, 2))]
     assert found == [([1, 2, 3, 5], [0, 1, 0, 2]), ([2, 5], [0, 1]), ([5], [0])]
     assert list(ancestors(ints(-1, -1))) == []
+
+
+def test_what_is_left_out_is_no_time_of_any_op_or_line() -> None:
+    nesting = nest(ints(2, 12), ints(10, 18))
+    slices = lay_over(nesting, ints(1, 4, 9), 0, 20, [(0, 1), (3, 6), (9, 14), (19, 20)])
+    assert slices.length.sum() == 20 - (1 + 3 + 5 + 1)
+    assert slices.end.tolist() == [2, 4, 9, 18, 20]
+    assert slices.length.tolist() == [1, 1, 3, 4, 1]
+    assert slices.op.tolist() == [-1, 0, 0, 1, -1]
+    assert slices.segment.tolist() == [0, 0, 1, 2, 2]

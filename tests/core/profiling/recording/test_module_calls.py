@@ -302,7 +302,8 @@ def test_a_module_that_the_backward_pass_calls_again_has_both_calls_in_its_row()
     made = profile(lambda: checkpoint(lambda a: module(a).exp(), x, use_reentrant=False).sum().backward())
     (row,) = made.modules.itertuples()
     assert row.calls == 2
-    assert row.forward_time >= 0.1
+    assert row.forward_time >= 0.05
+    assert row.backward_cpu_time >= 0.05
     assert row.forward_time + row.backward_cpu_time < made.wall_time
 
 

@@ -23,6 +23,7 @@ from torchbench_magic import profile, step_num  # noqa: E402
 from torchbench_magic.core.code.body import compile_body  # noqa: E402
 from torchbench_magic.core.profiling.loop_steps import mark_loop  # noqa: E402
 from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async  # noqa: E402
+from torchbench_magic.core.profiling.recording.steps import SteppedRun  # noqa: E402
 from torchbench_magic.core.profiling.torch_events.running_profilers import torch_profiler_runs  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy  # noqa: E402
 from torchbench_magic.results.cell import Body, CellText  # noqa: E402
@@ -298,6 +299,24 @@ def test_a_loop_shorter_than_the_steps_ends_the_recording(text: str) -> None:
     shown = [row.key for group in operations(result).groups for row in group.rows]
     assert "aten::exp" in shown
     assert "ProfilerStep*" not in shown, "the range of a step is no operation"
+
+
+@pytest.mark.parametrize("body", ["x.exp()", "net(x)"], ids=["op", "module"])
+@pytest.mark.parametrize("loop", ["for i in range(9): {}", "i = 0\nwhile i < 9:\n    i += 1; {}"], ids=["for", "while"])
+def test_what_ends_a_step_and_begins_the_next_is_no_time_of_the_cell(
+    loop: str, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = 0.05
+    monkeypatch.setattr(SteppedRun, "_tell", lambda self: time.sleep(slept))
+    names = {"x": torch.ones(4), "net": torch.nn.Tanh()}
+    result = run(loop.format(body), "wait=1,warmup=1,active=3,repeat=1", in_loop=True, names=names).profile
+    (cycle,) = result.cycles
+    assert cycle.steps == (2, 3, 4)
+    assert cycle.wall_time <= cycle.trace.duration / 1e9 - 2 * slept, "there are two ends of steps in the cycle"
+    own = cycle.frames[cycle.frames["thread"] == 0]
+    assert own["self_time"].sum() == pytest.approx(cycle.wall_time)
+    assert cycle.ops.loc[cycle.ops["op"] == "ProfilerStep*", "cpu_time"].sum() <= cycle.wall_time + 1e-9
+    adds_up(result)
 
 
 def test_what_fetches_an_item_is_part_of_its_step() -> None:

@@ -23,10 +23,17 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 from torch.utils.data._utils import worker as torch_worker  # noqa: E402
 
 from torchbench_magic import load, profile  # noqa: E402
+from torchbench_magic.core.code.body import compile_body  # noqa: E402
+from torchbench_magic.core.profiling.loop_steps import mark_loop  # noqa: E402
+from torchbench_magic.core.profiling.profiler import profile_body  # noqa: E402
 from torchbench_magic.core.profiling.recording import worker_loop  # noqa: E402
 from torchbench_magic.core.profiling.recording.workers import WorkerRecord  # noqa: E402
 from torchbench_magic.core.profiling.waiting_for_workers import waits_for_workers  # noqa: E402
+from torchbench_magic.results.cell import Body  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
+
+from ..asking import asked  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="workers are found in /proc")
 SLOW = "for b in loader:\n    pass\n"
@@ -146,6 +153,22 @@ def rows(*found: tuple[str, int | None, float]) -> pd.DataFrame:
     cells = pd.array([None if line is None else 7 for line in lines], dtype="Int64")
     seconds = [took for _, _, took in found]
     return pd.DataFrame({"cell": cells, "line": lines, "file": "a.py", "function": names, "seconds": seconds})
+
+
+def test_workers_of_a_cells_own_loop_were_started_before_its_recorded_steps() -> None:
+    outcome = profiled_steps(SLOW, {"loader": DataLoader(Slow(), num_workers=1, batch_size=2)})
+    assert outcome.steps == (1, 2, 3)
+    assert "which were started before the recorded steps and used" in doubt_of(outcome)
+    assert "before this cell" not in str(outcome)
+    (action,) = [each.action for each in outcome.warnings if each.kind == "workers"]
+    assert action.startswith("Profile the whole cell, without steps")
+
+
+def profiled_steps(text: str, names: dict[str, Any]) -> Profile:
+    """The steps 1 to 3 of the loop of a cell, as ``--steps 3 --warmup 1``."""
+    body = compile_body(Body(text, "<cell>"), transform_ast=mark_loop)
+    schedule = Schedule.of("wait=0,warmup=1,active=3,repeat=1")
+    return profile_body(body, asked(namespace=names, schedule=schedule, in_loop=True)).profile
 
 
 def waiting(wall: float, *found: tuple[str, int | None, float]) -> Any:

@@ -47,3 +47,39 @@ def test_without_the_option_nothing_is_counted() -> None:
     profile = profiled("torch.ones(3, 3) @ torch.ones(3, 3)\n", shapes=True).profile
     assert profile.ops["flops"].isna().all()
     assert profile.flops_coverage != profile.flops_coverage
+
+
+_CHECKPOINT = """from torch.utils.checkpoint import checkpoint
+def f(x):
+    return {body}
+x, w, b = (torch.ones(20, 30, 40)[0].requires_grad_(), torch.ones(50, 40, requires_grad=True), torch.ones(4, 40, 30))
+checkpoint(f, x, use_reentrant={reentrant}).sum().backward()
+"""
+_PRODUCT = 2 * 30 * 40 * 50  # of x with w: forward, and for the gradient of each
+
+
+@pytest.mark.parametrize(
+    ("body", "reentrant", "products"),
+    [
+        ("torch.nn.functional.linear(x, w)", False, 3),  # the second call is stopped as it saves its inputs
+        ("torch.nn.functional.linear(x, w).sin()", False, 4),  # needed again, for the sine
+        ("torch.nn.functional.linear(x, w)", True, 4),
+        ("checkpoint(lambda y: torch.nn.functional.linear(y, w), x, use_reentrant=False)", False, 3),
+    ],
+)
+def test_a_product_that_a_checkpoint_stops_before_it_began_is_no_work(
+    body: str, reentrant: bool, products: int
+) -> None:
+    found = flops(_CHECKPOINT.format(body=body, reentrant=reentrant))
+    assert sum(found.values()) == products * _PRODUCT
+
+
+def test_the_counts_of_a_checkpoint_are_those_of_torchs_own_counter() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    text = _CHECKPOINT.format(
+        body="torch.nn.functional.conv2d(x[None, None], w[None, None, :3, :3]) @ b[0, :38, :7]", reentrant=False
+    )
+    with FlopCounterMode(display=False) as counter:
+        exec(text, {"torch": torch})
+    assert sum(flops(text).values()) == counter.get_total_flops()

@@ -7,6 +7,7 @@ custom ``autograd.Function``, that an op called back) or a range.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import TypeVar
@@ -46,6 +47,7 @@ class Joined:
         torch_time, python_time: int64 [nodes], ns on the line itself.
         threads: by number.
         begin, end: Unix ns of the stretch that the times add up to.
+        left_out: of this, stretches that are no time of the cell's own thread.
     """
 
     tree: LineTree
@@ -61,6 +63,12 @@ class Joined:
     threads: tuple[ThreadJoin, ...]
     begin: int
     end: int
+    left_out: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def wall(self) -> int:
+        """Ns that the times of the cell's own thread add up to."""
+        return self.end - self.begin - sum(end - begin for begin, end in self.left_out)
 
 
 @dataclass(frozen=True)
@@ -86,12 +94,14 @@ def join_ops_and_lines(
     run_threads: RunThreads,
     span: tuple[int, int],
     forking: Forking | None = None,
+    left_out: Sequence[tuple[int, int]] = (),
 ) -> Joined:
     """Join the ops that started in ``span``, [begin, end) in Unix ns, with the lines of their threads.
 
     Args:
         codes: the codes of ``record``, each under a file name that stands for its text.
         forking: what is known of scripted forks; None: their ops stay on no line.
+        left_out: as of `lay_over`, of the cell's own thread.
     """
     tree, (begin, end) = LineTree(), span
     streams = {stream.native_id: stream for stream in record.streams}
@@ -112,7 +122,7 @@ def join_ops_and_lines(
         nesting = nest(ops.start[mine], np.minimum(ops.end[mine], end))
         at = segments.at(ops.start[mine])
         op_node, op_depth = _of(segments.node, at, segments.root), _of(segments.depth, at, 0)
-        slices = lay_over(nesting, segments.start, begin, end)
+        slices = lay_over(nesting, segments.start, begin, end, () if number else left_out)
         threads.append(ThreadJoin(number, segments, mine, nesting, slices))
         running, in_op = slices.op, slices.op >= 0
         # under an op with fewer frames than now, Python runs that the op called back
@@ -153,6 +163,7 @@ def join_ops_and_lines(
         threads=tuple(threads),
         begin=begin,
         end=end,
+        left_out=tuple(left_out),
     )
 
 

@@ -155,7 +155,7 @@ def _add_time(
     is_op = np.append(things.kind == OP, False)[innermost]
     sums.add("own", where, slices.length)
     sums.add("torch", where, slices.length * (is_op & ~called_back))
-    sums.first(where, joined.begin + np.cumsum(slices.length) - slices.length)
+    sums.first(where, slices.end - slices.length)
 
 
 def _add_caused(sums: _Sums, joined: Joined, thread: ThreadJoin, things: Things, caused: Caused) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..recording.module_calls import ModuleRecord
 from ..recording.recorded_run import RecordedRun
@@ -20,6 +22,8 @@ from .run_events import RunEvents
 from .segments import Codes
 
 __all__ = ["JoinedRun", "join_run", "join_the_rest"]
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ def join_run(
     """
     record, events = run.record, read.of_body
     ops = without_repeats(events.where(events.is_op & ~np.isin(events.native, list(run.ignored))))
+    ops = _between(ops, run.native_id, run.between_steps)
     suspends = (i for i, code in enumerate(record.codes) if body.suspends and code in body.own)
     joined = join_ops_and_lines(
         ops,
@@ -63,6 +68,7 @@ def join_run(
         RunThreads(_natives(run, ops, numbering), frozenset(run.python_threads), run.pool),
         (read.begin, read.end),
         Forking(read_scripted(), run.busy, run.pool) if ops.is_named(FORKED.__eq__).any() else None,
+        run.between_steps,
     )
     _number_as_shown(joined, body.cells)
     whole = join_the_rest(joined, read.every, read.changes, run.modules)
@@ -91,6 +97,24 @@ def join_the_rest(
         host=None,
         tree=call_tree(joined, modules or ModuleRecord(), on_device, changes),
     )
+
+
+def _between(ops: Events, native: int, left_out: Sequence[tuple[int, int]]) -> Events:
+    """The ops, of which those of a thread that begin or end in a stretch that is left out (the ranges of steps) do so
+    at its end, or at its beginning."""
+    if not left_out:
+        return ops
+    begins, ends = np.array(left_out, dtype=np.int64).T
+    mine = ops.native == native
+
+    def stretch(moments: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        at = np.searchsorted(begins, moments, side="right") - 1
+        return at, mine & (at >= 0) & (moments < ends[at])
+
+    (first, starts), (last, stops) = stretch(ops.start), stretch(ops.end)
+    start = np.where(starts, ends[first], ops.start)
+    end = np.maximum(start, np.where(stops, begins[last], ops.end))
+    return replace(ops, start=start, end=end).where(np.lexsort((-end, start)))
 
 
 def _natives(run: RecordedRun, ops: Events, numbering: list[int] | None) -> tuple[int, ...]:

@@ -65,7 +65,8 @@ def things_of(joined: Joined, thread: ThreadJoin, modules: ModuleRecord, label_o
     nesting, slices = thread.nesting, thread.slices
     if len(began):
         nesting = nest(start[order], end[order])
-        slices = lay_over(nesting, segments.start, joined.begin, joined.end)
+        left_out = () if thread.number else joined.left_out
+        slices = lay_over(nesting, segments.start, joined.begin, joined.end, left_out)
     above = np.zeros(len(order), dtype=np.int64)
     for inside, _ in ancestors(nesting.parent):
         above[inside] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,7 +116,8 @@ class Slices:
     """The stretch from ``begin`` to ``end`` cut wherever the line or the innermost op changes.
 
     Attributes:
-        length: int64 [k], ns; they add up to ``end - begin``.
+        length: int64 [k], ns; they add up to ``end - begin``, without what is left out.
+        end: int64 [k], the moment at which each ends.
         op: int64 [k], innermost op; -1 for none.
         segment: int64 [k], segment of the thread's lines; -1 before the first.
     """
@@ -124,10 +125,17 @@ class Slices:
     length: Ints
     op: Ints
     segment: Ints
+    end: Ints
 
 
-def lay_over(nesting: Nesting, segment_start: Ints, begin: int, end: int) -> Slices:
-    """Cut [begin, end) at the changes of the innermost op and of the line."""
+def lay_over(
+    nesting: Nesting, segment_start: Ints, begin: int, end: int, left_out: Sequence[tuple[int, int]] = ()
+) -> Slices:
+    """Cut [begin, end) at the changes of the innermost op and of the line.
+
+    Args:
+        left_out: stretches that are nobody's, (from, to) in the order of time, none in another.
+    """
     op_moments, line_moments = len(nesting.time), len(segment_start)
     times = np.concatenate([nesting.time, segment_start, np.array([begin], dtype=np.int64)])
     order = np.argsort(times, kind="stable")
@@ -136,7 +144,18 @@ def lay_over(nesting: Nesting, segment_start: Ints, begin: int, end: int) -> Sli
     ops = np.cumsum(order < op_moments) - 1
     segments = np.cumsum((order >= op_moments) & (order < op_moments + line_moments)) - 1
     inside = np.clip(np.append(times, end), begin, end)
-    length = np.diff(inside)
+    length = np.diff(inside - _out_before(inside, left_out))
     kept = length > 0
     top = np.append(nesting.top, -1)[ops[kept]] if op_moments else np.full(int(kept.sum()), -1)
-    return Slices(length[kept], top.astype(np.int64), segments[kept].astype(np.int64))
+    return Slices(length[kept], top.astype(np.int64), segments[kept].astype(np.int64), inside[1:][kept])
+
+
+def _out_before(moments: Ints, left_out: Sequence[tuple[int, int]]) -> Ints:
+    """How much of the stretches comes before each moment."""
+    if not left_out:
+        return np.zeros(len(moments), dtype=np.int64)
+    begins, ends = np.array(left_out, dtype=np.int64).T
+    whole = np.append(0, np.cumsum(ends - begins))
+    at = np.searchsorted(begins, moments, side="right") - 1
+    inside = np.minimum(moments, ends[at]) - begins[at]
+    return np.where(at >= 0, whole[at] + inside, 0)

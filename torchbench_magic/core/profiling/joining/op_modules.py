@@ -3,7 +3,8 @@
 A backward node can run Python: a checkpoint calls the forward function again, an ``autograd.Function`` has a
 ``backward`` of the user's, a hook is called. For lines, what has recorded lines of its own stands there and is not
 caused by another line besides (`attribution` leaves it out). For modules, a module that the pass calls again has that
-time as a call of its own; all else that a node runs, with or without lines, is caused by the module of its forward op.
+time itself, as backward time (`results.profiling.frames.modules`); all else that a node runs, with or without lines, is
+caused by the module of its forward op.
 """
 
 from __future__ import annotations

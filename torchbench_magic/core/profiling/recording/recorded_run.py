@@ -62,6 +62,8 @@ class RecordedRun:
         brackets: clock readings round each marker event.
         num_threads: torch's threads as the body was entered.
         overhead: seconds that starting and stopping took.
+        between_steps: stretches from `begin` to `end` in which a step was ended and the next one begun, (from, to) in
+            Unix ns: no time of the body's.
         busy: native ids of threads that may have been at work as the recording began; None where that is not known.
         pool: native ids of the threads of torch's pool for work beside the caller's.
         load: how long threads waited for a core between enter and leave; None where that is not known.
@@ -92,6 +94,7 @@ class RecordedRun:
         self.python_threads = python_threads()
         self._cores = CoreWatch(self.ignored | native_io_threads())
         self.overhead = 0.0
+        self.between_steps: list[tuple[int, int]] = []
         self.cpu: list[CpuReading] = []
         self.busy: frozenset[int] | None = None
         self.pool: frozenset[int] = frozenset()

@@ -22,7 +22,7 @@ from torchbench_magic.results.profiling.profile_options import ProfileOptions
 from torchbench_magic.results.profiling.schedule import Action
 
 from ..torch_events.kineto import make_ready
-from ..torch_events.torch_profiler import step_range
+from ..torch_events.torch_profiler import marker
 from .recorded_run import RecordedRun, torch_threads
 from .streams import Callers
 
@@ -98,6 +98,7 @@ class SteppedRun:
         self._prepared: RecordedRun | None = None
         self._recording: RecordedRun | None = None
         self._range: Any = None
+        self._ended = 0  # Unix ns at which the step before ended
         self._steps: list[int] = []
         self._is_between = False
         self._told, self._most = 0.0, ""
@@ -144,7 +145,7 @@ class SteppedRun:
     def leave(self) -> None:
         self._close_range()
         if self._recording is not None:
-            self._recording.leave()
+            self._leave(self._recording)
 
     def __exit__(self, *error: object) -> None:
         global _current
@@ -211,7 +212,7 @@ class SteppedRun:
         __tracebackhide__ = True
         run, self._recording = self._recording, None
         if run is not None:
-            run.leave()
+            self._leave(run)
             run.__exit__(None, None, None)
             if self._steps:
                 made = self._keep(run, None)
@@ -235,11 +236,20 @@ class SteppedRun:
             with run:
                 pass
 
+    def _leave(self, run: RecordedRun) -> None:
+        run.leave()
+        run.between_steps.append((max(self._ended, run.begin), run.end))
+        run.overhead += sum(end - begin for begin, end in run.between_steps) / 1e9
+
     def _open_range(self) -> None:
-        self._range = step_range(f"{_RANGE}{self.number}")
+        self._range = marker(f"{_RANGE}{self.number}")
         self._range.__enter__()
+        if self._recording is not None:
+            since = max(self._ended, self._recording.begin)
+            self._recording.between_steps.append((since, time.time_ns()))
 
     def _close_range(self) -> None:
+        self._ended = time.time_ns()
         opened, self._range = self._range, None
         if opened is not None:
             opened.__exit__(None, None, None)

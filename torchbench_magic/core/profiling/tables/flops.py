@@ -25,6 +25,7 @@ from .call_arguments import (
     operator_of,
     parsed_call,
 )
+from .stopped_ops import stopped_ops
 
 __all__ = ["Call", "Flops", "attribute_flops", "flops_of", "recorded_calls"]
 
@@ -37,7 +38,8 @@ class Flops:
     """Operations by op.
 
     Attributes:
-        op: float64 [ops], NaN where there is no formula, or where the op runs inside one that is counted.
+        op: float64 [ops], NaN where there is no formula, or where the op runs inside one that is counted; 0 of an op
+            that a checkpoint stopped before it did anything.
         coverage: share of the time in ops that is spent in ops that are counted, with all that they call.
     """
 
@@ -88,8 +90,12 @@ def recorded_calls(ops: Events) -> tuple[Call, ...]:
     )
 
 
-def attribute_flops(joined: Joined, calls: Sequence[Call]) -> Flops:
-    """Count the ops of a run, of which ``calls`` were recorded."""
+def attribute_flops(joined: Joined, calls: Sequence[Call], on_device: NDArray[np.int64] | None = None) -> Flops:
+    """Count the ops of a run, of which ``calls`` were recorded.
+
+    Args:
+        on_device: int64 [ops], ns of kernels that each op launched itself; None where nothing ran on a device.
+    """
     ops = joined.ops
     values = np.full(len(ops), np.nan)
     if ops.inputs is not None and calls:
@@ -109,6 +115,7 @@ def attribute_flops(joined: Joined, calls: Sequence[Call]) -> Flops:
         ]
         values = np.array(each, dtype=np.float64)[index] if len(each) else values
     covered = ~np.isnan(values)
+    values[covered & stopped_ops(joined, on_device)] = 0.0
     inside = np.zeros(len(ops), dtype=bool)
     for each_op, parent in enumerate(joined.parent.tolist()):  # a parent comes before its children
         if parent >= 0 and covered[parent]:

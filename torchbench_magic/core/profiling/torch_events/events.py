@@ -35,6 +35,7 @@ _HIDDEN = frozenset(
         "aten::_version",
     }
 )
+_STEP = re.compile(r"^ProfilerStep#\d+$")  # a step is a range, whatever made it
 _MEMORY = "[memory]"
 _READ = ("name", "kind", "start", "end", "native", "tid", "fwd", "seq", "scope", "nbytes")  # of every event
 _AT_ONCE = 1024  # events that are read together
@@ -178,9 +179,11 @@ def read_events(results: Any, *, shapes: bool = False, memory: bool = False, lim
         none = on_cpu and not on_device.any()  # then all of them are on the CPU
         devices, columns["device"] = _devices(kineto, events, (is_memory | on_device) & (not none), n)
         inputs = _inputs(kineto, events, kind_of.among(kind, _WITH_INPUTS), name, given) if methods else None
+    is_step = np.array([_STEP.match(each) is not None for each in name_of], dtype=bool)
+    columns["kind"] = np.where(is_step[columns["name"]], kind_of["user_annotation"], columns["kind"])
     names, kinds = list(name_of), list(kind_of)
     made = Events(
-        tuple(re.sub(r"^ProfilerStep#\d+$", "ProfilerStep*", each) for each in names),
+        tuple(_STEP.sub("ProfilerStep*", each) for each in names),
         tuple(kinds),
         tuple(devices),
         **columns,

@@ -19,19 +19,23 @@ def modules_of(frames: pd.DataFrame) -> pd.DataFrame:
     """One row per module as called from its parent module, columns of `MODULE_COLUMNS`, in the order they ran.
 
     Times of a module hold those of the modules it calls, ``self_time`` is without. ``backward_cpu_time`` is the time
-    of the backward nodes that its ops caused. A module that a backward pass calls again (a checkpoint does) has that
-    call, and its time, in its row of the forward pass; where it has several there, or none, in a row of its own.
+    of the backward nodes that its ops caused, and of its calls by a backward pass: a checkpoint calls its module again
+    while the gradients wait for it. Such a call stands in the module's row of the forward pass; where it has several
+    there, or none, in a row of its own.
     """
     given = {name: frames[name].fillna(0).tolist() for name in _SUMS}
-    if frames["module_backward_time"].isna().all():  # stored before there was such a column
+    stored_before = bool(frames["module_backward_time"].isna().all())  # there was such a column
+    if stored_before:  # calls of modules by the pass are in the other one
         given["module_backward_time"] = frames["backward_cpu_time"].fillna(0).tolist()
     tree = _Rows(frames)
     sums = {name: [0.0] * len(tree.names) for name in _SUMS}
     for frame, row in enumerate(tree.row_of):
         if row >= 0:
             for column, values in sums.items():
-                if column != "self_time" or not tree.in_pass[frame]:
+                if column != "self_time" or not tree.again[frame]:
                     values[row] += given[column][frame]
+            if tree.again[frame] and not tree.in_pass[frame] and not stored_before:
+                sums["module_backward_time"][row] += given["self_time"][frame]
     total = {column: inclusive(values, tree.parents) for column, values in sums.items()}
     made: dict[str, object] = {
         "name": tree.names,
@@ -54,6 +58,7 @@ class _Rows:
     Attributes:
         names, parents, calls: of each row.
         row_of: of each frame, the row of the module it is in; -1 for none.
+        again: of each frame, whether it is in a backward pass, or in a module that the pass called.
         in_pass: of each frame, whether it is in a backward pass, and in no module that the pass called.
     """
 
@@ -66,14 +71,14 @@ class _Rows:
         self._frames = {name: frames[name].tolist() for name in ("parent", "kind", "name", "calls")}
         self.row_of = [-1] * len(frames)
         self.in_pass = [False] * len(frames)
-        again = [False] * len(frames)  # in a backward pass, or in what it calls
+        self.again = [False] * len(frames)
         for frame, parent, kind, name in self._each():
             engine = kind == "op" and name.startswith(_ENGINE)
             self.in_pass[frame] = kind != "module" and (engine or (parent >= 0 and self.in_pass[parent]))
-            again[frame] = engine or (parent >= 0 and again[parent])
+            self.again[frame] = engine or (parent >= 0 and self.again[parent])
         for backward in (False, True):
             for frame, parent, kind, name in self._each():
-                if again[frame] is backward:
+                if self.again[frame] is backward:
                     above = self.row_of[parent] if parent >= 0 else -1
                     by_pass = parent >= 0 and self.in_pass[parent]
                     self.row_of[frame] = above if kind != "module" else self._row(above, name, by_pass)
