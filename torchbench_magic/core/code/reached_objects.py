@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from .code_reads import closed_over, codes_within, globals_read, names_used
@@ -224,6 +224,7 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
             )
     if issubclass(type(value), type):
         return
+    yield from _in_slots(label, value, depth, mentioned)
     inside: Any = dict_of(value)
     if type(inside) is not dict:
         return
@@ -234,3 +235,15 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
         if type(inside.get("_buffers")) is dict:
             yield label, inside["_buffers"], depth
         yield from ((f"{label}.{name}", inside[name], depth) for name in sorted(mentioned & inside.keys()))
+
+
+def _in_slots(label: str, value: Any, depth: int, mentioned: set[str]) -> Iterator[tuple[str, Any, int]]:
+    """What an instance holds in slots that users' classes made, as far as they are mentioned."""
+    for kind in filter(is_users_class, type(value).__mro__):
+        for name in sorted(mentioned & vars(kind).keys()):
+            slot = vars(kind)[name]
+            if type(slot) is MemberDescriptorType:
+                try:
+                    yield f"{label}.{name}", slot.__get__(value), depth
+                except AttributeError:  # nothing is in it
+                    continue

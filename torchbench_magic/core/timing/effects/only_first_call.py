@@ -227,7 +227,8 @@ class Once:
         ``how``: an iterator used up by the "first" call, "before" it, "later" or ("used") at some time before the timed
         calls; a "file" read to its end; a "cache" of ``functools``; a "memo" that the first call filled; a container
         that it "emptied", made "shorter" or put in another order ("changed"), one that shows no items and that it left
-        "empty", or one that was "drained" later; what "grows" or "shrinks" with every call; a switch,
+        "empty", or one that was "drained" later; what "grows" (as "state" of a training) or
+        "shrinks" with every call; a switch,
         "shared" or "global", as another alternative had set it; the "start": a first call that nothing explains.
         """
         if name not in self._first or not times:
