@@ -34,7 +34,12 @@ shows = f"{{r.frame['median'][1]:.2g}} s, {{r.frame['verdict'][1]}}"
 
 
 CASES = [
-    _used_up("a branch of tee", "q = itertools.tee(map(val, range(N)))[0]", "list(q)", "q was used up by the first call"),
+    _used_up(
+        "a branch of tee",
+        "q = itertools.tee(map(val, range(N)))[0]",
+        "list(q)",
+        "q was used up by the first call",
+    ),
     _used_up(
         "a takewhile",
         "q = itertools.takewhile(lambda x: True, map(val, range(N)))",

@@ -86,8 +86,7 @@ def test_a_slot_that_holds_another_object_is_said_by_name(users_classes: None) -
 )
 def test_an_array_has_its_values_again(array: Any) -> None:
     before, found = array.copy(), []
-    result = restored("found.append(array.copy())\narray[1] += array[1] + one", array=array, found=found, one=array[1])
-    result = result if array.dtype == object else restored("array[1] += 1", array=array)
+    result = restored("found.append(array.copy())\narray[1] = 7", array=array, found=found)
     assert all(str(one) == str(before) for one in (array, *found[-5:]))
     assert not unrestored(result)
 

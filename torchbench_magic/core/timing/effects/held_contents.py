@@ -30,8 +30,8 @@ def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
     """Id -> a shallow copy of what each dict, list, set, small array and user's instance among these holds."""
     kept: dict[int, Any] = {}
     for at, item in reads.items():
-        value = own_attributes(item.value)
-        value = item.value if value is None else value
+        own = own_attributes(item.value)
+        value: Any = item.value if own is None else own
         if type(value) in _DICTS and len(value) <= _MOST_KEPT:
             kept[at] = dict(value)
         elif value.size <= _MOST_ELEMENTS if is_array(value) else type(value) in _COPIED and len(value) <= _MOST_KEPT:

@@ -44,7 +44,7 @@ _ANY = (zip, map, filter, enumerate, itertools.starmap, itertools.accumulate, it
 """Iterators that end when one of those they take from does."""
 _ALL = (itertools.chain, itertools.zip_longest)
 """Iterators that end when the last of those they take from does."""
-_TEE = type(itertools.tee(())[0])
+_TEE: type = type(itertools.tee(())[0])
 _DROPPING = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", itertools.islice), *_ALL)
 """Iterators that let go of those they take from when they end."""
 _CALLING = (type(iter(int, 0)),)
