@@ -16,7 +16,7 @@ from typing import Any
 
 from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes
 
-__all__ = ["ABSENT", "changes_undone", "differ", "is_array", "kept_copies", "numbers_held"]
+__all__ = ["ABSENT", "changes_undone", "differ", "is_numpy_array", "kept_copies", "numbers_held"]
 
 _MOST_KEPT = 100_000
 ABSENT = object()
@@ -34,12 +34,14 @@ def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
         value: Any = item.value if own is None else own
         if type(value) in _DICTS and len(value) <= _MOST_KEPT:
             kept[at] = dict(value)
-        elif value.size <= _MOST_ELEMENTS if is_array(value) else type(value) in _COPIED and len(value) <= _MOST_KEPT:
+        elif is_numpy_array(value):
+            kept.update({at: value.copy()} if value.size <= _MOST_ELEMENTS else {})
+        elif type(value) in _COPIED and len(value) <= _MOST_KEPT:
             kept[at] = value.copy()
     return kept
 
 
-def is_array(value: Any) -> bool:
+def is_numpy_array(value: Any) -> bool:
     """Whether it is an array of numpy's own class."""
     return type(value) is getattr(sys.modules.get("numpy"), "ndarray", ())
 
@@ -51,7 +53,7 @@ def _is_other_array(one: Any, other: Any) -> bool:
 
 def differ(one: Any, other: Any) -> bool:
     """Whether two copies hold other objects."""
-    if is_array(one):
+    if is_numpy_array(one):
         return _is_other_array(one, other)
     if isinstance(one, set):
         return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}  # the items' own ``__eq__`` is not called
@@ -76,7 +78,7 @@ def _put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]
 
 
 def _put_items(target: Any, before: Any) -> None:
-    if is_array(target):
+    if is_numpy_array(target):
         target[...] = before
     elif isinstance(target, list):
         target[:] = before
@@ -114,7 +116,7 @@ def changes_undone(
                 label = label if held is None else f"{label}.{(keys or gone)[0]}"
                 how = "memo" if keys else "emptied" if not left else "shorter"
                 found.append(((how, label), partial(_put_keys, target, was, keys + gone)))
-        elif is_array(left):
+        elif is_numpy_array(left):
             if value.flags.writeable and was.shape == left.shape and not differ(left, now):
                 found.append((("memo", label), partial(_put_items, value, was)))
         elif not differ(left, now):

@@ -26,7 +26,7 @@ from ..stepping import BlockRequest, Steps
 from .first_calls.kept_results import LONG_NS, SHORT_NS, SLOWER, Place, SetOnce, is_slow_again
 from .first_calls.queue_waits import QueueWaits
 from .growth import Growth
-from .held_contents import changes_undone, is_array, kept_copies, numbers_held
+from .held_contents import changes_undone, is_numpy_array, kept_copies, numbers_held
 from .iterators import WatchedCall, at_end, is_cursor, is_used_up, next_codes, rewinder
 from .shared_state import SharedState
 from .switches import SwitchScope, scope_of
@@ -276,7 +276,7 @@ class Once:
     def _drained(self, name: str) -> list[tuple[str, str]]:
         """Containers that calls of an alternative emptied bit by bit: shorter after the first, empty in the end."""
         one, reads = self._first[name], self._reads[name]
-        held = {at: after for at, after in one.after.items() if at in one.before and not is_array(after)}
+        held = {at: after for at, after in one.after.items() if at in one.before and not is_numpy_array(after)}
         shrunk = [at for at, after in held.items() if 0 < len(after) < len(one.before[at])]
         return [
             ("drained", reads[at].label)
