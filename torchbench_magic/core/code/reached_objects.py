@@ -12,7 +12,16 @@ from argparse import Namespace
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 from .code_reads import closed_over, codes_within, globals_read, names_used
@@ -182,24 +191,34 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
         yield from ((f"{label}[{at}]", item, depth) for at, item in enumerate(value))
     elif issubclass(type(value), dict) and len(value) <= _MOST_ITEMS:
         yield from ((f"{label}[{key!r}]" if type(key) in (str, int) else label, value[key], depth) for key in [*value])
-    elif any((base.__module__, base.__name__) in _OF_A_DICT for base in type(value).__mro__):
+    elif key := next((_MADE_OF[name] for name in map(_full_name, type(value).__mro__) if name in _MADE_OF), None):
         held = dict_of(value)
-        yield from [(label, held["data"], depth)] if type(held) is dict and "data" in held else []
+        yield from [(label, held[key], depth)] if type(held) is dict and key in held else []
     elif _is_queue(type(value)):
         yield label, dict_of(value)["_queue" if type(value).__module__ == "asyncio.queues" else "queue"], depth
     elif issubclass(type(value), MethodType):
         yield label, value.__self__, depth
         yield label, value.__func__, depth
+    elif type(value) in (BuiltinMethodType, MethodWrapperType) and type(value.__self__) is not ModuleType:
+        yield label, value.__self__, depth  # ``items.pop``, ``iterator.__next__``
     elif issubclass(type(value), functools.partial):
         yield from ((label, item, depth) for item in (value.func, *value.args, *value.keywords.values()))
     elif issubclass(type(value), functools._lru_cache_wrapper):
         yield label, value.__wrapped__, depth
 
 
-_OF_A_DICT = frozenset(
-    (("collections", "UserDict"), ("weakref", "WeakKeyDictionary"), ("weakref", "WeakValueDictionary"))
-)
-"""Classes of the standard library that are made of a dict, their ``data``."""
+_MADE_OF = {
+    ("collections", "UserDict"): "data",
+    ("collections", "UserList"): "data",
+    ("collections", "ChainMap"): "maps",
+    ("weakref", "WeakKeyDictionary"): "data",
+    ("weakref", "WeakValueDictionary"): "data",
+}
+"""Classes of the standard library that are made of a dict or a list, their attribute of this name."""
+
+
+def _full_name(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__name__
 
 
 def _is_queue(kind: type) -> bool:
@@ -224,6 +243,7 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
             )
     if issubclass(type(value), type):
         return
+    yield from _in_slots(label, value, depth, mentioned)
     inside: Any = dict_of(value)
     if type(inside) is not dict:
         return
@@ -234,3 +254,15 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
         if type(inside.get("_buffers")) is dict:
             yield label, inside["_buffers"], depth
         yield from ((f"{label}.{name}", inside[name], depth) for name in sorted(mentioned & inside.keys()))
+
+
+def _in_slots(label: str, value: Any, depth: int, mentioned: set[str]) -> Iterator[tuple[str, Any, int]]:
+    """What an instance holds in slots that users' classes made, as far as they are mentioned."""
+    for kind in filter(is_users_class, type(value).__mro__):
+        for name in sorted(mentioned & vars(kind).keys()):
+            slot = vars(kind)[name]
+            if type(slot) is MemberDescriptorType:
+                try:
+                    yield f"{label}.{name}", slot.__get__(value), depth
+                except AttributeError:  # nothing is in it
+                    continue

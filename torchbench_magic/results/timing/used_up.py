@@ -25,6 +25,7 @@ _SAID = {
     "changed": "the first call put `{0}` in another order: later calls found it so",
     "drained": "`{0}` was emptied during the run: later calls had nothing to take from it",
     "grows": "`{0}` grows with every call: later calls did more than earlier ones",
+    "state": "`{0}` grows with every call: later calls did more than earlier ones",
     "shrinks": "`{0}` gets shorter with every call: later calls did other work than earlier ones",
     "shared": "an alternative changes `{0}`, and another one was timed with that change",
     "global": "an alternative changes `{0}`, and another one was timed with that change",
@@ -41,6 +42,8 @@ _DONE = {
     "shrinks": _FILL,
     "changed": "Work on a copy made in the body (`{0}.copy()`), or give `--restore`.",
     "grows": "Make it in the body, or a copy of it there (`copy.deepcopy({0})`), so that every call finds the same.",
+    "state": "Give `--restore -n 1`, which puts its state back before every call, or run it in setup until it stops"
+    " growing.",
     "first": _BUILD,
     "before": _BUILD,
     "later": _BUILD,
@@ -48,7 +51,8 @@ _DONE = {
     "file": "Open it in the body, or give `--restore`.",
     "cache": "Time what it wraps (`{0}.__wrapped__(...)`), or call `{0}.cache_clear()` in the body.",
     "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
-    "shared": "Give each alternative an object of its own (`copy.deepcopy` in the setup section), or set it in each.",
+    "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
+    " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the begin of each alternative, or put it back at the end of the one that changes it.",
     "start": "Run the cell again: where the first call is fast then, only the process had to start up.",
 }

@@ -188,3 +188,50 @@ def test_a_lone_statement_that_changes_its_input_shares_it_with_no_alternatives(
     result = timed(FakeClock(), two, names={"x": torch.ones(2)}, min_run_time=0.01)
     (doubt,) = (d for d in result.warnings if d.kind == "in-place")
     assert doubt.text.endswith("objects are not, and the alternatives share them.")
+
+
+def fresh(make: Any) -> dict[str, Any]:
+    """A training that has made no step: what an optimizer and the like keep is made by the first one."""
+    net = torch.nn.Linear(64, 64)
+    opt = make(net.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(opt, 1e-2, total_steps=10**6)
+    trainer = type("Trainer", (), {})()
+    trainer.net, trainer.opt = net, opt
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    return {"net": net, "opt": opt, "schedule": schedule, "scaler": scaler, "trainer": trainer, "x": torch.ones(2, 64)}
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.RMSprop])
+def test_state_that_restore_takes_away_and_the_next_block_makes_again_does_not_grow(make: Any) -> None:
+    body = (
+        "for _ in range({0}):\n    scaler.scale(trainer.net(x).sum()).backward(); scaler.step(trainer.opt)\n"
+        "    scaler.update(); schedule.step(); clock.work(3)"
+    )
+    direct = "net(x).sum().backward(); opt.step(); clock.work(3)"
+    bodies = {"one": body.format(1), "two": body.format(2), "direct": direct}
+    result = timed(FakeClock(), bodies, names=fresh(make), restore=True, min_run_time=0.01)
+    assert result.subjects[0].warmup_calls > 10
+    assert not hows(result)
+
+
+class Hoarder(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        kept = self.state[self.param_groups[0]["params"][0]]
+        kept["history"] = torch.cat([kept["history"], torch.ones(4)]) if "history" in kept else torch.ones(4)
+        return super().step(closure)
+
+
+Hoarder.__module__ = "torch.optim"  # a library's
+
+
+def test_of_state_that_does_grow_no_copy_is_advised_since_it_would_train_other_tensors() -> None:
+    names = fresh(Hoarder)
+    body = "net(x).sum().backward(); opt.step(); clock.work(10)"
+    result = run(FakeClock(), body, **names)
+    assert ("state", "opt") in hows(result)
+    (doubt,) = (d for d in result.warnings if d.kind == "used-up" and d.facts["name"] == "opt")
+    assert "grows with every call" in doubt.text
+    assert "copy" not in doubt.action
+    assert "--restore -n 1" in doubt.action
+    alone = timed(FakeClock(), {"a": "clock.work(9)", "b": body}, names=fresh(Hoarder), restore=True, number=1)
+    assert not hows(alone)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import statistics
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
 from torchbench_magic.core.code.held_values import is_plain_tensor
 from torchbench_magic.core.code.reached_objects import ReachedObject, dict_of
+
+from .restoring.held_state import is_training_state
 
 __all__ = ["Growth", "lasting_times"]
 
@@ -57,17 +59,21 @@ class Growth:
 
     def found(self, times: Sequence[float]) -> list[tuple[str, str]]:
         """(how, label): what "grows" or "shrinks" with every call, so that these times (in the order of the calls) are
-        of unlike work."""
+        of unlike work. "state" belongs to tensors elsewhere, as an optimizer's does: it is not to be copied."""
         if len(self._sizes) < 4:
             return []
         said = []
         for at, item in self._reads.items():
-            first, warm = (_less(self._sizes[i + 1][at], self._sizes[i][at]) for i in (0, 2))
+            start, left, again, last = (sizes[at] for sizes in self._sizes[:4])
+            first = _less(left, start)
+            # what is put back before a block is made again by its first call: that is no growth by every call
+            warm = _less(last, _furthest(left, again, first))
             copied = first.elements > 0 and warm.elements >= self._calls and warm.tensors < self._calls
             lasts_longer = (first.items + first.tensors) * (warm.items + warm.tensors) > 0 and lasting_times(times)
             if copied or lasts_longer:
                 by = first.elements if copied else first.items + first.tensors
-                said.append(("grows" if by > 0 else "shrinks", item.label))
+                grows = "state" if is_training_state(item.value) else "grows"
+                said.append((grows if by > 0 else "shrinks", item.label))
         return said
 
 
@@ -82,6 +88,12 @@ def lasting_times(times: Sequence[float]) -> bool:
 
 def _less(one: _Size, other: _Size) -> _Size:
     return _Size(one.items - other.items, one.tensors - other.tensors, one.elements - other.elements)
+
+
+def _furthest(left: _Size, again: _Size, by: _Size) -> _Size:
+    """The larger of two sizes where the first call made things larger, else the smaller."""
+    parts = zip(astuple(left), astuple(again), astuple(by), strict=True)
+    return _Size(*(max(a, b) if more > 0 else min(a, b) for a, b, more in parts))
 
 
 def _is_measured(value: Any) -> bool:

@@ -6,6 +6,7 @@ plain containers: of these only the number is asked.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
@@ -15,28 +16,45 @@ from typing import Any
 
 from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes
 
-__all__ = ["ABSENT", "changes_undone", "differ", "kept_copies", "numbers_held"]
+__all__ = ["ABSENT", "changes_undone", "differ", "is_numpy_array", "kept_copies", "numbers_held"]
 
 _MOST_KEPT = 100_000
 ABSENT = object()
+_MOST_ELEMENTS = 16_384
+"""Of an array whose values are kept."""
 _DICTS = (dict, defaultdict, OrderedDict)
+_COPIED = (list, set, deque)
 
 
 def kept_copies(reads: Mapping[int, ReachedObject]) -> dict[int, Any]:
-    """Id -> a shallow copy of what each dict, list, set and user's instance among these holds."""
+    """Id -> a shallow copy of what each dict, list, set, small array and user's instance among these holds."""
     kept: dict[int, Any] = {}
     for at, item in reads.items():
-        value = own_attributes(item.value)
-        value = item.value if value is None else value
+        own = own_attributes(item.value)
+        value: Any = item.value if own is None else own
         if type(value) in _DICTS and len(value) <= _MOST_KEPT:
             kept[at] = dict(value)
-        elif type(value) in (list, set, deque) and len(value) <= _MOST_KEPT:
+        elif is_numpy_array(value):
+            kept.update({at: value.copy()} if value.size <= _MOST_ELEMENTS else {})
+        elif type(value) in _COPIED and len(value) <= _MOST_KEPT:
             kept[at] = value.copy()
     return kept
 
 
+def is_numpy_array(value: Any) -> bool:
+    """Whether it is an array of numpy's own class."""
+    return type(value) is getattr(sys.modules.get("numpy"), "ndarray", ())
+
+
+def _is_other_array(one: Any, other: Any) -> bool:
+    """Whether two arrays hold other bytes; of those that hold objects, other ones."""
+    return (one.shape, one.dtype) != (other.shape, other.dtype) or bool(one.tobytes() != other.tobytes())
+
+
 def differ(one: Any, other: Any) -> bool:
     """Whether two copies hold other objects."""
+    if is_numpy_array(one):
+        return _is_other_array(one, other)
     if isinstance(one, set):
         return len(one) != len(other) or {*map(id, one)} != {*map(id, other)}  # the items' own ``__eq__`` is not called
     if len(one) != len(other):
@@ -60,7 +78,9 @@ def _put_keys(target: dict[Any, Any], before: Mapping[Any, Any], keys: list[Any]
 
 
 def _put_items(target: Any, before: Any) -> None:
-    if isinstance(target, list):
+    if is_numpy_array(target):
+        target[...] = before
+    elif isinstance(target, list):
         target[:] = before
     elif isinstance(target, deque):
         target.clear()
@@ -96,6 +116,9 @@ def changes_undone(
                 label = label if held is None else f"{label}.{(keys or gone)[0]}"
                 how = "memo" if keys else "emptied" if not left else "shorter"
                 found.append(((how, label), partial(_put_keys, target, was, keys + gone)))
+        elif is_numpy_array(left):
+            if value.flags.writeable and was.shape == left.shape and not differ(left, now):
+                found.append((("memo", label), partial(_put_items, value, was)))
         elif not differ(left, now):
             fewer = "shorter" if left else "emptied"
             how = fewer if len(left) < len(was) else "changed" if _same_items(was, left) else "memo"

@@ -14,6 +14,7 @@ import io
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from torchbench_magic.core.process.held_interrupts import interrupts_held, inter
 
 from ...machine.clocks import Clocks
 
-__all__ = ["WatchedCall", "at_end", "is_used_up", "next_codes", "rewinder", "second_copy"]
+__all__ = ["WatchedCall", "at_end", "is_cursor", "is_used_up", "next_codes", "rewinder", "second_copy"]
 
 _EMPTY: dict[object, object] = {}
 _FORWARD: tuple[Iterable[Any], ...] = (
@@ -38,9 +39,13 @@ _BACKWARD: tuple[Any, ...] = ([], _EMPTY, _EMPTY.values(), _EMPTY.items())
 _COUNTED = frozenset(map(type, (*map(iter, _FORWARD), *map(reversed, _BACKWARD), itertools.repeat(None, 0))))
 """Iterators of the interpreter's own that count what is left (``__length_hint__``) and change nothing by it."""
 
-_ANY = (zip, map, filter, enumerate, itertools.starmap, itertools.accumulate, itertools.compress, itertools.groupby)
+_ANY = (zip, map, filter, enumerate, itertools.starmap, itertools.accumulate, itertools.compress, itertools.groupby,
+        itertools.takewhile, itertools.dropwhile)  # fmt: skip
 """Iterators that end when one of those they take from does."""
-_DROPPING = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", itertools.islice), itertools.chain)
+_ALL = (itertools.chain, itertools.zip_longest)
+"""Iterators that end when the last of those they take from does."""
+_TEE: type = type(itertools.tee(())[0])
+_DROPPING = (itertools.islice, itertools.pairwise, getattr(itertools, "batched", itertools.islice), *_ALL)
 """Iterators that let go of those they take from when they end."""
 _CALLING = (type(iter(int, 0)),)
 """``iter(function, sentinel)`` lets go of both at its end."""
@@ -50,7 +55,8 @@ def is_used_up(value: Any) -> bool | None:
     """True where a further ``next`` would raise StopIteration; None where that is no iterator, or cannot be told.
 
     Known are generators, coroutines, the iterators of the interpreter's own types, ``zip``, ``map``, ``filter``,
-    ``enumerate``, most of ``itertools``, ``csv.reader``, and the iterators of a torch DataLoader.
+    ``enumerate``, most of ``itertools``, ``csv.reader``, the iterators of a torch DataLoader, and a cursor
+    of sqlite3, which lets go of its statement at the end (and has none before it is given one).
     """
     kind = type(value)
     if issubclass(type(value), GeneratorType):
@@ -64,10 +70,14 @@ def is_used_up(value: Any) -> bool | None:
     if kind in _CALLING:
         return not gc.get_referents(value)
     if kind in _ANY:
-        return any(is_used_up(source) for source in _sources(value))
+        return _has_stopped(value) or any(is_used_up(source) for source in _sources(value))
     if kind in _DROPPING:
         sources = list(_sources(value))
-        return all(is_used_up(source) for source in sources) if kind is itertools.chain else not sources
+        return all(is_used_up(source) for source in sources) if kind in _ALL else not sources
+    if kind is _TEE:
+        return _branch_is_used_up(value)
+    if is_cursor(value):
+        return not any(type(held).__name__ == "Statement" for held in gc.get_referents(value))
     if (kind.__module__, kind.__name__) == ("_csv", "reader"):
         return any(is_used_up(source) or at_end(source) for source in _sources(value))
     if any(base.__name__ == "_BaseDataLoaderIter" for base in kind.__mro__):
@@ -78,8 +88,39 @@ def is_used_up(value: Any) -> bool | None:
 def _sources(value: Any) -> Iterator[Any]:
     """The iterators that one made of others takes from: what the collector sees in it, tuples opened."""
     for held in gc.get_referents(value):
-        inner = held if type(held) is tuple else (held,)
+        inner = gc.get_referents(held) if type(held) is tuple else (held,)  # ``zip_longest`` leaves holes in its tuple
         yield from (one for one in inner if hasattr(type(one), "__next__"))
+
+
+def _has_stopped(value: Any) -> bool:
+    """Whether a ``takewhile`` met what it ends at. From Python 3.14 on it does not show that."""
+    if type(value) is not itertools.takewhile:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return bool(value.__reduce__()[2])
+        except (TypeError, IndexError):
+            return False
+
+
+def is_cursor(value: Any) -> bool:
+    """Whether it is a cursor of sqlite3."""
+    return issubclass(type(value), getattr(sys.modules.get("sqlite3"), "Cursor", ()))
+
+
+def _branch_is_used_up(branch: Any) -> bool:
+    """Of ``itertools.tee``. What it still keeps, a copy of it tells, once the iterator that all branches take from is
+    used up, so that nothing is taken from that one."""
+    data = next((held for held in gc.get_referents(branch) if type(held).__name__ == "_tee_dataobject"), None)
+    source = next((held for held in gc.get_referents(data) if hasattr(type(held), "__next__")), None)
+    return bool(is_used_up(source)) and _ends_alone(source) and next(copy.copy(branch), _EMPTY) is _EMPTY
+
+
+def _ends_alone(value: Any) -> bool:
+    """Whether a further ``next`` of what is used up takes no item from any other iterator."""
+    sources = list(_sources(value)) if type(value) in (*_ANY, *_DROPPING) else []
+    return len(sources) <= 1 and all(map(_ends_alone, sources))
 
 
 def _loader_is_used_up(value: Any) -> bool | None:

@@ -26,8 +26,8 @@ from ..stepping import BlockRequest, Steps
 from .first_calls.kept_results import LONG_NS, SHORT_NS, SLOWER, Place, SetOnce, is_slow_again
 from .first_calls.queue_waits import QueueWaits
 from .growth import Growth
-from .held_contents import changes_undone, kept_copies, numbers_held
-from .iterators import WatchedCall, at_end, is_used_up, next_codes, rewinder
+from .held_contents import changes_undone, is_numpy_array, kept_copies, numbers_held
+from .iterators import WatchedCall, at_end, is_cursor, is_used_up, next_codes, rewinder
 from .shared_state import SharedState
 from .switches import SwitchScope, scope_of
 from .watched_inputs import InputCopies, Streams
@@ -39,6 +39,8 @@ LOOK_UP = 0.5e-6
 that on a slow machine): a call that is not longer than its look-ups does nothing else."""
 START_S, START_TIMES = 1.0, 1000.0
 """A first call that nothing explains: fifteen times the longest of an ordinary op without an import."""
+
+_EXECUTE = {"execute", "executemany", "executescript"}
 
 Reach = Callable[[str], Found]
 
@@ -227,7 +229,8 @@ class Once:
         ``how``: an iterator used up by the "first" call, "before" it, "later" or ("used") at some time before the timed
         calls; a "file" read to its end; a "cache" of ``functools``; a "memo" that the first call filled; a container
         that it "emptied", made "shorter" or put in another order ("changed"), one that shows no items and that it left
-        "empty", or one that was "drained" later; what "grows" or "shrinks" with every call; a switch,
+        "empty", or one that was "drained" later; what "grows" (as "state" of a training) or
+        "shrinks" with every call; a switch,
         "shared" or "global", as another alternative had set it; the "start": a first call that nothing explains.
         """
         if name not in self._first or not times:
@@ -238,6 +241,8 @@ class Once:
         for at, item in reached.items.items():
             if at not in self._iterators or item.value is not self._value(at) or not is_used_up(item.value):
                 continue
+            if is_cursor(item.value) and (self._iterators[at] or _EXECUTE & reached.mentioned):
+                continue  # the body gives it a statement
             if not self._iterators[at]:
                 said.append(("first" if self._after_first.get(at) else "later", item.label))
             elif item.direct:
@@ -271,7 +276,8 @@ class Once:
     def _drained(self, name: str) -> list[tuple[str, str]]:
         """Containers that calls of an alternative emptied bit by bit: shorter after the first, empty in the end."""
         one, reads = self._first[name], self._reads[name]
-        shrunk = [at for at, after in one.after.items() if at in one.before and 0 < len(after) < len(one.before[at])]
+        held = {at: after for at, after in one.after.items() if at in one.before and not is_numpy_array(after)}
+        shrunk = [at for at, after in held.items() if 0 < len(after) < len(one.before[at])]
         return [
             ("drained", reads[at].label)
             for at in shrunk

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchbench_magic.core.code.reached_objects import dict_of
 
-__all__ = ["HeldState"]
+__all__ = ["HeldState", "is_training_state"]
 
 _MOST_ITEMS = 1000
 _MOST_HELD = 100_000
@@ -20,6 +20,9 @@ _DEEPEST = 2
 """Of lists and dicts of the user's, within each other."""
 _KEEPERS = (("torch.optim.optimizer", "Optimizer"), ("torch.optim.lr_scheduler", "LRScheduler"),
             ("torch.amp.grad_scaler", "GradScaler"))  # fmt: skip
+_HOOKS = "_hooks"
+"""Part of the names of the dicts in which modules keep their hooks of every kind."""
+_MODULE = ("torch.nn.modules.module", "Module")
 
 
 class HeldState:
@@ -31,7 +34,8 @@ class HeldState:
     Attributes:
         tensors: id -> (label, tensor).
         holders: id -> (label, dict or list) in which a module, an optimizer, a schedule or a scaler of gradients keeps
-            its state.
+            its state, or its hooks.
+        modes: id -> the dict of a module's own attributes, with its ``training``.
         kept_state: ids of the tensors that optimizers and the like hold, other than by the parameters they were given.
     """
 
@@ -39,6 +43,7 @@ class HeldState:
         self.roots = list(roots)
         self.tensors: dict[int, tuple[str, Any]] = {}
         self.holders: dict[int, tuple[str, Any]] = {}
+        self.modes: dict[int, dict[str, Any]] = {}
         self.kept_state: set[int] = set()
         self._seen: dict[int, Any] = {}
         self._keepers = tuple(_class_of(*name) for name in _KEEPERS)
@@ -78,6 +83,11 @@ class HeldState:
 
     def _visit_module(self, label: str, module: Any) -> None:
         inside = dict_of(module) or {}
+        if "training" in inside:
+            self.modes[id(inside)] = inside
+        for key, held in inside.items():
+            if _HOOKS in key and isinstance(held, dict):
+                self.holders.setdefault(id(held), (label, held))
         for key in ("_parameters", "_buffers"):
             held = inside.get(key)
             if isinstance(held, dict) and id(held) not in self.holders:
@@ -96,6 +106,14 @@ class HeldState:
         for where, item in _items(held):
             if not isinstance(item, _PLAIN):
                 self._visit(_inner(label, where), item, 0, is_kept=True)
+
+
+def is_training_state(value: Any) -> bool:
+    """Whether an object is a module, an optimizer, a schedule or a scaler, or has one as an attribute: by a copy of one
+    of them, other tensors would be trained than by the rest."""
+    kinds = tuple(kind for name in (*_KEEPERS, _MODULE) if (kind := _class_of(*name)) is not None)
+    held = dict_of(value)
+    return any(issubclass(type(one), kinds) for one in (value, *(held.values() if type(held) is dict else ())))
 
 
 _PLAIN = (str, bytes, int, float, complex, type(None))

@@ -1,4 +1,5 @@
-"""Copies of the state that timed code reaches, from which it is put back in place: values, gradients, their holders.
+"""Copies of the state that timed code reaches, from which it is put back in place: values, gradients, their holders,
+whether modules train.
 
 The copy goes back into the same tensor and the same dict: another buffer can differ in speed by up to 11 %, and what
 the user's names and the optimizer refer to stays what it was. Whether a tensor changed is told by its in-place version
@@ -12,7 +13,9 @@ import operator
 from dataclasses import dataclass, field
 from typing import Any
 
+from .array_copies import ArrayCopies
 from .held_state import HeldState
+from .sparse_values import hold_equal_entries, is_coo, put_entries
 
 __all__ = ["StateCopies", "hold_equal_values", "version"]
 
@@ -60,6 +63,8 @@ class StateCopies:
             if id(grad) not in self.held.tensors:
                 self._keep(label, grad)
         self._holders = [(held, held.copy()) for _, held in self.held.holders.values()]
+        self._modes = [(inside, inside["training"]) for inside in self.held.modes.values()]
+        self._arrays = ArrayCopies(self.held.roots)
 
     def _keep(self, label: str, tensor: Any) -> None:
         has_grad = tensor.is_leaf and tensor.requires_grad
@@ -76,11 +81,15 @@ class StateCopies:
 
         with torch.no_grad():
             for held, items in self._holders:
-                _put_items(held, items)
+                if held or items:
+                    _put_items(held, items)
+            for inside, mode in self._modes:
+                inside["training"] = mode
             for kept in self._kept:
                 self._put_object(kept)
                 if kept.is_uncounted or version(kept.tensor) != kept.version:
                     self._put_values(kept)
+        self._arrays.restore()
 
     def restore_all(self, *, is_last: bool = False) -> None:
         """The same, and compare the values of the rest: those found changed are put back from now on."""
@@ -91,6 +100,10 @@ class StateCopies:
                 if is_last and kept.label not in self.unrestored:
                     self.late.append(kept.label)
                 self._put_values(kept)
+        self._arrays.restore_all(is_last=is_last)
+        if is_last:
+            self.late += [label for label in self._arrays.late if label not in self.late]
+        self.unrestored += [label for label in self._arrays.unrestored if label not in self.unrestored]
 
     def _put_object(self, kept: _Kept) -> None:
         """The memory, the gradient and the flag of a tensor, where code gave it others."""
@@ -109,7 +122,9 @@ class StateCopies:
             self._unrestored(kept)
             return
         try:
-            if kept.tensor.is_inference():
+            if is_coo(kept.copy):
+                put_entries(kept.tensor, kept.copy)
+            elif kept.tensor.is_inference():
                 with torch.inference_mode():
                     kept.tensor.copy_(kept.copy)
             else:
@@ -134,13 +149,15 @@ def version(tensor: Any) -> int:
 
 
 def hold_equal_values(one: Any, other: Any) -> bool:
-    """Whether two tensors hold the same; one that is not a number equals itself. What cannot be compared, such as a
-    sparse tensor, is taken for the same: there the versions tell."""
+    """Whether two tensors hold the same; one that is not a number equals itself. What cannot be compared, such as some
+    sparse tensors, is taken for the same: there the versions tell."""
     import torch
 
     try:
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
+        if is_coo(one) and is_coo(other):
+            return hold_equal_entries(one, other)
         one, other = one.detach(), other.detach()
         return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
     except (RuntimeError, NotImplementedError, TypeError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MemberDescriptorType
 from typing import Any
 
+from torchbench_magic.core.code.held_values import class_attributes, slot_values, slots_among
 from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes
 from torchbench_magic.results.doubts import Doubt
 
@@ -16,7 +18,7 @@ _MOST_KEPT, _SHOWN = 100_000, 4
 
 
 class Unrestored:
-    """Attributes of the user's objects, items of their dicts and sets, and globals that functions set.
+    """Attributes and slots of the user's objects, items of their dicts and sets, and globals that functions set.
 
     Args:
         items: id -> object that the code reaches.
@@ -25,7 +27,10 @@ class Unrestored:
 
     def __init__(self, items: Mapping[int, ReachedObject], globals_: Iterable[tuple[str, dict[str, Any]]]) -> None:
         self._kept: list[tuple[str, Any, Any]] = []
+        self._slots: list[tuple[str, Any, Mapping[str, MemberDescriptorType], dict[str, Any]]] = []
         for one in items.values():
+            if slots := slots_among(class_attributes(type(one.value))):
+                self._slots.append((one.label, one.value, slots, dict(slot_values(one.value, slots))))
             own = own_attributes(one.value)
             held = own if own is not None else one.value if type(one.value) in (dict, list, set) else None
             if held is not None and len(held) <= _MOST_KEPT:
@@ -43,6 +48,10 @@ class Unrestored:
                 found.update(dict.fromkeys(f"{label}{name}" for name in sorted(names)))
             elif differ(held, kept):
                 found[label] = None
+        for label, value, slots, was in self._slots:
+            now = dict(slot_values(value, slots))
+            names = [name for name in slots if now.get(name, ABSENT) is not was.get(name, ABSENT)]
+            found.update(dict.fromkeys(f"{label}.{name}" for name in sorted(names)))
         found.update(dict.fromkeys(name for name, home, was in self._globals if home.get(name, ABSENT) is not was))
         return list(found)
 
