@@ -80,11 +80,13 @@ class RunThreads:
         with_python: native ids of those that run Python; a thread that does not has the line of the thread that waits
             for it in ``backward``.
         of_pool: native ids of the threads of torch's pool, which may run forks.
+        left_out: stretches that are no time of the cell's own thread; see `lay_over`.
     """
 
     natives: tuple[int, ...]
     with_python: frozenset[int] = frozenset()
     of_pool: frozenset[int] = frozenset()
+    left_out: Sequence[tuple[int, int]] = ()
 
 
 def join_ops_and_lines(
@@ -94,14 +96,12 @@ def join_ops_and_lines(
     run_threads: RunThreads,
     span: tuple[int, int],
     forking: Forking | None = None,
-    left_out: Sequence[tuple[int, int]] = (),
 ) -> Joined:
     """Join the ops that started in ``span``, [begin, end) in Unix ns, with the lines of their threads.
 
     Args:
         codes: the codes of ``record``, each under a file name that stands for its text.
         forking: what is known of scripted forks; None: their ops stay on no line.
-        left_out: as of `lay_over`, of the cell's own thread.
     """
     tree, (begin, end) = LineTree(), span
     streams = {stream.native_id: stream for stream in record.streams}
@@ -122,7 +122,7 @@ def join_ops_and_lines(
         nesting = nest(ops.start[mine], np.minimum(ops.end[mine], end))
         at = segments.at(ops.start[mine])
         op_node, op_depth = _of(segments.node, at, segments.root), _of(segments.depth, at, 0)
-        slices = lay_over(nesting, segments.start, begin, end, () if number else left_out)
+        slices = lay_over(nesting, segments.start, begin, end, () if number else run_threads.left_out)
         threads.append(ThreadJoin(number, segments, mine, nesting, slices))
         running, in_op = slices.op, slices.op >= 0
         # under an op with fewer frames than now, Python runs that the op called back
@@ -163,7 +163,7 @@ def join_ops_and_lines(
         threads=tuple(threads),
         begin=begin,
         end=end,
-        left_out=tuple(left_out),
+        left_out=tuple(run_threads.left_out),
     )
 
 

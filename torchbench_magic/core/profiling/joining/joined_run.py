@@ -65,10 +65,9 @@ def join_run(
         ops,
         record,
         Codes(texts.codes, texts.statements, frozenset(suspends), texts.moved),
-        RunThreads(_natives(run, ops, numbering), frozenset(run.python_threads), run.pool),
+        RunThreads(_natives(run, ops, numbering), frozenset(run.python_threads), run.pool, run.between_steps),
         (read.begin, read.end),
         Forking(read_scripted(), run.busy, run.pool) if ops.is_named(FORKED.__eq__).any() else None,
-        run.between_steps,
     )
     _number_as_shown(joined, body.cells)
     whole = join_the_rest(joined, read.every, read.changes, run.modules)
