@@ -83,7 +83,7 @@ def counted(text: str, names: dict[str, Any], **more: Any) -> Any:
     """The costs of the statement and of the empty loop."""
     from torchbench_magic.core.counting.client import the_server
     from torchbench_magic.core.counting.count import Job, count_instructions
-    from torchbench_magic.results.cell import Body
+    from torchbench_magic.results.cell_text import Body
 
     return count_instructions(Job(Body(text, "<benchmark>"), names, NUMBER, **more), the_server())[0]
 
@@ -343,7 +343,7 @@ def waiting(text: str, names: dict[str, Any]) -> Iterator[None]:
     """A job that is under way meanwhile."""
     from torchbench_magic.core.counting.client import the_server
     from torchbench_magic.core.counting.count import Job, count_instructions
-    from torchbench_magic.results.cell import Body
+    from torchbench_magic.results.cell_text import Body
 
     job = Thread(target=lambda: count_instructions(Job(Body(text, "<benchmark>"), names, 1), the_server()))
     job.start()

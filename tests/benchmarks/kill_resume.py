@@ -27,9 +27,9 @@ import os, sys
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import sweep_points
-from torchbench_magic.core.timing.task import Task
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.storage.resumed_runs import Recording
 from torchbench_magic.results.storage.store import Store
 

@@ -25,9 +25,9 @@ from torch.utils.benchmark import Timer
 
 from torchbench_magic import Comparison, compare
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.results.cell import Body
+from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.intervals import order_rank
 from torchbench_magic.results.timing.timing_doubts import is_bimodal
 

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 from record import Figure, record
 
 from torchbench_magic import units
-from torchbench_magic.views.carriers import html, mounting, spec
+from torchbench_magic.views.carriers import document_json, html, mounting
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
@@ -162,7 +162,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS, headless=True)
         where = Path(folder)
-        drawn = timed(browser, where, html.module(), spec.as_json(table, 10**7), TABLE)
+        drawn = timed(browser, where, html.module(), document_json.as_json(table, 10**7), TABLE)
         largest = f"{max(cell.cells[1].value for cell in table.tables[0].rows()):.3f}"
         assert all(one["rows"] < 100 and largest in one["first"] for one in drawn), "sorted from the largest"
         given = json.dumps(flame.spec_of(graph)).replace("<", "\\u003c")

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from torchbench_magic.views.carriers import html, spec
+from torchbench_magic.views.carriers import document_json, html
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
@@ -98,7 +98,7 @@ def test_no_text_runs_in_the_widgets(show: Open) -> None:
 
     for name in TRIES:
         document = comparison.document(two_shapes(names=(name, name + "2"), stmt=name))
-        page = show(as_widget(str(TableWidget._esm), spec.as_json(document, 10**6)))
+        page = show(as_widget(str(TableWidget._esm), document_json.as_json(document, 10**6)))
         expect(page.locator("#w .tb")).to_be_visible()
         page.locator("#w tbody tr.row").first.click()
         assert page.evaluate(RAN) is None

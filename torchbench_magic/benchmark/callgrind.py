@@ -21,7 +21,7 @@ from torchbench_magic.core.counting.callgrind_file import Costs
 from torchbench_magic.core.counting.client import the_server
 from torchbench_magic.core.counting.count import Job, LibraryJob, count_instructions
 from torchbench_magic.errors import CountError, MissingTool
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.counting.counts import stats_of
 
 from .statement import dedented, source_of

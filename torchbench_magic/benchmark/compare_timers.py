@@ -18,10 +18,10 @@ from torchbench_magic.core.interpreters.process_runs import compare_in_processes
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.process.run_settings import collector, preserved_state, set_threads
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 

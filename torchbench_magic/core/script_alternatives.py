@@ -14,7 +14,7 @@ from typing import Any
 
 from torchbench_magic.core.code.callables import check_callable
 from torchbench_magic.errors import BodyError, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 __all__ = ["Called"]
 

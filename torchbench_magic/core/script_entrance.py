@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
 from .code.own_frames import users_traceback
@@ -15,8 +15,8 @@ from .machine.commit import read_commit
 from .progress import NO_PROGRESS, Progress
 from .script_alternatives import Called
 from .timing.plan import Plan, Processes
-from .timing.task import Task
 from .timing.timer import compare_bodies
+from .timing.timing_task import Task
 
 __all__ = ["compare"]
 

@@ -19,7 +19,7 @@ from torchbench_magic.core.process.held_interrupts import interrupts_held, inter
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts
 from torchbench_magic.core.profiling.sources.scope import RecordedFiles
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 from . import awaiting, settings
 from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters

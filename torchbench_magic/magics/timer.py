@@ -21,7 +21,7 @@ from .session import Delivery, SessionMagics, import_libraries, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.core.timing.points.sweep import Point
-    from torchbench_magic.core.timing.task import Task
+    from torchbench_magic.core.timing.timing_task import Task
     from torchbench_magic.results.doubts import Doubt
     from torchbench_magic.results.storage.resumed_runs import Recording
     from torchbench_magic.results.timing.comparison import Comparison
@@ -97,7 +97,7 @@ class TimerMagics(SessionMagics):
     def _read(self, line: str, cell: str | None) -> _Request:
         """Everything that can be wrong about the line and the cell is said here, before anything runs."""
         import_libraries()
-        from torchbench_magic.core.timing.task import Task
+        from torchbench_magic.core.timing.timing_task import Task
 
         session, shell = self._session, self._session.shell
         options, rest, local, place = session.begun(TimerOptions, "timer", line, cell)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic.core.code.body import compile_body, parse_body
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 
 def test_the_trailing_expression_is_the_value() -> None:

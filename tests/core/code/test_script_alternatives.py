@@ -14,7 +14,7 @@ import torch
 from torchbench_magic import compare
 from torchbench_magic.core.timing.effects.unrun_generators import only_made
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 QUICK: dict[str, Any] = {"threads": 1, "min_run_time": 0.02}
 LOG: list[int] = []

@@ -26,10 +26,10 @@ from torchbench_magic.core.counting.valgrind import launch
 from torchbench_magic.core.counting.variables import shipping
 from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import CountError, MissingTool
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 NAMES: dict[str, Any] = {"__name__": "__main__", "torch": torch, "x": torch.ones(4, 8)}
 
@@ -256,7 +256,7 @@ def test_two_kernels_at_once_count_the_same_and_python_need_not_be_on_the_path(s
         "import torch\n"
         "from torchbench_magic.core.counting.client import the_server\n"
         "from torchbench_magic.core.counting.count import Job, count_instructions\n"
-        "from torchbench_magic.results.cell import Body\n"
+        "from torchbench_magic.results.cell_text import Body\n"
         "names = {'__name__': '__main__', 'torch': torch, 'x': torch.ones(4, 8)}\n"
         "for text in ('x + 1', 'torch.relu(x @ x.t())', 'for i in range(50): i + i'):\n"
         "    print(count_instructions(Job(Body(text, '<another>'), names, 20), the_server())[0][0].total)\n"

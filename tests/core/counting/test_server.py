@@ -21,7 +21,7 @@ from torchbench_magic.core.counting.client import CodeFailed, Server
 from torchbench_magic.core.counting.count import Job, count_instructions
 from torchbench_magic.core.counting.valgrind import launch
 from torchbench_magic.errors import BodyError, CountError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 pytestmark = pytest.mark.valgrind
 

@@ -11,7 +11,7 @@ import pytest
 
 from torchbench_magic.core.cpp.snippet import Snippet, compile_snippets
 from torchbench_magic.core.cpp.source import Snip
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 NOPS = """asm volatile(".rept {0}\\n nop\\n .endr");"""
 

@@ -16,7 +16,7 @@ from torchbench_magic.core.cpp.build import build
 from torchbench_magic.core.cpp.source import Snip
 from torchbench_magic.core.cpp.toolchain import find_toolchain
 from torchbench_magic.errors import MissingTool, SnippetError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 
 def runs(log: Path) -> list[str]:

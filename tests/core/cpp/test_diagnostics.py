@@ -9,7 +9,7 @@ import pytest
 
 from torchbench_magic.core.cpp.diagnostics import faults_of, told, unknown_names
 from torchbench_magic.core.cpp.source import Snip
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 SHELL = """\
 #include <cstdint>

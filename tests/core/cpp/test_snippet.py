@@ -22,7 +22,7 @@ from torchbench_magic.core.cpp.muted_output import Silence
 from torchbench_magic.core.cpp.snippet import Snippet
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.errors import OptionError, SnippetError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.identity import identity_of
 from torchbench_magic.results.timing.subject import Subject
 

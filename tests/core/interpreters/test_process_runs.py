@@ -16,9 +16,9 @@ from torchbench_magic.benchmark import Timer
 from torchbench_magic.core.interpreters.process_runs import compare_in_processes
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import sweep_points
-from torchbench_magic.core.timing.task import Task
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
 QUICK: dict[str, Any] = {"number": 3, "repeat": 8, "threads": (1,)}

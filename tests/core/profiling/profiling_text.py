@@ -8,7 +8,7 @@ from typing import Any
 from torchbench_magic.core.code.body import compile_body
 from torchbench_magic.core.profiling.profiler import Outcome, profile_body
 from torchbench_magic.core.profiling.recording import recorded_run as run_module
-from torchbench_magic.results.cell import Body, CellText
+from torchbench_magic.results.cell_text import Body, CellText
 
 from .asking import asked
 from .running import KeptKineto

@@ -22,7 +22,7 @@ from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.core.code import notebook_cells  # noqa: E402
 from torchbench_magic.core.profiling.torch_events import older_blocks  # noqa: E402
 from torchbench_magic.core.profiling.torch_events.torch_profiler import torch_profiler_runs  # noqa: E402
-from torchbench_magic.results.cell import CellText  # noqa: E402
+from torchbench_magic.results.cell_text import CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.views.profiling.profile import document  # noqa: E402
 

@@ -9,9 +9,9 @@ from torchbench_magic import Comparison
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.machine.contention import Counters
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.results.cell import Body
+from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.results.cell_text import Body
 
 
 class FakeClock:

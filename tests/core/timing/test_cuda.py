@@ -7,9 +7,9 @@ import torch
 
 from torchbench_magic import compare
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.results.cell import Body
+from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.results.cell_text import Body
 
 pytestmark = [
     pytest.mark.cuda,

@@ -9,9 +9,9 @@ import pytest
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.timing import rounds
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.results.cell import Body
+from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
 from .fake_clock import FakeClock, timed

@@ -16,10 +16,10 @@ import torch
 from torchbench_magic import compare
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies, compare_bodies_async
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 from .fake_clock import FakeClock, timed
 

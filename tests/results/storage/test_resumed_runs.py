@@ -17,10 +17,10 @@ from torchbench_magic.core.machine.commit import read_commit
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point, sweep_points
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import Interrupted, StoreError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.storage.resumed_runs import Recording
 from torchbench_magic.results.storage.store import Store, load
 from torchbench_magic.results.timing.comparison import Comparison

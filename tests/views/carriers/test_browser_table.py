@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from torchbench_magic.views.carriers import html, spec
+from torchbench_magic.views.carriers import document_json, html
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
@@ -310,7 +310,7 @@ window.close_widget = module.default.render({ model, el: document.getElementById
 
 def open_widget(page: Page, tmp_path: Path, answers: str = "false") -> None:
     """The table as a widget in a box with a control; ``answers`` as of `TableWidget`."""
-    sent = spec.as_json(comparison.document(two_shapes()), 10**6)
+    sent = document_json.as_json(comparison.document(two_shapes()), 10**6)
     module = str(TableWidget._esm).replace("export default", "const module = {}; module.default =")
     script = module + WIDGET % {"spec": sent, "answers": answers}
     file = tmp_path / "widget.html"

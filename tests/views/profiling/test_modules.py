@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile
-from torchbench_magic.views.carriers import html, spec, text
+from torchbench_magic.views.carriers import document_json, html, text
 from torchbench_magic.views.document import Document, plain
 from torchbench_magic.views.profiling.modules import modules_table
 from torchbench_magic.views.table import Table
@@ -116,7 +116,7 @@ def test_every_carrier_shows_the_mark_and_a_sorted_table_names_the_parent() -> N
         ["1", "more"],
     ]
     assert "2 more" in html.static(document)
-    assert '"2 more in model.first"' in spec.as_json(document, 100_000)
+    assert '"2 more in model.first"' in document_json.as_json(document, 100_000)
     explored = ProfileExplorer(SMALL).document
     shown = {each.name: each for each in explored.tables}["modules"]
     assert names(shown) == names(table)

@@ -15,7 +15,7 @@ import pytest
 from torchbench_magic.errors import InputError, MissingTool
 from torchbench_magic.results.machine.contention import Contention
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.views.carriers import html, spec, text
+from torchbench_magic.views.carriers import document_json, html, text
 from torchbench_magic.views.carriers.any_result import mimebundle
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.drawing.scales import scale_of
@@ -155,7 +155,7 @@ def test_the_picture_stands_under_the_tables_of_the_output_and_its_swap_in_the_s
     static = html.static(made)
     assert "bmm is faster than mul_sum below n" in plain(made.sentence)
     assert static.index("</table>") < static.index('<div slot="picture"><style>') < static.index("Ratio = time")
-    assert "<svg" not in spec.as_json(made, 100_000)
+    assert "<svg" not in document_json.as_json(made, 100_000)
     assert 'h("slot", { name: "picture" })' in html.module()
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 __all__ = ["CompiledBody", "TransformAst", "compile_body", "ending_block", "parse_body", "with_value_taken"]
 

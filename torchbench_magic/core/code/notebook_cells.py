@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchbench_magic.results.cell import CellText
+from torchbench_magic.results.cell_text import CellText
 
 __all__ = ["cell_of", "close_book", "open_book"]
 

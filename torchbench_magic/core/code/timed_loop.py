@@ -17,7 +17,7 @@ from types import CodeType, FunctionType
 from typing import Any, ClassVar, Protocol
 
 from torchbench_magic.errors import BodyError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.subject import NEAR_LOOP
 
 from ..machine.clocks import Clocks

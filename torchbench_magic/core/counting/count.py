@@ -16,7 +16,7 @@ from torchbench_magic.core.code.timed_loop import compile_block
 from torchbench_magic.core.process.process_state import unusual_settings
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 from .callgrind_file import Costs
 from .client import Server

@@ -16,9 +16,9 @@ from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.process.run_settings import preserved_state, set_threads
 from torchbench_magic.core.timing.device import choose_device
 from torchbench_magic.core.timing.point_run import PointRun
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import Collected, check_alternatives
-from torchbench_magic.results.cell import Body
+from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
 from .muted_output import Silence

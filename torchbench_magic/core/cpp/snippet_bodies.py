@@ -8,13 +8,13 @@ from typing import Any
 from torchbench_magic.core.counting.count import LibraryJob
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.machine.clocks import Clocks
+from torchbench_magic.core.timing.block_requests import Ended
 from torchbench_magic.core.timing.device import choose_device
 from torchbench_magic.core.timing.effects.watched_objects import WatchedObjects
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
-from torchbench_magic.core.timing.stepping import Ended
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timed_code import LeftBySetup, TimedBlocks
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.subject import NEAR_LOOP, Subject

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 __all__ = ["END", "OURS", "Snip", "place_of_line"]
 

@@ -15,8 +15,8 @@ from torchbench_magic.core.cpp.cpp_timer import SnippetTask
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.core.timing.points.sweep import Point
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import check_alternatives
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, Interrupted, TorchBenchError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.across_processes.process_ratios import least_processes

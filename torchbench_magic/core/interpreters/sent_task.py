@@ -20,9 +20,9 @@ from torchbench_magic.core.process.process_state import put_settings, unusual_se
 from torchbench_magic.core.process.run_settings import set_threads
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
-from torchbench_magic.core.timing.task import Task
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, CountError, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 __all__ = ["SentTask", "packed", "unpacked"]
 

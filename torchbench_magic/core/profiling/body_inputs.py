@@ -12,7 +12,7 @@ from torchbench_magic.core.code.bound_names import bound_names
 from torchbench_magic.core.code.code_reads import globals_read, notebook_functions
 from torchbench_magic.core.code.input_shapes import inputs_of
 from torchbench_magic.core.code.values_read import Values, values_of, without_changed
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.timing.values_read import variable_of
 

@@ -20,7 +20,7 @@ from .joining.attribution import Joined, RunThreads, join_ops_and_lines, without
 from .joining.device_time import LAUNCHES
 from .joining.joined_run import join_the_rest
 from .joining.segments import Codes
-from .layout import lay_out
+from .profile_tables import lay_out
 from .recording.streams import LineRecord
 from .traces.chrome_events import StoredTrace, is_own_frame, read_chrome_events, record_of_frames
 from .traces.trace_file import TraceFile

@@ -11,10 +11,10 @@ from typing import Any
 
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import InputError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.callers import full_name
 from torchbench_magic.results.profiling.profile import Profile

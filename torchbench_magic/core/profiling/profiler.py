@@ -21,7 +21,7 @@ from torchbench_magic.core.code.own_frames import without_own_frames
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
-from torchbench_magic.results.cell import Body, CellText
+from torchbench_magic.results.cell_text import Body, CellText
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.cycles import sum_of_cycles
 from torchbench_magic.results.profiling.profile import MAX_EVENTS, Profile, ProfileOptions
@@ -30,13 +30,13 @@ from torchbench_magic.results.profiling.schedule import Schedule
 from .body_inputs import InputsOfBody
 from .measured_cost import Repeats, with_repeats
 from .profile_doubts import doubts_of_steps
+from .profile_of_run import report
 from .recording.host_memory import HostMemory
 from .recording.line_sources import SOURCE_MODULES, choose_line_source
 from .recording.module_calls import ModuleCalls
 from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
 from .recording.streams import Callers
-from .report import report
 from .sources.code_sources import Cells, ProfiledBody
 from .sources.file_texts import FileTexts
 from .sources.library_calls import libraries_called

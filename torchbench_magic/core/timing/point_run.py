@@ -24,6 +24,7 @@ from torchbench_magic.results.timing.subject import Subject
 
 from ..code.timed_loop import Timeable
 from .block_plan import BLOCK_NS, DEVICE_BLOCK_NS, Entry, planned_calls
+from .block_requests import BlockRequest, Ended, Steps, driven
 from .device import DeviceWait
 from .effects.in_place import in_place
 from .effects.isolation import Isolation
@@ -33,7 +34,6 @@ from .plan import Plan
 from .rounds import Around, Rounds
 from .run_progress import RunProgress
 from .samples import Samples
-from .stepping import BlockRequest, Ended, Steps, driven
 from .timed_code import LeftBySetup, TimedCode
 from .warmup import overheads, warm_up
 

@@ -14,6 +14,7 @@ from torchbench_magic.results.timing.subject import Subject
 
 from ..code.code_reads import notebook_functions
 from ..code.timed_loop import compile_block
+from .block_requests import Ended
 from .effects.equal_results import check_equal_results
 from .effects.in_place import shadowed_globals
 from .effects.inputs_read import InputsRead
@@ -22,9 +23,8 @@ from .effects.unrun_generators import only_made
 from .effects.unused_inputs import given_names, unused_inputs
 from .effects.watched_objects import WatchedObjects
 from .points.sweep import Point
-from .stepping import Ended
-from .task import Task
 from .timed_code import LeftBySetup, TimedBlocks
+from .timing_task import Task
 
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count import Job

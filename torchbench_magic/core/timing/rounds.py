@@ -28,9 +28,9 @@ from torchbench_magic.results.timing.intervals import (
 )
 
 from .block_plan import CHECKED, Entry, is_misplanned, priming, size_alike
+from .block_requests import BlockRequest, Steps
 from .plan import Plan
 from .samples import Samples
-from .stepping import BlockRequest, Steps
 from .warmup import minor_faults
 
 __all__ = ["Around", "Rounds"]

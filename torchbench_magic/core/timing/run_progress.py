@@ -11,7 +11,7 @@ from torchbench_magic.core.progress import Awaiting, Watching
 from torchbench_magic.units import seconds_text
 
 from .rounds import Rounds
-from .task import Task
+from .timing_task import Task
 
 __all__ = ["RunProgress"]
 

@@ -16,10 +16,10 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.subject import Subject
 
 from ..code.timed_loop import Timeable
+from .block_requests import Ended
 from .effects.watched_objects import WatchedObjects
 from .points.sweep import Point
-from .stepping import Ended
-from .task import Task
+from .timing_task import Task
 
 if TYPE_CHECKING:
     from torchbench_magic.core.counting.count import Job, LibraryJob

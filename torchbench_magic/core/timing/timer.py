@@ -15,20 +15,20 @@ from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import preserved_state
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.joined_comparisons import join_comparisons
 from torchbench_magic.results.timing.timing_doubts import doubts_of
 from torchbench_magic.results.timing.used_up import KIND
 
+from .block_requests import Ended
 from .plan import Plan
 from .point_run import PointRun
 from .points.sweep import Point
 from .python_bodies import PythonBodies
-from .stepping import Ended
-from .task import Task
 from .timed_code import TimedCode
+from .timing_task import Task
 
 __all__ = ["Collected", "Task", "check_alternatives", "compare_bodies", "compare_bodies_async"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..code.timed_loop import Timeable
 from ..machine.clocks import Clocks
-from .stepping import BlockRequest, Steps
+from .block_requests import BlockRequest, Steps
 
 __all__ = ["Warm", "minor_faults", "overheads", "warm_up"]
 

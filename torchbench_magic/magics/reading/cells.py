@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from torchbench_magic.results.cell import CellText, source_id_of
+from torchbench_magic.results.cell_text import CellText, source_id_of
 
 from .alignment import line_map
 

@@ -8,7 +8,7 @@ from typing import Any
 from IPython.core.inputtransformer2 import TransformerManager
 
 from torchbench_magic.errors import BodyError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 from .alignment import aligned_text
 from .cells import Place

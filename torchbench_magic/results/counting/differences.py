@@ -13,7 +13,7 @@ import pandas as pd
 from torchbench_magic.errors import InputError
 
 from .. import _gateway
-from ..shown import Shown
+from ..every_result import Shown
 from .call_graph import Neighbours, Side, callers_or_callees
 from .counts import Counted, CountKey, Counts, taken_out
 from .functions import group_of, parts_of, standardized

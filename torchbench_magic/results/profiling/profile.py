@@ -15,8 +15,8 @@ import pandas as pd
 
 from .._gateway import hand_on, show
 from ..doubts import Doubt, with_doubts
+from ..every_result import Storable
 from ..machine.environment import Environment
-from ..shown import Storable
 from ..timing.intervals import median_interval
 from ..timing.values_read import Value
 from . import allocations

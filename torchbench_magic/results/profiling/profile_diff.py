@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..doubts import Doubt, with_doubts
-from ..shown import Shown
+from ..every_result import Shown
 from ..timing.identity import environment_differences, input_differences
 from ..timing.values_read import changes_of, uncompared, words_for
 from .profile import NOT_ATTRIBUTED, Profile, Source

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torchbench_magic.errors import StoreError
 
-from ..cell import Body
+from ..cell_text import Body
 from ..doubts import Doubt
 from ..machine.environment import Environment
 from ..timing.comparison import Comparison

@@ -16,8 +16,8 @@ from .. import _gateway
 from ..counting.counts import CountKey, Counts
 from ..counting.differences import CountsDiff, Pair
 from ..doubts import Doubt, with_doubts
+from ..every_result import Storable
 from ..machine.environment import Environment
-from ..shown import Storable
 from . import counted_rows
 from .across_processes.kernel_spread import is_of_this_kernel
 from .across_processes.process_ratios import ProcessRatios

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cell import source_id_of
+from ..cell_text import source_id_of
 from ..machine.environment import Environment
 from .values_read import changes_of
 

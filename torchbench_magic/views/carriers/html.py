@@ -13,7 +13,7 @@ from torchbench_magic import units
 
 from ..document import Document, StyledText, clipped, printable
 from ..table import HUES, Cell, Column, Row, Table
-from . import spec
+from . import document_json
 from .mounting import attribute, mounted, script, stored
 
 __all__ = ["MOST_BYTES", "around", "module", "page", "render", "static"]
@@ -34,7 +34,7 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
         document.kind,
         static(document),
         module(),
-        lambda room: spec.as_json(document, room),
+        lambda room: document_json.as_json(document, room),
         most_bytes=most_bytes - stored(scripts),
     )
     return "".join(parts) + scripts
@@ -128,7 +128,7 @@ def _cell(cell: Cell, column: Column, places: int) -> str:
         unseen = units.padding(text, places).replace(".", _POINT).replace("0", _FIGURE)
         return f'<td style="text-align:right">{escape(text)}{unseen}</td>'
     inner = escape(clipped(text, _STATIC_TEXT))
-    title = f' title="{attribute(clipped(text, spec.LONGEST_TEXT))}"' if len(text) > _STATIC_TEXT else ""
+    title = f' title="{attribute(clipped(text, document_json.LONGEST_TEXT))}"' if len(text) > _STATIC_TEXT else ""
     if column.kind in ("code", "source") and text:
         inner = f'<code style="white-space:pre">{inner}</code>'
     if cell.note:
@@ -170,4 +170,4 @@ def _line(line: StyledText) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(printable(clipped(text, spec.LONGEST_TEXT)))
+    return escape(printable(clipped(text, document_json.LONGEST_TEXT)))

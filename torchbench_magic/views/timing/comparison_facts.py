@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from torchbench_magic import units
-from torchbench_magic.results.cell import code_title
+from torchbench_magic.results.cell_text import code_title
 from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.used_up import said

@@ -19,7 +19,7 @@ from torchbench_magic.errors import InputError
 from torchbench_magic.results.counting.differences import BY, CountsDiff, Total, difference
 from torchbench_magic.results.timing.counted_rows import diff_of, names_of_pair
 
-from ..carriers import spec
+from ..carriers import document_json
 from ..counting import counts
 from ..counting.callers_and_callees import neighbours_table
 from ..counting.exploration import Step, after
@@ -161,7 +161,7 @@ class CountsExplorer(TableExplorer):
 
     def _show(self) -> None:
         self.document = counts.document(self.result, rows=MOST_ROWS, least=1e-12, detail=self._detail)
-        self.table.spec = spec.as_dict(self.document, MOST_ROWS) | {"opened": list(self.selection[-1:])}
+        self.table.spec = document_json.as_dict(self.document, MOST_ROWS) | {"opened": list(self.selection[-1:])}
         frame, total = self.result.frame, self.result.total
         differ = int((frame["delta"].abs() >= 0.5).sum())
         count = units.number(total.delta, units.Scale(places=0), digits=None, signed=True)

@@ -20,7 +20,7 @@ from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..carriers import spec
+from ..carriers import document_json
 from ..carriers.any_result import bundle
 from ..carriers.kept_output import Lasting
 from ..carriers.mounting import script
@@ -144,7 +144,7 @@ class Explorer(TableExplorer):
 
     def _refresh(self, _: Any = None) -> None:
         self.document = self._draw()
-        self.table.spec = spec.as_dict(self.document, MOST_ROWS)
+        self.table.spec = document_json.as_dict(self.document, MOST_ROWS)
 
     def _search(self, change: Any) -> None:
         """Filter by a regular expression; one that is not usable keeps the last view and says why."""

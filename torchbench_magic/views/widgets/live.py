@@ -18,7 +18,7 @@ import traitlets
 
 from torchbench_magic.results.timing.comparison import Comparison
 
-from ..carriers import spec
+from ..carriers import document_json
 from ..document import Document
 from ..timing import comparison as comparison_view
 from .explorers import TableWidget
@@ -91,7 +91,7 @@ class LiveView(ipywidgets.VBox):
 
     def draw(self, partial: Comparison) -> None:
         """Show what is known; what the reader chose in the table stays."""
-        self.table.spec = spec.as_dict(document(partial), MOST_ROWS)
+        self.table.spec = document_json.as_dict(document(partial), MOST_ROWS)
         if not self._has_table:
             self.children, self._has_table = (self.bar, self.table), True
 

@@ -16,10 +16,10 @@ from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.counting.machine_code import client_requests, heap
 from torchbench_magic.core.counting.valgrind import launch
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import MissingTool
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 is_here = pytest.mark.skipif(not client_requests.is_supported(), reason="the machine code is for x86_64 Linux")
 

@@ -28,7 +28,7 @@ from torchbench_magic.core.counting.count import Job, count_instructions
 from torchbench_magic.core.counting.variables.notebook_modules import Loaded
 from torchbench_magic.core.counting.variables.shipping import pack_variables
 from torchbench_magic.errors import CountError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 LOCAL = """
 import functools, threading, torch

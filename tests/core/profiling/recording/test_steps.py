@@ -26,7 +26,7 @@ from torchbench_magic.core.profiling.profiler import Outcome, profile_body, prof
 from torchbench_magic.core.profiling.recording.steps import SteppedRun  # noqa: E402
 from torchbench_magic.core.profiling.torch_events.running_profilers import torch_profiler_runs  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy  # noqa: E402
-from torchbench_magic.results.cell import Body, CellText  # noqa: E402
+from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
 from torchbench_magic.views.profiling.operations import operations  # noqa: E402

@@ -29,7 +29,7 @@ from torchbench_magic.core.profiling.profiler import profile_body  # noqa: E402
 from torchbench_magic.core.profiling.recording import worker_loop  # noqa: E402
 from torchbench_magic.core.profiling.recording.workers import WorkerRecord  # noqa: E402
 from torchbench_magic.core.profiling.waiting_for_workers import waits_for_workers  # noqa: E402
-from torchbench_magic.results.cell import Body  # noqa: E402
+from torchbench_magic.results.cell_text import Body  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
 

@@ -20,7 +20,7 @@ from torchbench_magic import profile  # noqa: E402
 from torchbench_magic.core.code.body import compile_body  # noqa: E402
 from torchbench_magic.core.profiling.profiler import Asked, profile_body  # noqa: E402
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts  # noqa: E402
-from torchbench_magic.results.cell import Body, CellText  # noqa: E402
+from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
 from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 
 _numbers = itertools.count()

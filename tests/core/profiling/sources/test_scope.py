@@ -12,7 +12,7 @@ import pytest
 import torchbench_magic
 from torchbench_magic.core.profiling.sources.scope import RecordedFiles, resolve_lines_of
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.cell import CellText
+from torchbench_magic.results.cell_text import CellText
 
 
 def cells(file: str) -> CellText | None:

@@ -22,9 +22,9 @@ from torchbench_magic.core.timing.effects.iterators import at_end, is_used_up
 from torchbench_magic.core.timing.effects.only_first_call import START_S
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import sweep_points
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
-from torchbench_magic.results.cell import Body
+from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.timing import comparison as view

@@ -13,10 +13,10 @@ import pytest
 
 from torchbench_magic.core.timing.effects.first_calls import queue_waits
 from torchbench_magic.core.timing.plan import Plan
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies_async
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 from ..fake_clock import FakeClock
 from ..fake_clock import timed as timed_long

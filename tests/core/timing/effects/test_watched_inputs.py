@@ -14,10 +14,10 @@ from torchbench_magic.core.timing.device import DeviceEvents, choose_device
 from torchbench_magic.core.timing.effects.watched_inputs import MemoryGuard
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
-from torchbench_magic.core.timing.task import Task
 from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
 from ..fake_clock import FakeClock, timed
 

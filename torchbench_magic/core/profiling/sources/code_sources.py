@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
 
-from torchbench_magic.results.cell import CellText
+from torchbench_magic.results.cell_text import CellText
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Source
 

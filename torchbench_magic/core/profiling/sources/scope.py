@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchbench_magic.core.code.library_files import is_library_file
 from torchbench_magic.errors import OptionError
-from torchbench_magic.results.cell import CellText
+from torchbench_magic.results.cell_text import CellText
 
 __all__ = ["RecordedFiles", "resolve_lines_of"]
 

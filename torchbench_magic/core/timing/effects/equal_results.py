@@ -8,9 +8,9 @@ from typing import Any
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
 from torchbench_magic.errors import BodyError, CheckFailed, OptionError
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 
-from ..task import Task
+from ..timing_task import Task
 from .in_place import TensorVersions
 from .watched_inputs import InputCopies
 

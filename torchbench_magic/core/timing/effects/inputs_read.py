@@ -8,7 +8,7 @@ from typing import Any
 from torchbench_magic.core.code.values_read import without_changed
 from torchbench_magic.results.timing.values_read import variable_of
 
-from ..task import Read, Task
+from ..timing_task import Read, Task
 
 __all__ = ["InputsRead"]
 

@@ -21,8 +21,8 @@ from typing import Any
 from torchbench_magic.core.code.reached_objects import Found, ReachedObject, own_attributes, search, texts_used
 from torchbench_magic.core.code.timed_loop import Block, Timeable
 
+from ..block_requests import BlockRequest, Steps
 from ..plan import Plan
-from ..stepping import BlockRequest, Steps
 from .first_calls.kept_results import LONG_NS, SHORT_NS, SLOWER, Place, SetOnce, is_slow_again
 from .first_calls.queue_waits import QueueWaits
 from .growth import Growth

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from torchbench_magic.core.code.callables import kind_of_function
-from torchbench_magic.results.cell import Body
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.doubts import Doubt
 
 __all__ = ["only_made"]

@@ -13,7 +13,7 @@ from torchbench_magic.core.code.timed_loop import Block
 from torchbench_magic.results.doubts import Doubt
 
 from ..points.sweep import Point
-from ..task import Task
+from ..timing_task import Task
 
 __all__ = ["given_names", "unused_inputs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from torchbench_magic.results.cell import source_id_of
+from torchbench_magic.results.cell_text import source_id_of
 
 from ..comparison import Comparison
 from ..subject import Subject

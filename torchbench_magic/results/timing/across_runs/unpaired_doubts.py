@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from torchbench_magic.results.cell import code_title
+from torchbench_magic.results.cell_text import code_title
 from torchbench_magic.results.doubts import Doubt
 
 from ..comparison import Comparison

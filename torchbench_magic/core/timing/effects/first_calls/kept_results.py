@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from torchbench_magic.core.code.reached_objects import ReachedObject
 from torchbench_magic.core.code.timed_loop import Timeable
 
-from ...stepping import FAILED, BlockRequest, Steps
+from ...block_requests import FAILED, BlockRequest, Steps
 from ..settings_holders import ABSENT, Holder
 from ..switches import SwitchScope
 

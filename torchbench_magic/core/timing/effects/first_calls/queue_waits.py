@@ -21,7 +21,7 @@ from torchbench_magic.core.code.timed_loop import Timeable
 from torchbench_magic.errors import BodyError
 
 from ....machine.clocks import Clocks
-from ...stepping import BlockRequest, Steps, T
+from ...block_requests import BlockRequest, Steps, T
 
 __all__ = ["PATIENCE_S", "QueueWaits"]
 

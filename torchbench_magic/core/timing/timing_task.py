@@ -14,7 +14,7 @@ from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.process.process_state import settings_in_words
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
-from torchbench_magic.results.cell import Body, source_id_of
+from torchbench_magic.results.cell_text import Body, source_id_of
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.results.timing.values_read import SETTING

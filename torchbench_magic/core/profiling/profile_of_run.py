@@ -15,8 +15,8 @@ from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 from .joining.attribution import Joined
 from .joining.joined_run import join_run
 from .joining.run_events import RunEvents, read_run
-from .layout import lay_out
 from .profile_doubts import find_doubts
+from .profile_tables import lay_out
 from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
 from .recording.recorded_run import RecordedRun
 from .recording.workers import worker_table
