@@ -89,10 +89,7 @@ def test_a_hostile_name_is_text_in_every_part_of_the_output(name: str) -> None:
     sent = json.loads(hostile.scripts[0])
     texts = [cell if isinstance(cell, str) else cell[0] for cell in sent["tables"][0]["groups"][0]["rows"][0]["cells"]]
     shown = document_json.as_dict(comparison.document(comparison_of(names=(name, "b"))))
-    assert (
-        shown["tables"][0]["groups"][0]["rows"][0]["cells"][2]
-        in texts
-    )
+    assert shown["tables"][0]["groups"][0]["rows"][0]["cells"][2] in texts
 
 
 @pytest.mark.parametrize("name", HOSTILE[:6])
