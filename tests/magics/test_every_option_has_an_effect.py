@@ -219,7 +219,7 @@ def gc_leaves_the_collector_on(bench: Bench) -> None:
 def processes_measure_one_after_the_other(bench: Bench) -> None:
     result = bench("--processes 2", TWO)
     assert result.frame["method"].tolist() == ["processes", "processes"]
-    assert {1, 2} <= {*result.processes["process"]}  # on a busy machine others take the place of those that do not count
+    assert {1, 2} <= {*result.processes["process"]}  # and others in the place of those that do not count
     assert "Ratio = " in bench.shown
     assert "in each process" in " ".join(bench.shown.split())
 
