@@ -307,7 +307,8 @@ def test_what_ends_a_step_and_begins_the_next_is_no_time_of_the_cell(
     loop: str, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = 0.05
-    monkeypatch.setattr(SteppedRun, "_tell", lambda self: time.sleep(slept))
+    sleeping = eval("lambda self: sleep(slept)", {"sleep": time.sleep, "slept": slept})  # no line of this file
+    monkeypatch.setattr(SteppedRun, "_tell", sleeping)
     names = {"x": torch.ones(4), "net": torch.nn.Tanh()}
     result = run(loop.format(body), "wait=1,warmup=1,active=3,repeat=1", in_loop=True, names=names).profile
     (cycle,) = result.cycles
