@@ -16,20 +16,29 @@ model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.L
 x = torch.randn(8, 16)
 
 def interrupt_at(*moments):
-    'SIGINT so many seconds after the next cell begins, each, as long as it runs.'
-    events, over = get_ipython().events, threading.Event()
+    "SIGINT so many seconds after the next magic begins, each, as long as it runs."
+    shell, inside, over = get_ipython(), threading.RLock(), threading.Event()
     def send(since):
         for moment in sorted(moments):
-            if not over.wait(max(0.0, since + moment - time.perf_counter())):
-                os.kill(os.getpid(), signal.SIGINT)
-    def begin(*_):
-        events.unregister("pre_run_cell", begin)
-        events.register("post_run_cell", end)
-        threading.Thread(target=send, args=(time.perf_counter(),), daemon=True).start()
-    def end(*_):
-        events.unregister("post_run_cell", end)
-        over.set()
-    events.register("pre_run_cell", begin)
+            over.wait(max(0.0, since + moment - time.perf_counter()))
+            with inside:  # none comes when the magic has ended: there IPython and ipykernel lose the cell's reply
+                if not over.is_set():
+                    os.kill(os.getpid(), signal.SIGINT)
+    def end():
+        while not over.is_set():
+            try:
+                with inside:
+                    over.set()
+            except KeyboardInterrupt:
+                pass
+    def run(*args, **more):
+        del shell.run_cell_magic
+        try:
+            threading.Thread(target=send, args=(time.perf_counter(),), daemon=True).start()
+            return shell.run_cell_magic(*args, **more)
+        finally:
+            end()
+    shell.run_cell_magic = run
 
 def state():
     held = sys.modules.get("torchbench_magic.core.process.held_interrupts")
