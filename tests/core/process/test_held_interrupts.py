@@ -214,3 +214,12 @@ def test_a_forked_process_has_its_own_interrupts() -> None:
                 os._exit(7)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_handler_that_is_left_behind_holds_nothing() -> None:
+    with interrupts_held():
+        left = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, left)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    signal.signal(signal.SIGINT, signal.default_int_handler)

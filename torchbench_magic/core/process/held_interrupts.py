@@ -70,8 +70,8 @@ class _Handling:
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a fork of this process, as a DataLoader's worker is
-            self.pass_on(frame)
+        if os.getpid() != self._process or not self.depth:  # a fork of this process, as a DataLoader's worker is
+            self.pass_on(frame)  # and nothing is held where no block is open
         elif self.base is None:
             self.came = True
         elif self._is_to_end(frame):
