@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -268,6 +270,28 @@ def test_an_interpreter_that_is_not_there_is_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(BodyError, match="a fresh interpreter cannot be started: No such file"):
         measured({"a": "sum((1, 2))"})
+
+
+def test_a_ctrl_c_while_an_interpreter_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = subprocess.Popen
+
+    def interrupted(*args: Any, **more: Any) -> Any:
+        process = started(*args, **more)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(Interrupted, match="Nothing was measured yet"):
+        measured({"a": "sum((1, 2))"})
+
+
+@pytest.mark.parametrize("without", [[], ["setarch", "-R"]], ids=["drawn", "fixed"])
+def test_it_is_known_where_all_processes_have_the_same_addresses(without: list[str]) -> None:
+    if without and shutil.which("setarch") is None:
+        pytest.skip("setarch (util-linux) is not installed")
+    code = "from torchbench_magic.core.interpreters.interpreter import fixed_addresses; print(fixed_addresses())"
+    done = subprocess.run([*without, sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(bool(without))
 
 
 @pytest.mark.slow

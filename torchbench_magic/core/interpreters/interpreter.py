@@ -16,8 +16,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.timing.comparison import Comparison
@@ -56,17 +57,22 @@ class RaisedThere(Exception):
 
 
 class Interpreter:
-    """A process of this Python, started when it is made; use it as a context.
-
-    Args:
-        number: of the process, from 1 on.
+    """A process of this Python, as a context: it is started and ended with it.
 
     Raises:
         BodyError: it cannot be started.
     """
 
-    def __init__(self, number: int) -> None:
-        self._number, self._began = number, time.monotonic()
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        with contextlib.ExitStack() as undone:
+            with interrupts_held():  # a Ctrl-C that comes in here is raised where this block ends
+                self._start()
+                undone.push(self.__exit__)
+            undone.pop_all()
+        return self
+
+    def _start(self) -> None:
         mine, theirs = socket.socketpair()
         self._connection = mine
         self._said, self._complained = (os.memfd_create(name) for name in ("stdout", "stderr"))
@@ -87,9 +93,6 @@ class Interpreter:
         except OSError as error:
             self._close_descriptors()
             raise BodyError(f"a fresh interpreter cannot be started: {error.strerror or error}") from error
-
-    def __enter__(self) -> Interpreter:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -98,7 +98,7 @@ class _Run:
         number = 0
         while sum(map(self._counts, self.finished)) < self.asked and number < self.asked + MORE:
             number += 1
-            with Interpreter(number) as interpreter:
+            with Interpreter() as interpreter:
                 try:
                     self.finished[number] = interpreter.measured(sent, storages, _Progress(self, number))
                 except Died as died:
