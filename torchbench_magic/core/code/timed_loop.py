@@ -25,7 +25,7 @@ from .body import TransformAst, parse_body
 from .bound_names import BoundNames, bound_names
 from .code_reads import globals_read, names_used
 
-__all__ = ["Block", "Timeable", "compile_block"]
+__all__ = ["Block", "BlockAround", "Timeable", "compile_block"]
 
 REPLICAS = 8
 """Copies of each block. Two compilations of one source differ by up to 0.15 %: a random copy a block averages it."""
@@ -52,6 +52,35 @@ class Timeable(Protocol):
     def start(self, replica: int, calls: int, clocks: Clocks, sync: _Synchronize) -> Any: ...
 
     def start_empty(self, calls: int, clocks: Clocks, sync: _Synchronize) -> tuple[int, int]: ...
+
+
+class BlockAround:
+    """What runs a block in another way, and is that block in all else.
+
+    Attributes:
+        block: what is run.
+    """
+
+    block: Timeable
+
+    @property
+    def replicas(self) -> Sequence[object]:
+        return self.block.replicas
+
+    @property
+    def is_async(self) -> bool:
+        return self.block.is_async
+
+    @property
+    def near_loop(self) -> float:
+        return self.block.near_loop
+
+    @property
+    def source(self) -> str:
+        return self.block.source
+
+    def start_empty(self, calls: int, clocks: Clocks, sync: _Synchronize) -> tuple[int, int]:
+        return self.block.start_empty(calls, clocks, sync)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, Functi
 from typing import Any
 
 from torchbench_magic.core.code.reached_objects import ReachedObject
-from torchbench_magic.core.code.timed_loop import Timeable
+from torchbench_magic.core.code.timed_loop import BlockAround, Timeable
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 
 from ...machine.clocks import Clocks
@@ -199,7 +199,7 @@ def next_codes(reads: Mapping[int, ReachedObject]) -> dict[int, CodeType]:
 
 
 @dataclass
-class WatchedCall:
+class WatchedCall(BlockAround):
     """A block that is run under a trace function, see above.
 
     Attributes:
@@ -215,22 +215,6 @@ class WatchedCall:
 
     def __post_init__(self) -> None:
         self._watched = frozenset(self.codes.values())
-
-    @property
-    def replicas(self) -> Any:
-        return self.block.replicas
-
-    @property
-    def is_async(self) -> bool:
-        return self.block.is_async
-
-    @property
-    def near_loop(self) -> float:
-        return self.block.near_loop
-
-    @property
-    def source(self) -> str:
-        return self.block.source
 
     @property
     def used_up(self) -> set[int]:
@@ -257,9 +241,6 @@ class WatchedCall:
                 yield
             finally:
                 sys.settrace(before)
-
-    def start_empty(self, calls: int, clocks: Clocks, sync: Any) -> tuple[int, int]:
-        return self.block.start_empty(calls, clocks, sync)
 
     def _called(self, frame: FrameType, event: str, _: Any) -> Any:
         """The trace function of all frames: a local one for those that are looked at, none for the others."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchbench_magic.core.code.reached_objects import ReachedObject, attributes_held
-from torchbench_magic.core.code.timed_loop import Timeable
+from torchbench_magic.core.code.timed_loop import BlockAround, Timeable
 from torchbench_magic.errors import BodyError
 
 from ....machine.clocks import Clocks
@@ -117,7 +117,7 @@ def _queue_of(item: ReachedObject, names: Mapping[str, Any]) -> _Queue | None:
 
 
 @dataclass(frozen=True)
-class _GuardedBlock:
+class _GuardedBlock(BlockAround):
     """A block that runs with some queues guarded.
 
     Attributes:
@@ -129,22 +129,6 @@ class _GuardedBlock:
     queues: list[_Queue]
     names: dict[str, Any]
     taken: dict[int, int]
-
-    @property
-    def replicas(self) -> Any:
-        return self.block.replicas
-
-    @property
-    def is_async(self) -> bool:
-        return self.block.is_async
-
-    @property
-    def near_loop(self) -> float:
-        return self.block.near_loop
-
-    @property
-    def source(self) -> str:
-        return self.block.source
 
     def start(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
         if self.is_async:
@@ -161,9 +145,6 @@ class _GuardedBlock:
         if dry:
             raise dry[0].error
         return done
-
-    def start_empty(self, calls: int, clocks: Clocks, sync: Any) -> tuple[int, int]:
-        return self.block.start_empty(calls, clocks, sync)
 
     @contextmanager
     def _guarded(self) -> Iterator[list[_Queue]]:
