@@ -1,0 +1,208 @@
+"""Do verdicts over processes hold in the next kernel, and does the interval hold the ratio over many processes?
+
+``python tests/benchmarks/process_verdicts.py [SECTION ...] [--runs N]`` runs some sections only:
+
+same:     ten pairs of equal meaning, each in N (10) runs of ``--processes``, each run from a kernel of its own. A pair
+          must not be faster in one run and slower in another. Each run's interval is held against the median ratio of
+          the processes of all other runs of that pair.
+planted:  3 and 10 % more of the same statement, at 1 us and 50 us, in N (20) runs each.
+
+Each prints a table and writes ``results/process_verdicts_SECTION.json``. The seconds are those of a whole comparison of
+two alternatives, the start of its interpreters included, beside those of ``import torch`` on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from processes import PAIRS, names
+from record import Figure, record
+from timing import binomial_interval
+
+from torchbench_magic import compare
+
+SAME = {
+    f"{pair}, {threads} thread{'s' * (threads > 1)}": (*PAIRS[pair][:2], threads)
+    for pair, threads in (
+        ("Python: sum of 100", 1),
+        ("numpy: add, 256", 1),
+        ("torch: mul, 256", 1),
+        ("torch: mul, 256", 2),
+        ("torch: mul, 64 k", 1),
+        ("torch: mul, 64 k", 2),
+        ("torch: Linear 128 x 256, and its copy", 1),
+        ("torch: Linear 128 x 256, and its copy", 2),
+        ("torch: mul, 1 M", 2),
+        ("torch: matmul 512", 2),
+    )
+}
+
+
+def more(text: str, less: int, count: int) -> tuple[str, str, int]:
+    """A statement so many times in a row, and so many times, at one thread."""
+    return "\n".join([text] * less), "\n".join([text] * count), 1
+
+
+PLANTED = {
+    "3 % at 1 us": more("f * f", 33, 34),
+    "10 % at 1 us": more("f * f", 30, 33),
+    "3 % at 50 us": more("e.exp()", 33, 34),
+    "10 % at 50 us": more("e.exp()", 30, 33),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One comparison over processes: seconds of a call, the ratio with its interval, the log ratio of each process."""
+
+    pair: str
+    call: float
+    ratio: float
+    low: float
+    high: float
+    verdict: str
+    seconds: float
+    logs: list[float] = field(default_factory=list)
+
+
+def one_run(pairs: dict[str, tuple[str, str, int]]) -> list[Run]:
+    """Every pair once, in random order, over the default number of processes."""
+    given, found = {**names(), "f": 3.7, "e": torch.randn(1000)}, []
+    for pair in map(str, np.random.default_rng().permutation([*pairs])):
+        first, second, threads = pairs[pair]
+        began = time.monotonic()
+        made = compare({"a": first, "b": second}, globals=given, threads=threads, processes=True)
+        seconds = time.monotonic() - began
+        row, base = made.frame.iloc[1], made.frame.iloc[0]
+        figures = [float(at) for at in (base["median"], row["ratio"], row["ratio_low"], row["ratio_high"])]
+        logs = [*made.ratio_by_process(1).values()]
+        found.append(Run(pair, *figures, str(row["verdict"]), seconds, logs))
+    return found
+
+
+def runs_of(section: str, count: int) -> list[Run]:
+    """So many runs of a section, each from a process of its own."""
+    found: list[Run] = []
+    for index in range(count):
+        command = [sys.executable, __file__, "--one", section]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        found += [Run(**each) for each in json.loads(done.stdout.splitlines()[-1])]
+        print(f"run {index + 1} of {count}", flush=True)
+    return found
+
+
+def seconds_of_import() -> float:
+    took = []
+    for _ in range(5):
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
+        took.append(time.monotonic() - began)
+    return float(np.median(took))
+
+
+def held(runs: list[Run]) -> list[bool]:
+    """Whether the interval of each run of one pair holds the median of the processes of its other runs."""
+    return [
+        run.low <= np.exp(np.median([log for other in runs if other is not run for log in other.logs])) <= run.high
+        for run in runs
+    ]
+
+
+def seconds_figures(runs: list[Run]) -> list[Figure]:
+    imports, processes = seconds_of_import(), float(np.median([len(run.logs) for run in runs]))
+    took = [run.seconds for run in runs]
+    return [
+        Figure("seconds of a comparison of two alternatives, the median", float(np.median(took)), "s", at_most=25.0),
+        Figure("  of the longest", max(took), "s", at_most=25.0),
+        Figure("  processes, the median", processes, "processes"),
+        Figure("  import of torch", imports, "s"),
+        Figure(
+            "  of the median, in N (import of torch + 1.5 s)",
+            float(np.median(took)) / (processes * (imports + 1.5)),
+            "times",
+            at_most=1.0,
+        ),
+    ]
+
+
+def same(count: int) -> int:
+    runs = runs_of("same", count)
+    by_pair = {pair: [run for run in runs if run.pair == pair] for pair in SAME}
+    figures, all_held, false = [], 0, 0
+    for pair, seen in by_pair.items():
+        words = Counter(run.verdict for run in seen)
+        false += words["faster"] + words["slower"]
+        all_held += sum(held(seen))
+        logs = 100 * np.log([run.ratio for run in seen])
+        figures += [
+            Figure(f"{pair}: a call", 1e6 * float(np.median([run.call for run in seen])), "us"),
+            Figure("  ratio over processes, the median run", float(np.median(logs)), "% from 1", spread=_ends(logs)),
+            Figure("  called faster in one run and slower in another", min(words["faster"], words["slower"]), "times",
+                   at_most=0),
+            Figure("  faster or slower", words["faster"] + words["slower"], "runs"),
+            Figure("  same", words["same"], "runs"),
+            Figure("  undecided", words["undecided"], "runs"),
+        ]  # fmt: skip
+    low, high = (100 * end for end in binomial_interval(false, len(runs)))
+    share = 100 * all_held / len(runs)
+    low_held, high_held = (100 * end for end in binomial_interval(all_held, len(runs)))
+    figures += [
+        Figure(f"false verdicts, of {len(runs)}", 100 * false / len(runs), "%", at_most=2.0, spread=(low, high)),
+        Figure("intervals that hold the ratio of the other runs' processes", share, "%", at_least=93.0,
+               spread=(low_held, high_held)),
+        *seconds_figures(runs),
+    ]  # fmt: skip
+    return record("process_verdicts_same", figures, runs=count, seen=[asdict(run) for run in runs])
+
+
+def planted(count: int) -> int:
+    runs = runs_of("planted", count)
+    figures = []
+    for pair, (less, other, _) in PLANTED.items():
+        seen = [run for run in runs if run.pair == pair]
+        true = (other.count("\n") + 1) / (less.count("\n") + 1)
+        right = sum(run.verdict == "slower" for run in seen)
+        wrong = sum(run.verdict in ("faster", "same") for run in seen)
+        off = [100 * (run.ratio / true - 1) for run in seen]
+        least = 99.0 if true > 1.05 else 80.0
+        figures += [
+            Figure(f"{pair}: right, of {len(seen)}", 100 * right / len(seen), "%", at_least=least,
+                   spread=tuple(100 * end for end in binomial_interval(right, len(seen)))),
+            Figure("  wrong", wrong, "runs", at_most=0),
+            Figure("  a call", 1e6 * float(np.median([run.call for run in seen])), "us"),
+            Figure("  distance from the planted ratio, the median", float(np.median(off)), "%", spread=_ends(off)),
+        ]  # fmt: skip
+    figures += seconds_figures(runs)
+    return record("process_verdicts_planted", figures, runs=count, seen=[asdict(run) for run in runs])
+
+
+def _ends(values: Any) -> tuple[float, float]:
+    return float(np.min(values)), float(np.max(values))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sections", nargs="*")
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--one", choices=("same", "planted"), help="print one run as JSON")
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps([asdict(run) for run in one_run(SAME if given.one == "same" else PLANTED)]))
+        return 0
+    code = 0
+    for section in given.sections or ["same", "planted"]:
+        code |= {"same": same, "planted": planted}[section](given.runs or {"same": 10, "planted": 20}[section])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
