@@ -18,6 +18,7 @@ import pytest
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.joined_comparisons import join_processes
 
 from ..results.profiles import profile_of_two_kernels
 from ..results.samples import lone, pair
@@ -33,10 +34,16 @@ def sweep() -> Comparison:
     return comparison_of(points, axes=[(("n", n),) for n in (10, 100, 1000, 10_000)])
 
 
+def of_processes() -> Comparison:
+    ratios = (0.97, 0.98, 0.99, 1.0, 1.02, 1.03)
+    return join_processes({n: pair(1e-6, ratio * 1e-6, seed=n) for n, ratio in enumerate(ratios, 1)})
+
+
 RESULTS: dict[str, Callable[[], Any]] = {
     "comparison": comparison_of,
     "two_shapes": two_shapes,
     "statement": lambda: lone(3.2e-6),
+    "processes": of_processes,
     "sweep": sweep,
     "side_by_side": lambda: side_by_side({"before": pair(1e-6, 2e-6), "now": pair(1.5e-6, 2e-6, seed=1)}),
     "torch_compare": lambda: two_shapes().compare(),

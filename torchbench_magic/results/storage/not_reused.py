@@ -41,14 +41,15 @@ def unlike_parts(
     if found.partial:
         yield "it is not complete"
     yield from _of_environment(found.environment, here)
-    if not options[0]:
+    then, asked = options
+    if not then:
         yield "its options were not recorded"
-    for name in sorted(options[0].keys() and options[0].keys() | options[1].keys()):
-        before, now = options[0].get(name), options[1].get(name)
+    for name in sorted(then.keys() | asked.keys()) if then else ():
+        before, now = then.get(name), asked.get(name)
         if before != now and name != "threads":
             yield f"option {name} was {_short(before)}, is {_short(now)}"
     yield from _of_identity(wanted, found.subjects)
-    if options[0].get("threads") != options[1].get("threads") and _threads(wanted) == _threads(found.subjects):
+    if then.get("threads") != asked.get("threads") and _threads(wanted) == _threads(found.subjects):
         yield "`-t` was given to one of the two only"
 
 

@@ -164,7 +164,7 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
     ratios = "ratio" if len(rows) == 1 else "ratios"
     text = (
         f"The {ratios} of {row_names(made, rows)} {said} of this kernel: another one has other addresses, which alone"
-        f" move a ratio by up to {SPREAD:.0%}."
+        f" move a ratio by up to {SPREAD:.0%}, seldom by more."
     ).replace("%", " %")
     yield Doubt("this-kernel", text, "`--processes` measures in several and decides.", {"rows": list(rows)})
 

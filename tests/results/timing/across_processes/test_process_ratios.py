@@ -125,6 +125,24 @@ def test_a_verdict_does_not_stand_on_the_few_processes_that_were_not_disturbed()
     assert said == "No verdict on bmm: its ratio holds in 3 of 8 processes, too few to decide."
 
 
+def test_against_another_baseline_the_same_processes_count() -> None:
+    whole = of_processes([1.1] * 7)
+    spoiled = Comparison(whole.subjects, whole.samples, whole.environment, void_processes=((1, 7, "stalled"),))
+    rebased = spoiled.rebase("bmm")
+    assert rebased.frame["verdict"].tolist() == ["faster", "baseline"]
+    assert [*rebased.ratio_by_process(0)] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(1.02, True), (0.98, True), (1.05, False), (0.9, False), (1.0, False)])
+def test_a_verdict_of_one_kernel_that_the_next_may_turn_round_says_so(ratio: float, said: bool) -> None:
+    made = pair(1e-6, ratio * 1e-6)
+    assert made.frame["verdict"][1] == ("same" if ratio == 1 else "slower" if ratio > 1 else "faster")
+    assert made.of_this_kernel == ((1,) if said else ())
+    texts = [doubt.text for doubt in doubts_of(made) if doubt.kind == "this-kernel"]
+    text = "The ratio of bmm is of this kernel: another one has other addresses, which alone move a ratio by up to 3 %,"
+    assert texts == ([f"{text} seldom by more."] if said else [])
+
+
 def test_what_fewer_than_six_processes_assume_is_said() -> None:
     text = {doubt.kind: str(doubt) for doubt in doubts_of(of_processes([1.1, 1.11, 1.12]))}["normal-processes"]
     assert text.startswith("3 processes: the interval takes their ratios to spread as a normal distribution does.")

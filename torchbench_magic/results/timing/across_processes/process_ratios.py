@@ -59,9 +59,9 @@ class ProcessRatios:
         }
 
     def logs(self, row: int, base: int) -> dict[int, float]:
-        """Process -> its log ratio, of the processes that count."""
-        of_all = self.rounds(row, base)
-        return {one: float(np.median(logs)) for one, logs in of_all.items() if (row, one) not in self._void}
+        """Process -> its log ratio, of the processes that count: what was void beside another baseline is void here."""
+        left_out = {one for place, one in self._void if place in (row, base)}
+        return {one: float(np.median(logs)) for one, logs in self.rounds(row, base).items() if one not in left_out}
 
     def judged(self, row: int, base: int, alpha: float) -> tuple[Interval, int, Void | None]:
         """As `voided_verdicts.judged_rounds`: the interval over processes, how many, whether they are too few."""

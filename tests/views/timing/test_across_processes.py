@@ -1,0 +1,21 @@
+"""How many processes a verdict is from, in the sentence over a comparison."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.results.samples import pair
+from torchbench_magic.results.timing.joined_comparisons import join_processes
+from torchbench_magic.views.timing.across_processes import in_how_many
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(1.02, True), (0.98, True), (1.05, False), (0.9, False), (1.0, False)])
+def test_a_verdict_of_one_kernel_that_the_next_may_turn_round_says_so(ratio: float, said: bool) -> None:
+    assert [str(phrase.text) for phrase in in_how_many(pair(1e-6, ratio * 1e-6))] == [", in this kernel"] * said
+
+
+def test_processes_have_decided_for_the_next_kernel_too() -> None:
+    made = join_processes({n: pair(1e-6, 1.02e-6, seed=n) for n in range(1, 7)})
+    assert made.frame["verdict"][1] == "slower"
+    assert made.of_this_kernel == ()
+    assert [str(phrase.text) for phrase in in_how_many(made)] == [", over 6 processes"]
