@@ -253,7 +253,7 @@ def test_what_cannot_travel_is_one_line(tmp_path: Path) -> None:
         measured({"a": "y + 1"}, namespace={"y": torch.ones(2, requires_grad=True) + 1})
 
 
-@pytest.mark.parametrize("processes", [0, 1, -3, 1001])
+@pytest.mark.parametrize("processes", [0, 1, -3, 1001, True, 6.0, "6", "all"])
 def test_numbers_of_processes_that_make_no_sense_are_refused(processes: int) -> None:
     with pytest.raises(OptionError, match="processes: give a whole number from 2 to 1000"):
         Plan(processes=processes)

@@ -90,9 +90,11 @@ class Plan:
             share = getattr(self, name)
             if share is not None and not 0 < share < 10:
                 raise OptionError(f"{name}: give a share above 0")
-        if isinstance(self.processes, int) and not 2 <= self.processes <= MOST_PROCESSES:
+        numbers = range(2, MOST_PROCESSES + 1) if isinstance(self.processes, int) else (None, "auto")
+        if self.processes not in numbers:
             raise OptionError(
-                f"processes: give a whole number from 2 to {MOST_PROCESSES}; one kernel alone is measured without it"
+                f'processes: give a whole number from 2 to {MOST_PROCESSES}, or "auto"; one kernel alone is measured'
+                " without it"
             )
         if self.clock not in ("wall", "cpu", "device"):
             raise OptionError(f"clock: {self.clock!r} is none of wall, cpu, device")
