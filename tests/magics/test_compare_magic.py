@@ -15,6 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tests.results.samples import lone, pair
 from torchbench_magic import load
+from torchbench_magic.core.timing import point_run
 from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 
 Run = Callable[..., str]
@@ -127,6 +128,18 @@ def test_save_appends_with_commit_and_options_and_last_compares(at: Any, run: Ru
     first, second = load("runs.sqlite")
     assert first.options["repeat"] == second.options["repeat"] == 2
     assert len(second.frame) == 1
+
+
+def test_what_several_kernels_say_of_a_pair_is_said(at: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = "%%timer -n 20 -r 10 --save runs.sqlite\n# --- one\nsum(x)\n# --- other\nsum(x) + sum(x) + sum(x)"
+    run(at, cell)
+    run(at, cell)
+    assert "kernels" not in run(at, "%tcompare runs.sqlite")
+    monkeypatch.setattr(point_run, "KERNEL", "another")
+    run(at, cell)
+    said = "Over 2 kernels other is "
+    assert said in run(at, "%tcompare runs.sqlite")
+    assert said in run(at, "%tcompare --last runs.sqlite")
 
 
 def test_last_takes_a_named_result_or_the_newest_stored_one(at: Any, run: Run) -> None:

@@ -32,7 +32,8 @@ _HELP = f"""Put results side by side, whenever they were measured.
 
 NAME is a variable that holds a Comparison, a list of them (`runs`, `runs[-1]`), torch Measurements, or a Profile; PATH
 is a file that --save wrote. Alternatives that were measured side by side keep their ratios. Rows of different runs are
-`undecided` until both sides are known to repeat within a range: by 20 s of samples, or by four stored runs. The
+`undecided` until both sides are known to repeat within a range: by 20 s of samples, or by four stored runs. Where the
+runs are of several kernels, the ratio over these is said too, as `%%timer --processes` measures it in one go. The
 result is a Comparison: it is returned, shown, and kept as `_tcompare`.
 
 Two profiles (`%tcompare before after`, the first is the baseline) give a ProfileDiff: time and bytes per line and per
@@ -104,7 +105,8 @@ class CompareMagics(SessionMagics):
             if id(record) not in ranges:
                 ranges[id(record)] = store.history(record)
             last[row] = replace(record, history=ranges[id(record)]), there
-        return since_last(replace(current, history=store.history(current)), last, nearest)
+        now = replace(current, history=store.history(current))
+        return since_last(now, last, nearest, store.alike(current))
 
     def _store(self, paths: list[str]) -> Store:
         """The file that ``--last`` asks."""

@@ -12,9 +12,11 @@ from typing import Any
 
 from torchbench_magic.results.machine.environment import Environment
 
-__all__ = ["read_environment", "usable_cores"]
+__all__ = ["KERNEL", "read_environment", "usable_cores"]
 
 _PREFIXES = ("OMP_", "MKL_", "GOMP_", "KMP_", "OPENBLAS_", "MALLOC_", "TORCH_", "PYTORCH_", "ATEN_")
+KERNEL = os.urandom(6).hex()
+"""Tells this process, and its forks, from others: forks have its addresses."""
 
 
 def usable_cores() -> int:

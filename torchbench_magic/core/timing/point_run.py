@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from torchbench_magic.core.machine.contention import Counters, contention_between
-from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.core.machine.environment import KERNEL, read_environment
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import CountingSink, Unclosable, collector, output_to
 from torchbench_magic.results.doubts import Doubt
@@ -318,6 +318,7 @@ class PointRun:
             options=identifying_options(self.plan),
             family=self._family,
             sources=self.code.sources,
+            kernel=KERNEL,
         )
 
     def _finished_subjects(self) -> list[Subject]:

@@ -59,6 +59,7 @@ def join_comparisons(parts: Sequence[Comparison]) -> Comparison:
         history={},
         sources={key: text for part in parts for key, text in part.sources.items()},
         void_processes=tuple(void),
+        kernel=first.kernel if len({part.kernel for part in parts}) == 1 else "",
     )
 
 

@@ -25,6 +25,7 @@ from ..ranges import Range, Single, Unpaired, judged_ranges
 from ..subject import Subject
 from ..timing_doubts import doubts_of, is_held_up, is_load_known, with_doubts_of_its_own
 from ..values_read import uncompared, words_for
+from .several_kernels import of_several_kernels, with_kernels
 from .source_changes import source_diffs
 from .unchanged_alternative import Home, through_yardstick
 from .unpaired_doubts import alone, apart, listed, name_in_doubt, reasons, thing_of
@@ -59,7 +60,7 @@ def side_by_side(
     Raises:
         InputError: results of different clocks, a baseline that none of them has, or one env where two are asked for.
     """
-    return _compared(results, baseline, by)
+    return with_kernels(_compared(results, baseline, by), of_several_kernels(results.values()))
 
 
 def _compared(
@@ -126,7 +127,10 @@ def _rebased(made: Comparison, name: str) -> Comparison:
 
 
 def since_last(
-    current: Comparison, last: Mapping[int, tuple[Comparison, int]], nearest: Mapping[int, str] = MappingProxyType({})
+    current: Comparison,
+    last: Mapping[int, tuple[Comparison, int]],
+    nearest: Mapping[int, str] = MappingProxyType({}),
+    alike: Sequence[Comparison] = (),
 ) -> Comparison:
     """Each row of ``current`` beside the last stored run of its identity, and what is not as it was then.
 
@@ -134,6 +138,7 @@ def since_last(
         current: the result of now; its ``history`` is used where a store gave it one.
         last: row of ``current`` -> (stored result, row there), as `Store.last` finds them; their ``history`` too.
         nearest: row that ``last`` lacks -> what tells it from the nearest stored run; see `nearest_words`.
+        alike: stored runs that repeat rows of ``current``, oldest first.
 
     Raises:
         InputError: nothing of it was stored before.
@@ -150,12 +155,13 @@ def since_last(
     stored = replace(stored, history={at: known for at, one in enumerate(then) for known in one.history.values()})
     results = dict(zip(names, (stored, take(current, rows)), strict=True))
     made = _side_by_side(results, homes, names[0], "description")
-    alike: dict[tuple[str, ...], list[int]] = {}
+    by_change: dict[tuple[str, ...], list[int]] = {}
     for at in rows:
-        alike.setdefault(tuple(identity_differences(*last[at], current, at)), []).append(at)
+        by_change.setdefault(tuple(identity_differences(*last[at], current, at)), []).append(at)
     doubts = []
-    for changed, found in alike.items():
-        names_of = listed([name_in_doubt(current.subjects[at]) for at in found]) if len(alike) > 1 else ""
+    for changed, found in by_change.items():
+        several = len(by_change) > 1
+        names_of = listed([name_in_doubt(current.subjects[at]) for at in found]) if several else ""
         doubts.append(_changes(changed, names_of, last, current, found))
     missing = [name_in_doubt(s) for row, s in enumerate(current.subjects) if row not in last]
     if missing:
@@ -164,7 +170,8 @@ def since_last(
         text = f"No stored run of {listed(missing)}: left out here.{why}"
         doubts.append(Doubt("not-stored-before", text, _RELABEL))
     told = {"differs", *(["not-compared"] if any(doubt.kind == "unchanged" for doubt in doubts) else [])}
-    return replace(made, warnings=[*doubts, *(d for d in made.warnings if d.kind not in told)])
+    made = replace(made, warnings=[*doubts, *(d for d in made.warnings if d.kind not in told)])
+    return with_kernels(made, of_several_kernels([*alike, current], [current]))
 
 
 def _changes(
