@@ -8,13 +8,14 @@ the widget show the same figures, and a new kind of result adds a specification,
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .. import units
 
-__all__ = ["HUES", "Axis", "Cell", "Column", "Group", "ColumnKind", "Picture", "Row", "Table", "Tone"]
+__all__ = ["HUES", "Axis", "Cell", "Column", "Group", "ColumnKind", "Picture", "Row", "Table", "Tone", "dots_text"]
 
 ColumnKind = Literal[
     "text", "code", "number", "range", "line", "bar", "change", "interval", "dots", "histogram", "verdict", "source"
@@ -34,6 +35,7 @@ HUES: dict[str, str] = {
 """Meaning -> its colour on white, where no theme is known."""
 PICTURES = ("bar", "change", "interval", "dots", "histogram")
 RIGHT = ("number", "range", "line")
+_DOTS = 15  # characters of a line of dots
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +216,16 @@ class Table:
         counted = f"{units.count(limit) if limit else 'none'} of {units.count(total)} rows shown"
         said = "; ".join(part for part in (self.hidden, f"{counted}. All rows: {where}" if where else counted) if part)
         return replace(self, groups=tuple(groups), hidden=said)
+
+
+def dots_text(cell: Cell) -> str:
+    """A cell of dots in characters, each value a point on one line: ``:`` are two in one place, ``#`` more."""
+    if not cell.picture:
+        return ""
+    shares, one = cell.picture
+    marks = [" "] * _DOTS
+    if one is not None:
+        marks[round(one * (_DOTS - 1))] = "|"  # type: ignore[operator]
+    for place, count in Counter(round(share * (_DOTS - 1)) for share in shares).items():  # type: ignore[attr-defined]
+        marks[place] = {1: "·", 2: ":"}.get(count, "#")
+    return "".join(marks)

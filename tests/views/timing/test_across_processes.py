@@ -6,6 +6,10 @@ import pytest
 
 from tests.results.samples import pair
 from torchbench_magic.results.timing.joined_comparisons import join_processes
+from torchbench_magic.views.carriers import markdown, text
+from torchbench_magic.views.carriers.html import static
+from torchbench_magic.views.table import HUES
+from torchbench_magic.views.timing import comparison
 from torchbench_magic.views.timing.across_processes import in_how_many
 
 
@@ -19,3 +23,16 @@ def test_processes_have_decided_for_the_next_kernel_too() -> None:
     assert made.frame["verdict"][1] == "slower"
     assert made.of_this_kernel == ()
     assert [str(phrase.text) for phrase in in_how_many(made)] == [", over 6 processes"]
+
+
+def test_each_process_is_a_dot_wherever_the_table_is_read() -> None:
+    made = join_processes({n: pair(1e-6, ratio * 1e-6, seed=n) for n, ratio in enumerate((0.9, 0.96, 1.1), 1)})
+    document = comparison.document(made)
+    html = static(document)
+    dots = f'<span style="display:inline-block;height:8px;width:3px;background-color:{HUES["torch"]}"></span>'
+    at_1 = f'<span style="display:inline-block;height:8px;width:1px;background-color:{HUES["other"]}"></span>'
+    assert html.count(dots) == 3
+    first, rest = html.split(at_1)
+    assert (first.count(dots), rest.count(dots)) == (2, 1)
+    assert "`·    · \\|      ·`" in markdown.render(document)
+    assert "·    · |      ·" in text.render(document)

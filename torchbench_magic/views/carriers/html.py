@@ -23,6 +23,7 @@ _STATIC_ROWS = 200
 _STATIC_TEXT = 120
 _FIGURE, _POINT = "\u2007", "\u2008"  # spaces as wide as a digit and as a point
 
+_BOX = "display:inline-block;height:8px;width"
 _DOUBT = "border-left:3px solid #cf4f2c;padding-left:9px"
 
 
@@ -79,7 +80,7 @@ def module() -> str:
 
 def _table(table: Table) -> str:
     table = table.head(_STATIC_ROWS, "")
-    drawn = ("bar", "change")
+    drawn = ("bar", "change", "dots")
     shown = [(at, column) for at, column in enumerate(table.columns) if not column.drawn or column.kind in drawn]
     places = [table.places(at) for at, _ in shown]
     head = "".join(_head(column) for _, column in shown)
@@ -123,6 +124,8 @@ def _cell(cell: Cell, column: Column, places: int) -> str:
         return f'<td style="text-align:left">{_bar(cell)}</td>'
     if column.kind == "change":
         return f'<td style="text-align:left;white-space:nowrap">{_change(cell)}</td>'
+    if column.kind == "dots":
+        return f'<td style="text-align:left;white-space:nowrap">{_dots(cell)}</td>'
     text = printable(cell.text)
     if column.kind == "number":
         unseen = units.padding(text, places).replace(".", _POINT).replace("0", _FIGURE)
@@ -141,8 +144,7 @@ def _bar(cell: Cell) -> str:
         return ""
     bars = [part for parts in cell.picture for part in parts]  # type: ignore[attr-defined]
     return "".join(
-        f'<span style="display:inline-block;height:8px;width:{max(1, round(share * 82))}px;'
-        f'background-color:{HUES[meaning]}"></span>'
+        f'<span style="{_BOX}:{max(1, round(share * 82))}px;background-color:{HUES[meaning]}"></span>'
         for meaning, share in bars
     )
 
@@ -155,8 +157,23 @@ def _change(cell: Cell) -> str:
     width = max(1, round(abs(share) * 60))
     before = 60 if share > 0 else 60 - width
     hue = HUES["slower" if share > 0 else "faster"]
-    box = "display:inline-block;height:8px;width"
-    return f'<span style="{box}:{before}px"></span><span style="{box}:{width}px;background-color:{hue}"></span>'
+    return f'<span style="{_BOX}:{before}px"></span><span style="{_BOX}:{width}px;background-color:{hue}"></span>'
+
+
+def _dots(cell: Cell) -> str:
+    """A dot for each value on one line, and a thin line at 1."""
+    if not cell.picture:
+        return ""
+    places, one = cell.picture
+    marks = [(round(share * 82), 3, HUES["torch"]) for share in places]  # type: ignore[attr-defined]
+    marks += [] if one is None else [(round(one * 82), 1, HUES["other"])]  # type: ignore[operator]
+    spans, until = [], 0
+    for start, width, hue in sorted(marks):
+        if start >= until:  # what lies on another one is drawn by it
+            spans.append(f'<span style="{_BOX}:{start - until}px"></span>' if start > until else "")
+            spans.append(f'<span style="{_BOX}:{width}px;background-color:{hue}"></span>')
+            until = start + width
+    return "".join(spans)
 
 
 def _line(line: StyledText) -> str:

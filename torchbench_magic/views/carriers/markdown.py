@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import tabulate
 
 from ..document import Document, StyledText, printable
-from ..table import Cell, Column, Table
+from ..table import Cell, Column, Table, dots_text
 
 __all__ = ["render"]
 
@@ -38,7 +38,7 @@ def _line(line: StyledText) -> str:
 
 def _table(table: Table) -> str:
     table = table.head(_MOST_ROWS, "")
-    shown = [(at, column) for at, column in enumerate(table.columns) if not column.drawn]
+    shown = [(at, column) for at, column in enumerate(table.columns) if not column.drawn or column.kind == "dots"]
     rows = []
     for group in table.groups:
         if group.title and group.sums:
@@ -59,6 +59,8 @@ def _head(column: Column) -> str:
 
 
 def _cell(cell: Cell, column: Column, grouped: bool) -> str:
+    if column.kind == "dots":
+        return _code(dots_text(cell), table=True) if cell.picture else ""
     text = cell.flat if grouped and cell.flat else cell.text
     if column.kind in ("code", "source") and text.strip():
         return _code(text, table=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import textwrap
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 
 import tabulate
@@ -13,14 +12,13 @@ import tabulate
 from torchbench_magic import units
 
 from ..document import Document, plain, printable
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Cell, Column, Group, Row, Table, dots_text
 
 __all__ = ["WIDTH", "for_stdout", "render", "table_text"]
 
 WIDTH = 100
 MOST_ROWS = 200
 _BAR = 9  # characters of the longest bar
-_DOTS = 15  # characters of a line of dots
 _GAP = "  "
 _LEAST, _NAMES = 8, 18  # columns that a text keeps; and that the names of the rows keep while others can give way
 _KEEP = "\ue000"  # a space that tabulate must not strip; a private character, which `printable` lets nobody else use
@@ -127,7 +125,7 @@ def _cell(cell: Cell, column: Column, places: int) -> str:
     if column.kind == "bar":
         return _bar(cell)
     if column.kind == "dots":
-        return _dots(cell)
+        return dots_text(cell)
     text = printable(cell.text)
     if column.kind == "number":
         return text + " " * len(units.padding(text, places))
@@ -142,19 +140,6 @@ def _bar(cell: Cell) -> str:
     parts, thin = cell.picture
     longest = max((sum(share for _, share in some) for some in (parts, thin)), default=0.0)  # type: ignore[attr-defined]
     return "|" + "#" * round(longest * _BAR)
-
-
-def _dots(cell: Cell) -> str:
-    """A point for each value on one line: ``:`` are two in one place, ``#`` more."""
-    if not cell.picture:
-        return ""
-    shares, one = cell.picture
-    marks = [" "] * _DOTS
-    if one is not None:
-        marks[round(one * (_DOTS - 1))] = "|"  # type: ignore[operator]
-    for place, count in Counter(round(share * (_DOTS - 1)) for share in shares).items():  # type: ignore[attr-defined]
-        marks[place] = {1: "·", 2: ":"}.get(count, "#")
-    return "".join(marks)
 
 
 def _limits(rows: list[list[str]], columns: Sequence[Column], width: int, names: int) -> dict[int, int]:
