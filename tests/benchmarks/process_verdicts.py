@@ -6,6 +6,10 @@ same:     ten pairs of equal meaning, each in N (10) runs of ``--processes``, ea
           must not be faster in one run and slower in another. Each run's interval is held against the median ratio of
           the processes of all other runs of that pair.
 planted:  3 and 10 % more of the same statement, at 1 us and 50 us, in N (20) runs each.
+ahead:    does an interpreter that starts beside a measurement disturb it? N (20) comparisons of one text with itself,
+          at one and two threads, alone and beside ``import torch`` in a process after the other.
+layout:   do the addresses of inputs matter within a process? One text on inputs that the alternatives share, against
+          inputs of their own at N (12) places each: offsets within a page, and whether both lie at the same.
 
 Each prints a table and writes ``results/process_verdicts_SECTION.json``. The seconds are those of a whole comparison of
 two alternatives, the start of its interpreters included, beside those of ``import torch`` on the same machine.
@@ -15,10 +19,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -185,6 +193,84 @@ def planted(count: int) -> int:
     return record("process_verdicts_planted", figures, runs=count, seen=[asdict(run) for run in runs])
 
 
+IMPORTS = "import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', 'import torch'])"
+
+
+@contextmanager
+def starting_interpreters(beside: bool) -> Iterator[None]:
+    """Interpreters that import torch, one after the other."""
+    other = subprocess.Popen([sys.executable, "-c", IMPORTS], start_new_session=True) if beside else None
+    try:
+        yield
+    finally:
+        if other is not None:
+            os.killpg(other.pid, signal.SIGKILL)
+            other.wait()
+
+
+def ahead(count: int) -> int:
+    given, figures = names(), []
+    for threads in (1, 2):
+        for pair in ("torch: mul, 256", "torch: mul, 64 k", "torch: matmul 512"):
+            first, second, _ = PAIRS[pair]
+            seen: dict[bool, list[tuple[float, float, bool]]] = {False: [], True: []}
+            for index in range(2 * count):
+                beside = bool(index % 2)
+                with starting_interpreters(beside):
+                    made = compare({"a": first, "b": second}, globals=given, threads=threads)
+                row = made.frame.iloc[1]
+                width = np.log(row["ratio_high"] / row["ratio_low"]) if row["ratio_low"] > 0 else np.nan
+                seen[beside].append((100 * float(np.log(row["ratio"])), 50 * float(width), bool(made.voids)))
+            for beside, found in seen.items():
+                ratios, halves, voids = zip(*found, strict=True)
+                title = f"{pair}, {threads} thread{'s' * (threads > 1)}, {'beside starts' if beside else 'alone'}"
+                figures += [
+                    Figure(f"{title}: distance from its median ratio, the median", _spread(ratios), "%",
+                           spread=_ends(np.abs(np.subtract(ratios, np.median(ratios))))),
+                    Figure("  half the interval, the median", float(np.nanmedian(halves)), "%"),
+                    Figure("  without a verdict for what others did", sum(voids), f"of {count}"),
+                ]  # fmt: skip
+    return record("process_verdicts_ahead", figures, runs=count)
+
+
+def _spread(values: Any) -> float:
+    return float(np.median(np.abs(np.subtract(values, np.median(values)))))
+
+
+PAGE = 4096
+LAYOUTS = ("shared", "own, at one offset", "own, apart by half a page")
+
+
+def placed(base: torch.Tensor, size: int, offset: int) -> torch.Tensor:
+    """A tensor of so many floats whose first byte lies ``offset`` bytes into a page."""
+    start = (offset - base.data_ptr()) % PAGE // 4
+    return base[start : start + size].normal_()
+
+
+def layout(count: int) -> int:
+    figures, draw = [], np.random.default_rng(0)
+    for size in (256, 4096, 65_536, 1_000_000):
+        for kind in LAYOUTS:
+            ratios = []
+            for _ in range(count):
+                at = 64 * int(draw.integers(0, PAGE // 64))
+                other = at if kind == LAYOUTS[1] else (at + PAGE // 2) % PAGE
+                x, y, out = (placed(torch.empty(size + 2 * PAGE), size, at) for _ in range(3))
+                u, v = (placed(torch.empty(size + 2 * PAGE), size, other) for _ in range(2))
+                given = {"torch": torch, "x": x, "y": y, "out": out, "u": u, "v": v}
+                second = "torch.mul(x, y, out=out)" if kind == "shared" else "torch.mul(u, v, out=out)"
+                made = compare({"a": "torch.mul(x, y, out=out)", "b": second}, globals=given, threads=1)
+                ratios.append(100 * float(np.log(made.frame["ratio"][1])))
+            figures.append(
+                Figure(f"{size:,} floats, inputs {kind}: median ratio", float(np.median(ratios)), "% from 1",
+                       spread=_ends(ratios))
+            )  # fmt: skip
+    return record("process_verdicts_layout", figures, places=count)
+
+
+SECTIONS = {"same": (same, 10), "planted": (planted, 20), "ahead": (ahead, 20), "layout": (layout, 12)}
+
+
 def _ends(values: Any) -> tuple[float, float]:
     return float(np.min(values)), float(np.max(values))
 
@@ -199,8 +285,9 @@ def main() -> int:
         print(json.dumps([asdict(run) for run in one_run(SAME if given.one == "same" else PLANTED)]))
         return 0
     code = 0
-    for section in given.sections or ["same", "planted"]:
-        code |= {"same": same, "planted": planted}[section](given.runs or {"same": 10, "planted": 20}[section])
+    for section in given.sections or SECTIONS:
+        run, count = SECTIONS[section]
+        code |= run(given.runs or count)
     return code
 
 

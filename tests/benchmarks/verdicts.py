@@ -1,7 +1,7 @@
 """Are the verdicts of ordinary cells right, idle and beside busy processes, at 1 and 2 threads, and when do they come?
 
-``python tests/benchmarks/verdicts.py [SECTION ...]`` runs some sections only: planted, same, families, power, seconds.
-Each prints a table and writes ``results/verdicts_SECTION.json``.
+``python tests/benchmarks/verdicts.py [SECTION ...]`` runs some sections only: planted, same, neighbours, regions,
+families, power, seconds. Each prints a table and writes ``results/verdicts_SECTION.json``.
 
 "Busy" is one process beside that computes without an end for each state but ``seconds``, which also knows five. Trials
 called idle during which others took more than 0.15 cores are made again (``timing.Trials``).
@@ -35,6 +35,9 @@ NAMES: dict[str, Any] = {
     "b": torch.randn(128, 256),
     "h": torch.randn(200, 200),
     "z": torch.randn(300_000),
+    "x": torch.randn(10_000, 64),
+    **{f"e{i}": torch.randn(50_000) for i in range(3)},
+    "e": torch.randn(100_000),
 }
 STATES = (("idle", 0), ("busy", 1))
 DECIDED = ("faster", "slower")
@@ -46,6 +49,22 @@ TWINS = {
     "matmul 200": ("h @ h", "(h  @  h)"),
     "exp 300 000": ("z.exp()", "( z.exp() )"),
     "Python loop": ("for i in range(1000): pass", "for j in range(1000):\n    pass"),
+}
+
+# Eight bodies at two threads, each against a second text of it
+EIGHT = {
+    **{name: TWINS[name] for name in ("y + 1", "Linear 128 x 256", "matmul 200", "exp 300 000")},
+    "mul and sum": ("x.mul(x).sum(-1)", "( x.mul(x).sum(-1) )"),
+    "bmm": ("torch.bmm(x.unsqueeze(1), x.unsqueeze(2))", "(torch.bmm(x.unsqueeze(1), x.unsqueeze(2)))"),
+    "matmul 512": ("m @ m", "(m  @  m)"),
+    "softmax": ("x.softmax(-1)", "( x.softmax( -1 ) )"),
+}
+
+# Each ends its parallel regions another number of times than the other
+REGIONS = {
+    "one region of 100 000 exp, two of 50 000": ("e.exp()", "e0.exp(); e1.exp()"),
+    "one region of 100 000 exp, three of 50 000": ("e.exp()", "e0.exp(); e1.exp(); e2.exp()"),
+    "bmm, and mul with sum": ("torch.bmm(x.unsqueeze(1), x.unsqueeze(2))", "x.mul(x).sum(-1)"),
 }
 
 
@@ -122,6 +141,85 @@ def same() -> int:
             ]
             print(title, dict(counts), flush=True)
     return record("verdicts_same", figures, min_run_time=0.05, max_run_time=0.5, disturbed=thrown, bodies=list(TWINS))
+
+
+def neighbours() -> int:
+    """Identical code at two threads, beside two busy processes: how often is it called faster or slower?"""
+    counts, n, bodies = Counter[str](), 200, list(EIGHT)
+    by_body: dict[str, Counter[str]] = {name: Counter() for name in bodies}
+    with busy_processes(2):
+        for i in range(n):
+            name = bodies[i % len(bodies)]
+            word = _verdict(compare(dict(zip("ab", EIGHT[name], strict=True)), globals=NAMES, threads=2))
+            counts[word] += 1
+            by_body[name][word] += 1
+    false = sum(counts[word] for word in DECIDED)
+    low, high = binomial_interval(false, n)
+    figures = [
+        Figure(f"false verdicts, of {n}", false, "trials", at_most=0.02 * n, spread=(low * n, high * n)),
+        Figure("  undecided", counts["undecided"], "trials", at_most=n / 2),
+        Figure("  said to be the same", counts["same"], "trials"),
+        *(Figure(f"  {name}: faster or slower", sum(by_body[name][w] for w in DECIDED), "trials") for name in bodies),
+    ]
+    words = {name: dict(found) for name, found in by_body.items()}
+    return record("verdicts_neighbours", figures, threads=2, busy_processes=2, words=words)
+
+
+def regions() -> int:
+    """Different numbers of parallel regions at two threads: do verdicts beside busy processes agree with the quiet one?
+
+    The quiet ratio is the median of idle runs of the same process, half of them before and half after the busy ones.
+    """
+    n, quiet, figures = 100, {name: _ratios_of(name, 6) for name in REGIONS}, []
+    seen: dict[tuple[str, int], list[tuple[str, float]]] = {}
+    for busy in (1, 3):
+        with busy_processes(busy):
+            for i in range(n):
+                name = [*REGIONS][i % len(REGIONS)]
+                result = _of_regions(name)
+                seen.setdefault((name, busy), []).append((_verdict(result), float(result.frame["ratio"][1])))
+    for name, ratios in quiet.items():
+        ratios += _ratios_of(name, 6)
+    for busy in (1, 3):
+        decided, right = 0, 0
+        for name, ratios in quiet.items():
+            true, runs = float(np.median(ratios)), seen[name, busy]
+            found = [(word, ratio) for word, ratio in runs if word in (*DECIDED, "same")]
+            agree = sum(_agrees(word, ratio, true) for word, ratio in found)
+            decided, right = decided + len(found), right + agree
+            least = {"at_least": 200 / 3} if busy == 1 and 1.4 < true < 2.1 else {}
+            figures += [
+                Figure(f"{name}: quiet ratio", true, "times", spread=(min(ratios), max(ratios))),
+                Figure(f"  decided beside {busy}, of {len(runs)}", 100 * len(found) / len(runs), "%", **least),
+                Figure("  of these as in quiet, within 25 %", agree, "runs"),
+            ]
+        low, high = binomial_interval(right, decided)
+        share = 100 * right / max(decided, 1)
+        spread = (100 * low, 100 * high)
+        title = f"beside {busy}: verdicts that agree with the quiet one, of {decided} decided in {n} runs"
+        figures.append(Figure(title, share, "%", at_least=98.0, spread=spread))
+    runs = {f"{name}, beside {busy}": found for (name, busy), found in seen.items()}
+    return record("verdicts_regions", figures, threads=2, seen=runs)
+
+
+def _of_regions(name: str) -> Comparison:
+    return compare(dict(zip("ab", REGIONS[name], strict=True)), globals=NAMES, threads=2)
+
+
+def _ratios_of(name: str, count: int) -> list[float]:
+    """Of runs on the idle machine."""
+    trials = Trials(False)
+    return [float(trials.make(lambda: _of_regions(name)).frame["ratio"][1]) for _ in range(count)]
+
+
+def _agrees(word: str, ratio: float, true: float) -> bool:
+    """Whether a verdict has the direction of the quiet ratio, and its ratio lies within 25 % of it."""
+    direction = "slower" if true > 1.01 else "faster" if true < 0.99 else "same"
+    return word == direction and abs(np.log(ratio / true)) < np.log(1.25)
+
+
+def _verdict(result: Comparison) -> str:
+    return str(result.frame["verdict"][1])
 
 
 def families() -> int:
@@ -278,7 +376,7 @@ def _threads(count: int) -> str:
     return f"{count} thread{'s' * (count > 1)}"
 
 
-SECTIONS = {f.__name__: f for f in (planted, same, families, power, seconds)}
+SECTIONS = {f.__name__: f for f in (planted, same, neighbours, regions, families, power, seconds)}
 
 
 def main() -> int:
