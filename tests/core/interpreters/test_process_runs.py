@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -270,6 +271,21 @@ def test_an_interpreter_that_is_not_there_is_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(BodyError, match="a fresh interpreter cannot be started: No such file"):
         measured({"a": "sum((1, 2))"})
+
+
+def test_without_a_free_descriptor_nothing_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = os.memfd_create
+
+    def second(name: str) -> int:
+        if name == "stderr":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return made(name)
+
+    monkeypatch.setattr(os, "memfd_create", second)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(BodyError, match="a fresh interpreter cannot be started: Too many open files"):
+        measured({"a": "sum((1, 2))"})
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_ctrl_c_while_an_interpreter_starts_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:

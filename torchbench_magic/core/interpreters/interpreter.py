@@ -73,14 +73,15 @@ class Interpreter:
         return self
 
     def _start(self) -> None:
-        mine, theirs = socket.socketpair()
-        self._connection = mine
-        self._said, self._complained = (os.memfd_create(name) for name in ("stdout", "stderr"))
+        self._open = contextlib.ExitStack()
         optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"}
         package = str(Path(__file__).parents[2])
         try:
+            mine, theirs = socket.socketpair()
+            self._connection = self._open.enter_context(mine)
             with theirs:
+                self._said, self._complained = self._memory("stdout"), self._memory("stderr")
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", *optimized, "-c", _BOOT, package, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
@@ -91,7 +92,7 @@ class Interpreter:
                     start_new_session=True,  # Ctrl-C is the notebook's
                 )
         except OSError as error:
-            self._close_descriptors()
+            self._open.close()
             raise BodyError(f"a fresh interpreter cannot be started: {error.strerror or error}") from error
 
     def __exit__(
@@ -101,12 +102,13 @@ class Interpreter:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # with what its code has started
         self._process.wait()
-        self._close_descriptors()
+        self._open.close()
 
-    def _close_descriptors(self) -> None:
-        self._connection.close()
-        os.close(self._said)
-        os.close(self._complained)
+    def _memory(self, name: str) -> int:
+        """A descriptor that what is written to it stays in, until the process has ended."""
+        descriptor = os.memfd_create(name)
+        self._open.callback(os.close, descriptor)
+        return descriptor
 
     @property
     def seconds(self) -> float:

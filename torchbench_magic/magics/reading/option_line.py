@@ -37,7 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MAGICS: dict[str, type] = {}
 """Name of a magic -> its options."""
-_NUMBER = re.compile(r"[0-9]+(?=\s|$)")
+_NUMBER = re.compile(r"[-+]?[0-9][0-9._]*(?:[eE][-+]?[0-9]+)?(?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Option:
         shown_default: the default in words, where the value itself would not tell.
         trait: name of the `TorchBench` trait that gives the default.
         repeatable: every use adds a value to a tuple.
-        bare: the value where none is given; then a value is taken only from a token that is all digits.
+        bare: the value where none is given; then only a token that looks like a number is one, and before a cell a lone
+            word, which would do nothing as its setup.
     """
 
     flags: tuple[str, ...]
@@ -172,7 +173,7 @@ def _read_options(
                 raise OptionError(f"{magic}: {both} {'is' if both == flag else 'are one option,'} given twice")
             given[name] = flag
             text = attached
-            if text is None and item.bare is not None and not _NUMBER.match(line, position):
+            if text is None and item.bare is not None and not _is_value(line, position, magic):
                 values[name] = item.bare
                 continue
             if text is None:
@@ -185,6 +186,11 @@ def _read_options(
                 raise OptionError(f"{magic}: {flag} {text!r}: {error}") from None
             values[name] = (*values.get(name, ()), value) if item.repeatable else value
     return position, False
+
+
+def _is_value(line: str, position: int, magic: str) -> bool:
+    """Whether the value of an option that may stand alone follows."""
+    return _NUMBER.match(line, position) is not None or (magic[:2] == "%%" and line[position:].strip().isidentifier())
 
 
 def _skip_blanks(line: str, position: int) -> int:

@@ -55,10 +55,9 @@ def read_count(text: str, most: int = MOST) -> int:
 
 
 def read_processes(text: str) -> int:
-    value = read_count(text, MOST_PROCESSES)
-    if value < 2:
+    if not text.isdecimal() or int(text) < 2:
         raise ValueError("give a whole number from 2 on; one kernel alone is measured without it")
-    return value
+    return read_count(text, MOST_PROCESSES)
 
 
 def read_thread_counts(text: str) -> tuple[int, ...]:
