@@ -1,6 +1,7 @@
 """Do verdicts over processes hold in the next kernel, and does the interval hold the ratio over many processes?
 
-``python tests/benchmarks/process_verdicts.py [SECTION ...] [--runs N]`` runs some sections only:
+``python tests/benchmarks/process_verdicts.py [SECTION ...] [--runs N] [--keep FILE]`` runs some sections only; what
+``same`` and ``planted`` have measured is kept in FILE, and counts among the runs of the next call:
 
 same:     ten pairs of equal meaning, each in N (10) runs of ``--processes``, each run from a kernel of its own. A pair
           must not be faster in one run and slower in another. Each run's interval is held against the median ratio of
@@ -28,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,12 @@ class Run:
     logs: list[float] = field(default_factory=list)
 
 
+def plain(run: Run) -> dict[str, Any]:
+    """A run as JSON: what is not known is null."""
+    values = asdict(run).items()
+    return {name: None if isinstance(it, float) and not np.isfinite(it) else it for name, it in values}
+
+
 def one_run(pairs: dict[str, tuple[str, str, int]]) -> list[Run]:
     """Every pair once, in random order, over the default number of processes."""
     given, found = {**names(), "f": 3.7, "e": torch.randn(1000)}, []
@@ -97,15 +105,19 @@ def one_run(pairs: dict[str, tuple[str, str, int]]) -> list[Run]:
     return found
 
 
-def runs_of(section: str, count: int) -> list[Run]:
+def runs_of(section: str, count: int, keep: Path | None) -> list[Run]:
     """So many runs of a section, each from a process of its own."""
-    found: list[Run] = []
-    for index in range(count):
+    lines = keep.read_text().splitlines() if keep is not None and keep.exists() else []
+    kept = [found for of, found in map(json.loads, lines) if of == section]
+    while len(kept) < count:
         command = [sys.executable, __file__, "--one", section]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found += [Run(**each) for each in json.loads(done.stdout.splitlines()[-1])]
-        print(f"run {index + 1} of {count}", flush=True)
-    return found
+        kept.append(json.loads(done.stdout.splitlines()[-1]))
+        if keep is not None:
+            with keep.open("a") as file:
+                print(json.dumps([section, kept[-1]]), file=file)
+        print(f"run {len(kept)} of {count}", flush=True)
+    return [Run(**each) for found in kept for each in found]
 
 
 def seconds_of_import() -> float:
@@ -118,7 +130,9 @@ def seconds_of_import() -> float:
 
 
 def held(runs: list[Run]) -> list[bool]:
-    """Whether the interval of each run of one pair holds the median of the processes of its other runs."""
+    """Whether the interval of each run of one pair holds the median of the processes of its other runs; runs without a
+    ratio (too few processes that others left alone) have none."""
+    runs = [run for run in runs if np.isfinite(run.ratio)]
     return [
         run.low <= np.exp(np.median([log for other in runs if other is not run for log in other.logs])) <= run.high
         for run in runs
@@ -142,15 +156,15 @@ def seconds_figures(runs: list[Run]) -> list[Figure]:
     ]
 
 
-def same(count: int) -> int:
-    runs = runs_of("same", count)
+def same(count: int, keep: Path | None) -> int:
+    runs = runs_of("same", count, keep)
     by_pair = {pair: [run for run in runs if run.pair == pair] for pair in SAME}
-    figures, all_held, false = [], 0, 0
+    figures, all_held, intervals, false = [], 0, 0, 0
     for pair, seen in by_pair.items():
-        words = Counter(run.verdict for run in seen)
+        words, within = Counter(run.verdict for run in seen), held(seen)
         false += words["faster"] + words["slower"]
-        all_held += sum(held(seen))
-        logs = 100 * np.log([run.ratio for run in seen])
+        all_held, intervals = all_held + sum(within), intervals + len(within)
+        logs = [100 * np.log(run.ratio) for run in seen if np.isfinite(run.ratio)]
         figures += [
             Figure(f"{pair}: a call", 1e6 * float(np.median([run.call for run in seen])), "us"),
             Figure("  ratio over processes, the median run", float(np.median(logs)), "% from 1", spread=_ends(logs)),
@@ -159,28 +173,29 @@ def same(count: int) -> int:
             Figure("  faster or slower", words["faster"] + words["slower"], "runs"),
             Figure("  same", words["same"], "runs"),
             Figure("  undecided", words["undecided"], "runs"),
+            Figure("  no ratio: others held too many processes up", len(seen) - len(within), "runs"),
         ]  # fmt: skip
     low, high = (100 * end for end in binomial_interval(false, len(runs)))
-    share = 100 * all_held / len(runs)
-    low_held, high_held = (100 * end for end in binomial_interval(all_held, len(runs)))
+    share = 100 * all_held / intervals
+    low_held, high_held = (100 * end for end in binomial_interval(all_held, intervals))
     figures += [
         Figure(f"false verdicts, of {len(runs)}", 100 * false / len(runs), "%", at_most=2.0, spread=(low, high)),
         Figure("intervals that hold the ratio of the other runs' processes", share, "%", at_least=93.0,
                spread=(low_held, high_held)),
         *seconds_figures(runs),
     ]  # fmt: skip
-    return record("process_verdicts_same", figures, runs=count, seen=[asdict(run) for run in runs])
+    return record("process_verdicts_same", figures, runs=count, seen=[*map(plain, runs)])
 
 
-def planted(count: int) -> int:
-    runs = runs_of("planted", count)
+def planted(count: int, keep: Path | None) -> int:
+    runs = runs_of("planted", count, keep)
     figures = []
     for pair, (less, other, _) in PLANTED.items():
         seen = [run for run in runs if run.pair == pair]
         true = (other.count("\n") + 1) / (less.count("\n") + 1)
         right = sum(run.verdict == "slower" for run in seen)
         wrong = sum(run.verdict in ("faster", "same") for run in seen)
-        off = [100 * (run.ratio / true - 1) for run in seen]
+        off = [100 * (run.ratio / true - 1) for run in seen if np.isfinite(run.ratio)]
         least = 99.0 if true > 1.05 else 80.0
         figures += [
             Figure(f"{pair}: right, of {len(seen)}", 100 * right / len(seen), "%", at_least=least,
@@ -190,7 +205,7 @@ def planted(count: int) -> int:
             Figure("  distance from the planted ratio, the median", float(np.median(off)), "%", spread=_ends(off)),
         ]  # fmt: skip
     figures += seconds_figures(runs)
-    return record("process_verdicts_planted", figures, runs=count, seen=[asdict(run) for run in runs])
+    return record("process_verdicts_planted", figures, runs=count, seen=[*map(plain, runs)])
 
 
 IMPORTS = "import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', 'import torch'])"
@@ -208,7 +223,7 @@ def starting_interpreters(beside: bool) -> Iterator[None]:
             other.wait()
 
 
-def ahead(count: int) -> int:
+def ahead(count: int, _: Path | None) -> int:
     given, figures = names(), []
     for threads in (1, 2):
         for pair in ("torch: mul, 256", "torch: mul, 64 k", "torch: matmul 512"):
@@ -222,7 +237,8 @@ def ahead(count: int) -> int:
                 width = np.log(row["ratio_high"] / row["ratio_low"]) if row["ratio_low"] > 0 else np.nan
                 seen[beside].append((100 * float(np.log(row["ratio"])), 50 * float(width), bool(made.voids)))
             for beside, found in seen.items():
-                ratios, halves, voids = zip(*found, strict=True)
+                halves, voids = [half for _, half, _ in found], [void for *_, void in found]
+                ratios = [ratio for ratio, *_ in found if np.isfinite(ratio)]
                 title = f"{pair}, {threads} thread{'s' * (threads > 1)}, {'beside starts' if beside else 'alone'}"
                 figures += [
                     Figure(f"{title}: distance from its median ratio, the median", _spread(ratios), "%",
@@ -247,7 +263,7 @@ def placed(base: torch.Tensor, size: int, offset: int) -> torch.Tensor:
     return base[start : start + size].normal_()
 
 
-def layout(count: int) -> int:
+def layout(count: int, _: Path | None) -> int:
     figures, draw = [], np.random.default_rng(0)
     for size in (256, 4096, 65_536, 1_000_000):
         for kind in LAYOUTS:
@@ -260,7 +276,7 @@ def layout(count: int) -> int:
                 given = {"torch": torch, "x": x, "y": y, "out": out, "u": u, "v": v}
                 second = "torch.mul(x, y, out=out)" if kind == "shared" else "torch.mul(u, v, out=out)"
                 made = compare({"a": "torch.mul(x, y, out=out)", "b": second}, globals=given, threads=1)
-                ratios.append(100 * float(np.log(made.frame["ratio"][1])))
+                ratios += [100 * float(np.log(ratio)) for ratio in [made.frame["ratio"][1]] if np.isfinite(ratio)]
             figures.append(
                 Figure(f"{size:,} floats, inputs {kind}: median ratio", float(np.median(ratios)), "% from 1",
                        spread=_ends(ratios))
@@ -279,6 +295,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("sections", nargs="*")
     parser.add_argument("--runs", type=int)
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--one", choices=("same", "planted"), help="print one run as JSON")
     given = parser.parse_args()
     if given.one:
@@ -287,7 +304,7 @@ def main() -> int:
     code = 0
     for section in given.sections or SECTIONS:
         run, count = SECTIONS[section]
-        code |= run(given.runs or count)
+        code |= run(given.runs or count, given.keep)
     return code
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -108,4 +109,6 @@ def _processor() -> str:
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "not known"
     return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:,.3g}"
