@@ -13,6 +13,7 @@ the machine: own threads waited for less than 0.02 cores and others took less th
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -96,9 +97,13 @@ LOADS = (0, 1, 2, 3, 6)
 KINDS = ("idle", "busy")
 
 
+BUSY = "import os\nwhile os.getppid() == {}:\n    for _ in range(10**7): pass"
+"""Computes until its parent is gone, which may be killed itself."""
+
+
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY.format(os.getpid())]) for _ in range(count)]
     try:
         time.sleep(0.3 if count else 0.05)
         yield

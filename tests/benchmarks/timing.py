@@ -10,6 +10,7 @@ is written down. "Loaded" is five busy processes beside, on two cores.
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import time
@@ -62,9 +63,13 @@ IDLE_CORES, TRIES, LOAD = 0.15, 3, 5
 # ---- the ground ---------------------------------------------------------------------------------------------
 
 
+BUSY = "import os\nwhile os.getppid() == {}:\n    for _ in range(10**7): pass"
+"""Computes until its parent is gone, which may be killed itself."""
+
+
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY.format(os.getpid())]) for _ in range(count)]
     try:
         time.sleep(0.3 if count else 0)
         yield

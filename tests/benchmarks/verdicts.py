@@ -168,7 +168,8 @@ def neighbours() -> int:
 def regions() -> int:
     """Different numbers of parallel regions at two threads: do verdicts beside busy processes agree with the quiet one?
 
-    The quiet ratio is the median of idle runs of the same process, half of them before and half after the busy ones.
+    The quiet ratio is the range of idle runs of the same process, half of them before and half after the busy ones: that
+    of bmm has two values, each for minutes.
     """
     n, quiet, figures = 100, {name: _ratios_of(name, 6) for name in REGIONS}, []
     seen: dict[tuple[str, int], list[tuple[str, float]]] = {}
@@ -185,7 +186,7 @@ def regions() -> int:
         for name, ratios in quiet.items():
             true, runs = float(np.median(ratios)), seen[name, busy]
             found = [(word, ratio) for word, ratio in runs if word in (*DECIDED, "same")]
-            agree = sum(_agrees(word, ratio, true) for word, ratio in found)
+            agree = sum(_agrees(word, ratio, ratios) for word, ratio in found)
             decided, right = decided + len(found), right + agree
             least = {"at_least": 200 / 3} if busy == 1 and 1.4 < true < 2.1 else {}
             figures += [
@@ -212,10 +213,11 @@ def _ratios_of(name: str, count: int) -> list[float]:
     return [float(trials.make(lambda: _of_regions(name)).frame["ratio"][1]) for _ in range(count)]
 
 
-def _agrees(word: str, ratio: float, true: float) -> bool:
-    """Whether a verdict has the direction of the quiet ratio, and its ratio lies within 25 % of it."""
+def _agrees(word: str, ratio: float, quiet: Sequence[float]) -> bool:
+    """Whether a verdict has the direction of the quiet ratios, and its ratio lies within 25 % of their range."""
+    true = float(np.median(quiet))
     direction = "slower" if true > 1.01 else "faster" if true < 0.99 else "same"
-    return word == direction and abs(np.log(ratio / true)) < np.log(1.25)
+    return word == direction and min(quiet) / 1.25 < ratio < 1.25 * max(quiet)
 
 
 def _verdict(result: Comparison) -> str:
