@@ -168,8 +168,8 @@ def neighbours() -> int:
 def regions() -> int:
     """Different numbers of parallel regions at two threads: do verdicts beside busy processes agree with the quiet one?
 
-    The quiet ratio is the range of idle runs of the same process, half of them before and half after the busy ones: that
-    of bmm has two values, each for minutes.
+    The quiet ratio is the range of idle runs of the same process, half of them before and half after the busy ones:
+    that of bmm has two values, each for minutes.
     """
     n, quiet, figures = 100, {name: _ratios_of(name, 6) for name in REGIONS}, []
     seen: dict[tuple[str, int], list[tuple[str, float]]] = {}
