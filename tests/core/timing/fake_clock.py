@@ -25,7 +25,7 @@ class FakeClock:
     def __init__(self) -> None:
         self.wall_ns = 0
         self.cpu_ns = 0
-        self.load = dict.fromkeys(("pressure", "steal", "busy", "throttled", "switches"), 0.0)
+        self.load = dict.fromkeys(("pressure", "steal", "busy", "ran", "waited", "throttled", "switches"), 0.0)
 
     def work(self, us: float) -> None:
         self.wall_ns += round(us * 1000)
@@ -45,8 +45,9 @@ class FakeClock:
         """The kernel's counters of a machine whose load (rates, a second) is ``load``; quiet by default."""
         now, own = self.wall_ns / 1e9, self.cpu_ns / 1e9
         of = {name: rate * now for name, rate in self.load.items()}
+        ran, others = own + of["ran"], own + of["busy"]
         return Counters(
-            now, own, of["switches"], of["pressure"], of["steal"], own + of["busy"], own, 0.0, of["throttled"]
+            now, own, of["switches"], of["pressure"], of["steal"], others, ran, of["waited"], of["throttled"]
         )
 
     @property

@@ -65,6 +65,47 @@ def test_a_number_of_calls_that_was_asked_for_is_kept() -> None:
     assert result.frame["samples"].tolist() == [20, 20]
 
 
+def wakes(clock: FakeClock, us: float) -> Callable[[str], None]:
+    """So many us of work, 60 more for ``b`` where the other body ran before: its threads wake up later."""
+    last = [""]
+
+    def work(name: str) -> None:
+        clock.work(us + (60 if name == "b" and last[0] != name else 0))
+        last[0] = name
+
+    return work
+
+
+HELD_UP = {"ran": 0.9, "waited": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("load", "threads", "us", "calls", "ratio"),
+    [(HELD_UP, 2, 150, 2, 1.0), ({}, 2, 150, 1, 1.4), (HELD_UP, 1, 150, 1, 1.4), (HELD_UP, 2, 3000, 1, 1.02)],
+    ids=["held up", "quiet", "one thread", "long calls"],
+)
+def test_where_others_hold_threads_up_their_waking_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, load: dict[str, float], threads: int, us: float, calls: int, ratio: float
+) -> None:
+    monkeypatch.setattr("torchbench_magic.core.machine.environment.usable_cores", lambda: 2)
+    clock = FakeClock()
+    clock.load |= load
+    result = timed(clock, BODIES, names={"work": wakes(clock, us)}, threads=(threads,), min_run_time=0.05)
+    assert result.frame["number_per_run"].tolist() == [calls, calls]
+    assert result.frame["ratio"][1] == pytest.approx(ratio)
+
+
+def test_single_calls_that_were_asked_for_are_kept_where_others_hold_threads_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torchbench_magic.core.machine.environment.usable_cores", lambda: 2)
+    clock = FakeClock()
+    clock.load |= HELD_UP
+    result = timed(clock, BODIES, names={"work": wakes(clock, 150)}, threads=(2,), number=1, repeat=20)
+    assert result.frame["number_per_run"].tolist() == [1, 1]
+    assert result.frame["samples"].tolist() == [20, 20]
+
+
 def blocks(calls: int, wall_us: float) -> Blocks:
     rounds, wall = np.arange(40), np.full(40, wall_us / 1e6)
     return Blocks(rounds, np.zeros_like(rounds), wall, wall, wall, np.full(40, calls), np.zeros_like(rounds))

@@ -14,7 +14,18 @@ from torchbench_magic.results.timing.intervals import Look
 
 from ..code.timed_loop import Timeable
 
-__all__ = ["BLOCK_NS", "CHECKED", "DEVICE_BLOCK_NS", "Entry", "is_misplanned", "planned_calls", "priming", "size_alike"]
+__all__ = [
+    "BLOCK_NS",
+    "CHECKED",
+    "DEVICE_BLOCK_NS",
+    "WOKEN_CALLS",
+    "Entry",
+    "is_misplanned",
+    "is_woken",
+    "planned_calls",
+    "priming",
+    "size_alike",
+]
 
 BLOCK_NS, DEVICE_BLOCK_NS = 200_000, 5_000_000
 FIRST_LOOK = 12
@@ -29,6 +40,11 @@ PRIMING_NS = 100_000
 """All are primed for as long as the slowest of them takes a call, up to that: a call of 10 us warms less than one of
 100, and one call each made ten times `y + 1` 9.95 times as long (in the median; 10.00 since). Blocks of one alternative
 that follow each other find the caches as its last left them, and need one call only."""
+WOKEN_NS, WOKEN_CALLS = 1_000_000, 2
+"""Where other processes keep threads waiting, alternatives of several threads whose calls are shorter than that are all
+primed, and have blocks of so many calls at least: else a block measures how soon the threads that slept since the last
+one get a core. bmm against mul and sum (125 us at two threads, quiet 0.92) read 1.05 to 1.9 in 5 of 12 runs of single
+calls beside one to three busy processes, in none of 30 with two calls a block."""
 ALIKE = 1.25
 """Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
 equally many calls, however badly their call times are known; others have blocks of equal time."""
@@ -124,10 +140,20 @@ def size_alike(entries: Sequence[Entry], base: Entry | None) -> None:
             entry.calls = leader.calls
 
 
-def priming(entries: Sequence[Entry]) -> dict[int, int]:
-    """Untimed calls before a block, by measurement: of about as long a time for all that are primed."""
+def is_woken(entry: Entry) -> bool:
+    """Whether its blocks are so short that they measure the waking of threads, and may be of other sizes."""
+    return bool(entry.target_ns) and entry.call_ns < WOKEN_NS
+
+
+def priming(entries: Sequence[Entry], *, held_up: bool = False) -> dict[int, int]:
+    """Untimed calls before a block, by measurement: of about as long a time for all that are primed.
+
+    Args:
+        held_up: other processes keep their threads waiting.
+    """
     times = [e.call_ns for e in entries]
     is_unequal = max(times) > UNLIKE * min(times) or any(e.calls >= PRIMED_CALLS for e in entries)
+    is_unequal |= held_up and all(map(is_woken, entries))
     primed = [e for e in entries if e.calls >= PRIMED_CALLS or (is_unequal and e.call_ns < PRIMED_NS)]
     warm_ns = min(max((e.call_ns for e in primed), default=0.0), PRIMING_NS)
     return {e.measurement: max(1, round(warm_ns / e.call_ns)) for e in primed}

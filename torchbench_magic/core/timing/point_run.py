@@ -21,6 +21,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.identity import identifying_options
 from torchbench_magic.results.timing.subject import Subject
+from torchbench_magic.results.timing.voided_verdicts import SEVERAL, are_held_up
 
 from ..code.timed_loop import Timeable
 from .block_plan import BLOCK_NS, DEVICE_BLOCK_NS, Entry, planned_calls
@@ -92,6 +93,7 @@ class PointRun:
         self.progress = RunProgress(task, place, self.threads)
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self._looked_ns = self.clocks.wall()
         self._collects = self.plan.gc
+        self._turn_began = self.clocks.counters()
         self._tried_calls = self._dropped_calls = 0
         self.repeats = False
 
@@ -192,7 +194,7 @@ class PointRun:
             self.subjects.append(self.code.subject(name, block.source, known))
         return entries
 
-    def _rounds_of(self, entries: list[Entry], replanned: int = 0) -> Rounds:
+    def _rounds_of(self, entries: list[Entry], replanned: int = 0, *, held_up: bool = False) -> Rounds:
         assert self.isolation is not None
         baseline = None if len(entries) == 1 else self._baseline_index()
         waits, events = self.wait.waits, self.wait.events
@@ -204,7 +206,7 @@ class PointRun:
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             enter=self.isolation.enter,
         )
-        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family)
+        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family, held_up=held_up)
         rounds.replanned = replanned
         for entry in entries:
             self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)
@@ -229,7 +231,7 @@ class PointRun:
                 rounds, alone = self.rounds[i], len(active) == 1
                 if len(self.rounds) > 1:
                     yield from rounds.switch()
-                before = self.clocks.counters()
+                self._turn_began = before = self.clocks.counters()
                 until = max(TURN_NS, TURN_ROUNDS * sum(e.block_ns for e in rounds.entries))
                 try:
                     yield from rounds.turn(float("inf") if alone else until, partial(self._between, i))
@@ -242,6 +244,8 @@ class PointRun:
         now = self.rounds[i].ended_ns
         if self.rounds[i].other_speeds:
             self._begin_again(i)
+        elif self.rounds[i].is_asleep and self._is_held_up(i):
+            self._begin_again(i, held_up=True)
         elif self.rounds[i].done or now - self._looked_ns >= LOOK_NS:
             self._looked_ns = now
             if self.isolation is not None and self.isolation.look():
@@ -257,18 +261,26 @@ class PointRun:
             gc.collect(0)
             self._collected_ns = self.clocks.wall()
 
-    def _begin_again(self, i: int) -> None:
+    def _is_held_up(self, i: int) -> bool:
+        """Whether other processes keep the threads of this thread count waiting."""
+        turn = self.clocks.counters() - self._turn_began
+        seen = contention_between(self.spent[i] + turn if i in self.spent else turn)
+        subject = self.subjects[self.rounds[i].entries[0].measurement]
+        return seen.wanted > SEVERAL and are_held_up(replace(subject, contention=seen), self.environment.usable_cores)
+
+    def _begin_again(self, i: int, *, held_up: bool = False) -> None:
         """Drop the samples of this thread count: some of them were taken with other settings than is said of them, or
-        in blocks of other sizes than their speeds ask for."""
+        in blocks of other sizes than their speeds ask for, or measured how soon threads wake up."""
         former = self.rounds[i]
         former.done = True
         self._dropped_calls += sum(e.calls_made + e.untimed_calls for e in former.entries)
         self.samples.drop({e.measurement for e in former.entries})
         anew = [e.again(former.other_speeds.get(e.measurement, e.call_ns)) for e in former.entries]
-        if former.other_speeds:  # a few rounds of it, which the user has waited for as for the warm-up
+        if former.other_speeds or held_up:  # a few rounds of it, which the user has waited for as for the warm-up
             for entry, old in zip(anew, former.entries, strict=True):
                 entry.spent_ns = old.spent_ns
-        self.rounds[i] = self._rounds_of(anew, former.replanned + bool(former.other_speeds))
+        replanned = former.replanned + bool(former.other_speeds)
+        self.rounds[i] = self._rounds_of(anew, replanned, held_up=held_up or former.held_up)
 
     def _tell(self, what: str, is_long: bool = False) -> None:
         self._told_ns = self.clocks.wall()

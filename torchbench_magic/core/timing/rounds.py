@@ -27,7 +27,7 @@ from torchbench_magic.results.timing.intervals import (
     without_order_effect,
 )
 
-from .block_plan import CHECKED, Entry, is_misplanned, priming, size_alike
+from .block_plan import CHECKED, WOKEN_CALLS, Entry, is_misplanned, is_woken, priming, size_alike
 from .block_requests import BlockRequest, Steps
 from .plan import Plan
 from .samples import Samples
@@ -74,6 +74,7 @@ class Rounds:
         entries: the alternatives.
         baseline: index into ``entries``, or None for a lone statement.
         family: comparisons that share one error rate, other thread counts and points included.
+        held_up: other processes keep their threads waiting.
 
     Attributes:
         replanned: how many times these alternatives were planned before.
@@ -90,8 +91,9 @@ class Rounds:
         around: Around,
         *,
         family: int = 0,
+        held_up: bool = False,
     ) -> None:
-        self.replanned = 0
+        self.replanned, self.held_up = 0, held_up
         self.family = max(family, len(entries) - 1)
         self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
         self.device_ns, self.waited_ns = around.device_ns, around.waited_ns
@@ -102,8 +104,10 @@ class Rounds:
         self.started_ns: int | None = None
         self.ended_ns = 0
         self.other_speeds: dict[int, float] = {}
+        for entry in filter(is_woken, entries) if held_up else ():
+            entry.calls = max(entry.calls, WOKEN_CALLS)
         size_alike(entries, self.base)
-        self._primed = priming(entries) if self.before is None else {}
+        self._primed = priming(entries, held_up=held_up) if self.before is None else {}
         for entry in entries:
             self._budget(entry)
 
@@ -262,6 +266,12 @@ class Rounds:
         found = {row: max(float(np.median(ns)), 0.1) for row, ns in seen.items() if len(ns) >= CHECKED[0]}
         if is_misplanned(self.entries, found):
             self.other_speeds, self.done = found, True
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether blocks may start with threads that other processes keep from waking; looked at where plans are."""
+        may = not self.held_up and self.before is None and self.count in CHECKED
+        return may and not self.done and any(is_woken(e) and not self._primed.get(e.measurement) for e in self.entries)
 
     def _judge(self) -> None:
         """Let alternatives leave whose verdict is settled, and end when nobody is left."""

@@ -37,6 +37,7 @@ __all__ = [
     "SEVERAL",
     "WAITED",
     "Void",
+    "are_held_up",
     "judged_rounds",
     "row_void",
     "spell_factor",
