@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,31 @@ def test_settings_of_the_notebook_hold_there(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
+def test_a_step_finds_its_gradients_and_attention_its_backends_there() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    opt = torch.optim.SGD([weight], lr=0.1)
+    torch.backends.cuda.enable_flash_sdp(False)
+    code = "opt.step(); assert weight[0] < 1 and not torch.backends.cuda.flash_sdp_enabled()"
+    try:
+        found = measured({"a": code}, namespace={"opt": opt, "weight": weight, "torch": torch})
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+    assert len(found.processes) == 2
+    assert weight.tolist() == [1, 1, 1]
+
+
+def test_what_cannot_be_made_there_is_one_line() -> None:
+    made = types.ModuleType("made_by_hand")
+    made.n = 4  # type: ignore[attr-defined]
+    sys.modules["made_by_hand"] = made
+    try:
+        with pytest.raises(BodyError, match=r"cannot be made in another process \(ModuleNotFoundError: No module"):
+            measured({"a": "mm.n"}, namespace={"mm": made})
+    finally:
+        del sys.modules["made_by_hand"]
+
+
 def test_every_point_and_thread_count_is_measured_in_every_process() -> None:
     points = sweep_points(["n=[1, 2]"], {})
     names = {"x": torch.ones(5)}
@@ -299,6 +325,20 @@ def test_a_ctrl_c_while_an_interpreter_starts_leaves_none(monkeypatch: pytest.Mo
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     with pytest.raises(Interrupted, match="Nothing was measured yet"):
         measured({"a": "sum((1, 2))"})
+
+
+def test_another_ctrl_c_while_the_interpreter_is_ended_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    kill = os.killpg
+
+    def interrupted(group: int, number: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        kill(group, number)
+
+    monkeypatch.setattr(os, "killpg", interrupted)
+    stopped = task({"a": "sum((1, 2))", "b": "sum((2, 1))"}, progress=Stopping("process 2 of 2"))
+    with pytest.raises(Interrupted) as caught:
+        compare_in_processes(stopped)
+    assert caught.value.partial is None or caught.value.partial.partial
 
 
 @pytest.mark.parametrize("without", [[], ["setarch", "-R"]], ids=["drawn", "fixed"])

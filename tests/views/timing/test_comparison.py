@@ -15,6 +15,7 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.joined_comparisons import join_processes
 from torchbench_magic.results.timing.timing_doubts import doubts_of
 from torchbench_magic.views.carriers import text
 from torchbench_magic.views.document import Document, plain
@@ -310,3 +311,10 @@ def test_a_cell_of_several_lines_is_not_called_by_its_first_one_alone() -> None:
     several = lone(1e-6, "# comment\nx = 3\n\nfor i in range(x):\n    i + 1")
     assert plain(view.document(several).sentence).startswith("x = 3 …  1.00 µs median")
     assert plain(view.document(lone(1e-6, "\n# comment\nf(x)\n")).sentence).startswith("f(x)  1.00 µs median")
+
+
+def test_alternatives_without_a_ratio_are_each_said_with_their_own_time() -> None:
+    one = join_processes({1: pair(0.0155, 0.0313)})
+    sentence = said(view.document(one))
+    assert sentence.startswith("mul 15.5 ms, bmm 31.3 ms (medians); no ratio is known yet"), sentence
+    assert "points" not in sentence

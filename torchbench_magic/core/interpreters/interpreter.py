@@ -98,11 +98,12 @@ class Interpreter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End it, whatever it does."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # with what its code has started
-        self._process.wait()
-        self._open.close()
+        """End it, whatever it does; a second Ctrl-C waits until it has ended."""
+        with interrupts_held():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # with what its code has started
+            self._process.wait()
+            self._open.close()
 
     def _memory(self, name: str) -> int:
         """A descriptor that what is written to it stays in, until the process has ended."""

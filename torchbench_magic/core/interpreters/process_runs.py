@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from torchbench_magic.core.cpp.cpp_timer import SnippetTask
 from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.core.timing.points.sweep import Point
 from torchbench_magic.core.timing.timer import check_alternatives
@@ -87,7 +88,8 @@ class _Run:
                 try:
                     self._measure(sent, parcel.storages)
                 except KeyboardInterrupt:
-                    self._interrupted()
+                    with interrupts_held():  # one more asks for nothing else
+                        self._interrupted()
         made = self._joined()
         if self.task.keep is not None:
             for part in self._new_points():

@@ -135,7 +135,13 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
     set_threads(sent.threads)
     torch.set_default_dtype(getattr(torch, sent.dtype))
     implied = {"__name__": "__main__", "__builtins__": builtins}
-    names = unpack_variables(sent.variables, storages, implied, is_guarded=True)
+    try:
+        names = unpack_variables(sent.variables, storages, implied, is_guarded=True)
+    except Exception as error:  # noqa: BLE001  (whatever the user's objects raise while they are made)
+        why = (str(error).splitlines() or [""])[0]
+        raise BodyError(
+            f"the variables cannot be made in another process ({type(error).__name__}: {why}): make them in the setup"
+        ) from None
     put_settings(sent.settings)  # after the variables are there, which would be made by them
     torch.set_grad_enabled(sent.grad)
     local, points = names.pop(_LOCAL), names.pop(_POINTS)

@@ -83,13 +83,17 @@ def unusual_settings() -> dict[str, Any]:
         "autocast": {"cpu": (False, torch.bfloat16), "cache": True},
         "deterministic algorithms": 0,
         "matmul precision": ("highest", "none", "none", "none"),
+        "attention backends": dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True),
         "anomaly detection": (False, True),
+        "decimal context": decimal.DefaultContext,
         "torch.backends.mkldnn.enabled": True,
         "NumPy error handling": {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
     }
     found = {kind.name: kind.read() for kind in _sent_kinds() if kind.name in fresh}
     if "autocast" in found:  # the other process counts what the CPU does
         found["autocast"] = {name: found["autocast"][name] for name in ("cpu", "cache")}
+    if "decimal context" in found and _same_decimal(found["decimal context"], decimal.DefaultContext):
+        del found["decimal context"]
     return {name: value for name, value in found.items() if value != fresh[name]}
 
 
@@ -100,6 +104,8 @@ def settings_in_words() -> dict[str, str]:
     found = {name: str(value) for name, value in unusual_settings().items()}
     if "autocast" in found and torch.is_autocast_enabled("cpu"):
         found["autocast"] = f"on, {torch.get_autocast_dtype('cpu')}".replace("torch.", "")
+    if "decimal context" in found:
+        found["decimal context"] = str(_settings(decimal.getcontext()))
     if not torch.is_grad_enabled():
         found["grad mode"] = "off"
     if torch.get_default_dtype() is not torch.float32:
@@ -117,7 +123,7 @@ def put_settings(settings: Mapping[str, Any]) -> None:
 
 def _sent_kinds() -> list[Kind]:
     numpy = sys.modules.get("numpy")
-    return [*of_torch(), *(_of_numpy(numpy) if numpy is not None else [])]
+    return [*of_torch(), _of_decimal(), *(_of_numpy(numpy) if numpy is not None else [])]
 
 
 def all_kinds() -> list[Kind]:
@@ -143,8 +149,12 @@ def _of_python() -> list[Kind]:
         ),
         Kind("environment", lambda: dict(os.environ), _put_environment, _environment_words, role="incidental"),
         Kind("working directory", _directory, _put_directory, lambda value, than: f"working directory {value}"),
-        Kind("decimal context", lambda: decimal.getcontext().copy(), _put_decimal, _decimal_words, _same_decimal),
+        _of_decimal(),
     ]
+
+
+def _of_decimal() -> Kind:
+    return Kind("decimal context", lambda: decimal.getcontext().copy(), _put_decimal, _decimal_words, _same_decimal)
 
 
 def _put_collector(value: tuple[bool, tuple[int, int, int]]) -> None:

@@ -37,6 +37,7 @@ def of_torch() -> list[Kind]:
             lambda value, than: f"deterministic algorithms {('off', 'on (warn only)', 'on')[value]}",
         ),
         Kind("matmul precision", _precision, _put_precision, _precision_words),
+        Kind("attention backends", _attention, _put_attention, _attention_words),
         Kind("anomaly detection", _anomaly, lambda value: torch.set_anomaly_enabled(*value), _anomaly_words),
         *(_switch(name, *where) for name, where in switches.items()),
     ]
@@ -44,6 +45,29 @@ def of_torch() -> list[Kind]:
 
 def _switch(name: str, home: Any, attribute: str) -> Kind:
     return Kind(name, lambda: getattr(home, attribute), lambda value: setattr(home, attribute, value), on_off(name))
+
+
+_BACKENDS = {"flash": "flash", "mem_efficient": "memory-efficient", "math": "math", "cudnn": "cuDNN"}
+
+
+def _attention() -> dict[str, bool]:
+    """Which ways of `scaled_dot_product_attention` may be taken; they hold for the CPU too."""
+    from torch.backends import cuda
+
+    readers = {name: getattr(cuda, f"{name}_sdp_enabled", None) for name in _BACKENDS}
+    return {name: bool(read()) for name, read in readers.items() if read is not None}
+
+
+def _put_attention(value: dict[str, bool]) -> None:
+    from torch.backends import cuda
+
+    for name, is_on in value.items():
+        getattr(cuda, f"enable_{name}_sdp")(is_on)
+
+
+def _attention_words(value: dict[str, bool], than: dict[str, bool]) -> str:
+    changed = [name for name in value if value[name] != than.get(name)]
+    return "attention backends " + ", ".join(f"{_BACKENDS[name]} {'on' if value[name] else 'off'}" for name in changed)
 
 
 class _InferenceMode:

@@ -108,12 +108,30 @@ def _sentence(comparison: Comparison) -> StyledText:
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")
     if not len(medians):
         return name, Phrase(": no sample was taken")
+    if len({alternative_name(comparison, at) for at in range(len(frame))}) > 1:
+        return _uncompared(comparison)
     low, high = (units.seconds_text(float(end)) for end in (medians.min(), medians.max()))
     places = frame["num_threads"].nunique() == len(frame)
     where = "thread counts" if places else "points"
     advice = threads.advice(comparison) if places else ()
     said = (Phrase(f": {low} to {high} at {units.count(len(frame))} {where} (medians)"),)
     return name, *said, *((Phrase(". "), *advice) if advice else ())
+
+
+_MOST_NAMED = 3
+
+
+def _uncompared(comparison: Comparison) -> StyledText:
+    """The medians of alternatives of which no two can be compared (yet)."""
+    by_name: dict[str, list[float]] = {}
+    for at, median in enumerate(comparison.frame["median"]):
+        by_name.setdefault(clipped(placed_name(comparison, at), LONGEST_NAME), []).append(float(median))
+    said: list[Phrase] = []
+    for name, medians in [*by_name.items()][:_MOST_NAMED]:
+        known = sorted({units.seconds_text(median) for median in (min(medians), max(medians)) if median > 0})
+        said += [Phrase(", "), Phrase(name, "subject"), Phrase(f" {' to '.join(known) or 'no sample'}")]
+    more = len(by_name) - _MOST_NAMED
+    return (*said[1:], Phrase(f"{f', {more} more below' if more > 0 else ''} (medians); no ratio is known yet"))
 
 
 def _baseline(comparison: Comparison) -> str:

@@ -15,7 +15,7 @@ class Purpose:
         limit: bytes of tensors that may travel: they are copied twice.
         process: where they are sent to.
         on_device: the way out for a tensor that is not on the CPU, ``smaller`` for tensors that are too large, ``made``
-            for whatever else cannot travel, with the name in braces.
+            for whatever else cannot travel, with the name in braces, ``elsewhere`` for what is not a variable.
     """
 
     limit: int
@@ -23,6 +23,7 @@ class Purpose:
     on_device: str
     smaller: str
     made: str
+    elsewhere: str
 
 
 FOR_COUNTING = Purpose(
@@ -31,6 +32,7 @@ FOR_COUNTING = Purpose(
     "only code on the CPU can be counted: use .cpu()",
     "count on smaller ones, instructions per element are the same",
     "make `{}` inside the statement",
+    "do it inside the statement",
 )
 FOR_TIMING = Purpose(
     1 << 30,
@@ -38,4 +40,5 @@ FOR_TIMING = Purpose(
     "what travels to another process is on the CPU: make it in the setup",
     "make them in the setup, which runs in each process",
     "make `{}` in the setup",
+    "do it in the setup, which runs in each process",
 )

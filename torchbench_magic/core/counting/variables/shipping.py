@@ -27,6 +27,7 @@ from . import extensions, made_modules
 from .notebook_modules import Loaded, description, looked_up_names
 from .pickled_objects import CannotTravel, Globals, PicklingFinds, reduced_object
 from .purpose import FOR_COUNTING, Purpose
+from .sent_tensors import check_process_state, reduced_optimizer, reduced_tensor
 from .tensor_bytes import Parcel, Storages
 
 __all__ = ["pack_variables", "unpack_variables"]
@@ -50,12 +51,10 @@ def _pickler(file: io.BytesIO, storages: Storages, reached: PicklingFinds) -> An
                 if kind is torch.Tensor and not obj.is_leaf:
                     raise CannotTravel("it is a result of autograd (it has a grad_fn): use .detach()")
             if kind in (torch.Tensor, torch.nn.Parameter) and obj.layout is torch.strided and not obj.is_quantized:
-                seen = (tuple(obj.shape), obj.stride(), obj.storage_offset())
-                marks = (obj.requires_grad, kind is torch.nn.Parameter, obj.is_conj(), obj.is_neg())
-                return _rebuilt, (obj.untyped_storage(), obj.dtype, *seen, *marks)
+                return reduced_tensor(obj)
             if isinstance(obj, torch.jit.ScriptFunction | torch.jit.ScriptModule):
                 return _scripted(obj)
-            travels = extensions.reduced_extension(obj) or reduced_object(obj, reached)
+            travels = extensions.reduced_extension(obj) or reduced_optimizer(obj) or reduced_object(obj, reached)
             if travels is not None:
                 return travels
             if kind is not FunctionType:
@@ -78,27 +77,6 @@ def _scripted(obj: Any) -> tuple[Any, ...]:
     file = io.BytesIO()
     torch.jit.save(obj, file)
     return torch.jit.load, (io.BytesIO(file.getvalue()),)
-
-
-def _rebuilt(
-    storage: Any,
-    dtype: torch.dtype,
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    offset: int,
-    requires_grad: bool,
-    is_parameter: bool,
-    is_conj: bool,
-    is_neg: bool,
-) -> torch.Tensor:
-    tensor: torch.Tensor = torch.empty(0, dtype=dtype).set_(storage, offset, shape, stride)
-    if is_conj:
-        tensor = tensor.conj()
-    if is_neg:
-        tensor = torch._neg_view(tensor)
-    if is_parameter:
-        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
-    return tensor.requires_grad_(requires_grad)
 
 
 def pack_variables(
@@ -127,6 +105,10 @@ def pack_variables(
     home = namespace if home is None else home
     loaded = Loaded.now(home) if loaded is None else loaded
     used = sorted(name for name in names if name in namespace and not name.startswith("__"))
+    try:
+        check_process_state()
+    except CannotTravel as error:
+        raise CountError(f"{error} to {purpose.process}: {purpose.elsewhere}") from None
     dumped = partial(_dumped, namespace, id(home), names | set(words), loaded)
     with _by_value(loaded.local):
         try:
@@ -138,10 +120,13 @@ def pack_variables(
                 try:
                     dumped([name], Storages(purpose))
                 except Exception as own:  # noqa: BLE001
-                    out = "" if type(own) is CannotTravel else f"; {purpose.made.format(name)}"
+                    why, out = _first_line(own), f"; {purpose.made.format(name)}"
+                    if type(own) is CannotTravel:
+                        out = ""
+                        if not isinstance(namespace[name], torch.Tensor):  # a tensor that a function or a module holds
+                            why = why.replace("it is ", "a tensor that it holds is ", 1)
                     raise CountError(
-                        f"`{name}` ({_kind(namespace[name])}) cannot be sent to {purpose.process}:"
-                        f" {_first_line(own)}{out}"
+                        f"`{name}` ({_kind(namespace[name])}) cannot be sent to {purpose.process}: {why}{out}"
                     ) from error
             raise CountError(f"the variables cannot be sent to {purpose.process}: {_first_line(error)}") from error
 
@@ -152,7 +137,8 @@ def _kind(value: Any) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line.removesuffix(" See:").rstrip(".")
 
 
 _registering = threading.RLock()
