@@ -551,3 +551,12 @@ def test_steps_that_are_not_recorded_cost_no_summary_and_are_rarely_told(monkeyp
     profile(text, globals=names, schedule="wait=1,warmup=0,active=2,repeat=2", progress=Told())
     assert len(summaries) == 2, "one for each cycle"
     assert len([each for each in told if each.startswith("step")]) <= 6
+
+
+@pytest.mark.parametrize("text", ["x = 1", "torch.ones(50).sum()", "for i in range(10):\n    torch.ones(50).sum()"])
+def test_a_first_step_that_does_not_end_takes_what_its_lines_take(text: str) -> None:
+    result = profile(text, globals={"torch": torch}, schedule="wait=0,warmup=0,active=1")
+    lines = result.lines
+    took = lines["self_cpu_time"].sum() + lines["python_time"].sum()
+    assert result.wall_time > 0
+    assert took <= result.wall_time * (1 + 1e-6)

@@ -68,7 +68,8 @@ class Joined:
     @property
     def wall(self) -> int:
         """Ns that the times of the cell's own thread add up to."""
-        return self.end - self.begin - sum(end - begin for begin, end in self.left_out)
+        inside = [(max(begin, self.begin), min(end, self.end)) for begin, end in self.left_out]
+        return self.end - self.begin - sum(max(0, end - begin) for begin, end in inside)
 
 
 @dataclass(frozen=True)
