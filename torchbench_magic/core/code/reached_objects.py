@@ -44,6 +44,8 @@ _MOST_OBJECTS, _MOST_ITEMS, _DEEPEST = 5_000, 1_000, 3
 _LONGEST_NAME = 60
 _PLAIN_HOLDERS = (SimpleNamespace, Namespace)
 """Classes of the standard library whose instances only hold what the user gives them."""
+_GIVEN_TO_LOADERS = {"dataset", "datasets", "sampler", "batch_sampler", "_dataset_fetcher", "dataset_iter"}
+"""Attributes of DataLoaders, their iterators and datasets made of others, that lead to what the user gave them."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,8 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
     for name, module in (inside.get("_modules") or {}).items():
         if module is not None:
             yield f"{label}.{name}", module, depth
+    if any(kind.__module__.startswith("torch.utils.data.") for kind in type(value).__mro__):
+        yield from ((f"{label}.{name}", inside[name], depth) for name in _GIVEN_TO_LOADERS & inside.keys())
     if own_attributes(value) is not None:
         if type(inside.get("_buffers")) is dict:
             yield label, inside["_buffers"], depth

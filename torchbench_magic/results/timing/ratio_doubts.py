@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
@@ -15,9 +16,18 @@ from .across_processes.kernel_spread import SPREAD
 from .across_processes.process_ratios import FEWEST, assumes_normal, least_processes
 from .comparison import Comparison
 from .intervals import ALPHA
-from .voided_verdicts import Void
+from .voided_verdicts import CO_LOAD, LEAST_WAIT, Void, are_held_up
 
-__all__ = ["in_this_kernel", "medians_apart", "of_processes", "row_names", "row_name", "still_valid", "voided"]
+__all__ = [
+    "in_this_kernel",
+    "medians_apart",
+    "of_processes",
+    "row_name",
+    "row_names",
+    "slow_calls",
+    "still_valid",
+    "voided",
+]
 
 APART = 0.02
 """By how much the quotient of two medians must differ from the ratio to be explained, where the margin is not more."""
@@ -153,6 +163,51 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
         " both cancels out."
     )
     yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})
+
+
+SLOW, RARE, MATTERS = 2.0, 0.2, 1.25
+"""A block is slow from so many times its median on; slow blocks are rare up to that share; and they matter where the
+mean (beside that of the baseline) is so many times what the median says."""
+
+
+def slow_calls(made: Comparison) -> Iterator[Doubt]:
+    """Where the mean says another thing than the median, by the code's own doing: a cache that is filled now and then,
+    a list that grows. Few blocks have such a call, and no median sees them."""
+    excess = {i: _mean_over_median(made, i) for i in range(len(made.subjects))}
+    for i, ratio in enumerate(made.frame["ratio"]):
+        base = made.base_row(i)
+        if base is None and excess[i] > MATTERS:
+            text = f"The mean of {row_name(made, i)} is {excess[i]:.2g} times its median"
+            yield _of_slow_calls(f"{text}: some calls take", i)
+        if base is None or base == i or i in made.unpaired or i in made.voids or not ratio > 0:
+            continue
+        factor = excess[i] / excess[base]
+        if max(factor, 1 / factor) > MATTERS:
+            text = f"By the mean {row_name(made, i)} takes {ratio * factor:.3g} times as long as {row_name(made, base)}"
+            yield _of_slow_calls(f"{text}: some calls of {row_name(made, i if factor > 1 else base)} take", i)
+
+
+def _of_slow_calls(text: str, row: int) -> Doubt:
+    text += " far longer than the usual one, and a median does not see them."
+    return Doubt("slow-calls", text, "Where they count, go by `mean` in `.frame`.", {"rows": [row], "name": str(row)})
+
+
+def _mean_over_median(made: Comparison, row: int) -> float:
+    """Of a call: by the processor's clock, which others do not move, or by the wall's on a quiet machine; 1 where slow
+    blocks are no rarity, or did not come in both halves of the run, as what the machine does once does not."""
+    blocks, subject = made._blocks[row], made.subjects[row]
+    seen, found = subject.contention, [1.0]
+    if are_held_up(subject, made.environment.usable_cores):
+        return 1.0
+    quiet = seen is not None and seen.waiting < LEAST_WAIT and seen.ext < CO_LOAD
+    for seconds in (blocks.cpu, blocks.wall) if quiet else (blocks.cpu,):
+        calls = seconds / blocks.number
+        middle = float(np.median(calls)) if len(calls) else 0.0
+        slow = calls > SLOW * middle
+        one, other = np.array_split(slow, 2)
+        if middle > 0 and one.any() and other.any() and slow.mean() <= RARE:
+            found.append(float(seconds.sum() / blocks.number.sum()) / middle)
+    return max(found)
 
 
 def in_this_kernel(made: Comparison) -> Iterator[Doubt]:

@@ -18,7 +18,16 @@ from ..doubts import Doubt
 from ..machine.contention import Contention
 from ..machine.load_doubts import machine_doubts, oversubscribed_text
 from .comparison import Comparison
-from .ratio_doubts import in_this_kernel, medians_apart, of_processes, row_name, row_names, still_valid, voided
+from .ratio_doubts import (
+    in_this_kernel,
+    medians_apart,
+    of_processes,
+    row_name,
+    row_names,
+    slow_calls,
+    still_valid,
+    voided,
+)
 from .subject import Subject
 from .used_up import doubts_of_subjects
 from .voided_verdicts import CO_LOAD, SEVERAL, WAITED
@@ -51,7 +60,8 @@ nobody."""
 
 def doubts_of(made: Comparison) -> list[Doubt]:
     """Every doubt that the numbers of a comparison raise, most important first."""
-    load = [*doubts_of_subjects(made.subjects), *voided(made), *_co_load(made), *_busy(made), *_machine(made)]
+    code = [*doubts_of_subjects(made.subjects), *slow_calls(made)]
+    load = [*code, *voided(made), *_co_load(made), *_busy(made), *_machine(made)]
     spread = [*_few(made), *_noisy(made), *_bimodal(made), *medians_apart(made)]
     rest = [*_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made)]
     kernels = [*in_this_kernel(made), *of_processes(made)]

@@ -34,6 +34,7 @@ from .subject import Subject
 
 __all__ = [
     "CO_LOAD",
+    "LEAST_WAIT",
     "SEVERAL",
     "WAITED",
     "Void",

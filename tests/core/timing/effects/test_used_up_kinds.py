@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import ChainDataset, DataLoader
 
 from torchbench_magic import Comparison
 from torchbench_magic.core.timing.effects.iterators import is_used_up
@@ -136,3 +138,48 @@ def test_a_takewhile_that_met_its_end_is_used_up() -> None:
     assert is_used_up(taking) is False
     assert list(taking) == [0, 1, 2]
     assert is_used_up(taking) is True
+
+
+class Streamed(torch.utils.data.IterableDataset[Any]):
+    """A dataset that gives the same iterator each time."""
+
+    __module__ = "__main__"
+
+    def __init__(self, it: Any) -> None:
+        self.it = (torch.tensor(0.0) for _ in it)
+
+    def __iter__(self) -> Any:
+        return self.it
+
+
+class Sampled:
+    __module__ = "__main__"
+
+    def __init__(self, it: Any) -> None:
+        self.it = (0 for _ in it)
+
+    def __iter__(self) -> Any:
+        return self.it
+
+    def __len__(self) -> int:
+        return 50
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda it: DataLoader(Streamed(it), batch_size=5), "q.dataset.it"),
+        (lambda it: DataLoader(torch.arange(9), sampler=Sampled(it)), "q.sampler.it"),
+        (lambda it: DataLoader(ChainDataset([Streamed(it)])), "q.dataset.datasets[0].it"),
+        (lambda it: iter(DataLoader(Streamed(it))), "q._dataset_fetcher.dataset_iter"),
+    ],
+    ids=["dataset", "sampler", "dataset of datasets", "iterator of a loader"],
+)
+def test_what_a_loader_reads_is_looked_into(make: Any, name: str) -> None:
+    result = run("for batch in q: pass", make)
+    assert hows(result) == [("first", name)]
+
+
+def test_a_loader_that_begins_anew_is_not_used_up() -> None:
+    result = run("for batch in q: val(batch)", lambda it: DataLoader(torch.arange(20), batch_size=5))
+    assert hows(result) == []

@@ -1,0 +1,97 @@
+"""Rare calls that take far longer: a median does not see them, and a mean does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from torchbench_magic.results.machine.contention import Contention
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.ratio_doubts import slow_calls
+
+from ..samples import lone, pair
+
+QUIET = Contention(wall=1.0, pressure=0.0, steal=0.0, ext=0.0, wanted=1.0, waiting=0.0)
+BUSY = replace(QUIET, ext=0.9, waiting=0.4)
+
+
+def with_slow(
+    made: Comparison,
+    at: Sequence[int],
+    *,
+    row: int = 1,
+    clocks: Sequence[str] = ("wall", "cpu"),
+    seen: Contention = QUIET,
+) -> Comparison:
+    """These blocks of a row take 50 times as long."""
+    samples = made.samples.copy()
+    where = samples.index[samples["measurement"] == row][list(at)]
+    samples.loc[where, list(clocks)] *= 50
+    return replace(made, samples=samples, subjects=tuple(replace(s, contention=seen) for s in made.subjects))
+
+
+def texts(made: Comparison) -> list[str]:
+    return [str(doubt) for doubt in slow_calls(made)]
+
+
+def test_slow_calls_of_an_alternative_are_said_with_the_ratio_of_the_means() -> None:
+    made = with_slow(pair(1e-6, 1.02e-6, blocks=100), [10, 80])
+    (said,) = texts(made)
+    assert said == (
+        "By the mean bmm takes 2.02 times as long as mul: some calls of bmm take far longer than the usual one, and a"
+        " median does not see them. Where they count, go by `mean` in `.frame`."
+    )
+    means = made.frame["mean"]
+    assert means[1] / means[0] == pytest.approx(2.01, abs=0.02)
+    assert made.frame["ratio"][1] == pytest.approx(1.02, abs=0.01)
+
+
+def test_slow_calls_of_the_baseline_are_its_own() -> None:
+    (said,) = texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], row=0))
+    assert "some calls of mul take far longer" in said
+    assert said.startswith("By the mean bmm takes 0.5")
+
+
+def test_a_lone_statement_says_it_of_its_mean() -> None:
+    (said,) = texts(with_slow(lone(1e-6, blocks=100), [10, 80], row=0))
+    assert said.startswith("The mean of the code is 2 times its median: some calls take far longer")
+
+
+@pytest.mark.parametrize(
+    ("at", "clocks", "seen"),
+    [
+        ([10], ("wall", "cpu"), QUIET),
+        ([10, 20], ("wall", "cpu"), QUIET),
+        ([10, 80], ("wall",), BUSY),
+        (range(0, 100, 4), ("wall", "cpu"), QUIET),
+        ([], ("wall", "cpu"), QUIET),
+    ],
+    ids=["once", "in one half", "others had the core", "no rarity", "none"],
+)
+def test_what_the_machine_did_or_is_no_rarity_is_not_called_so(
+    at: Sequence[int], clocks: Sequence[str], seen: Contention
+) -> None:
+    assert texts(with_slow(pair(1e-6, 1e-6, blocks=100), at, clocks=clocks, seen=seen)) == []
+
+
+def test_a_sleep_is_known_by_the_wall_clock_of_a_quiet_machine() -> None:
+    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], clocks=("wall",)))) == 1
+
+
+def test_processor_time_tells_it_beside_other_processes_too() -> None:
+    assert len(texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], seen=BUSY))) == 1
+
+
+def test_threads_that_wait_for_each_other_take_processor_time_too() -> None:
+    made = pair(1e-6, 1e-6, blocks=100)
+    made = replace(made, subjects=tuple(replace(s, num_threads=2) for s in made.subjects))
+    assert texts(with_slow(made, [10, 80], seen=replace(BUSY, wanted=2.0))) == []
+
+
+def test_alternatives_that_share_their_slow_calls_are_alike() -> None:
+    made = with_slow(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80]), [30, 60], row=0)
+    assert texts(made) == []
+    assert np.isclose(made.frame["mean"][0], made.frame["mean"][1], rtol=0.02)
