@@ -314,7 +314,8 @@ def test_a_cell_of_several_lines_is_not_called_by_its_first_one_alone() -> None:
 
 
 def test_alternatives_without_a_ratio_are_each_said_with_their_own_time() -> None:
-    one = join_processes({1: pair(0.0155, 0.0313)})
-    sentence = said(view.document(one))
+    whole = join_processes({n: pair(0.0155, 0.0313, seed=n) for n in (1, 2)})
+    spoiled = replace(whole, void_processes=((1, 1, "stalled"), (1, 2, "stalled")))
+    sentence = said(view.document(spoiled))
     assert sentence.startswith("mul 15.5 ms, bmm 31.3 ms (medians); no ratio is known yet"), sentence
     assert "points" not in sentence

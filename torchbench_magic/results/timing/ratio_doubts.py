@@ -241,6 +241,7 @@ def of_processes(made: Comparison) -> Iterator[Doubt]:
         left, concerned = len({process for _, process, _ in void}), sorted({row for row, _, _ in void})
         processes = f"{left} process{'es' if left > 1 else ''}"
         text = f"The ratio of {row_names(made, concerned)} does not count in {processes}: {', '.join(causes)} there."
+        text += " Up to two more were measured in their place."
         yield Doubt("void-process", text, "", {"rows": concerned, "processes": left})
     few = [row for row in rows if len(made.ratio_by_process(row)) >= FEWEST and _assumes(made, row)]
     if few:

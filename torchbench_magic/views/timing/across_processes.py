@@ -48,4 +48,6 @@ def in_how_many(comparison: Comparison) -> StyledText:
     if not counts:
         return ()
     low, high = min(counts), max(counts)
+    if high == 1:  # nothing is over one
+        return ()
     return (Phrase(f", over {high if low == high else f'{low} to {high}'} processes"),)

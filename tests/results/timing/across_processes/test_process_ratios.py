@@ -105,6 +105,7 @@ def test_a_ratio_that_decides_nothing_in_its_process_does_not_count_and_that_is_
     said = {doubt.kind: doubt.text for doubt in doubts_of(spoiled)}
     assert said["void-process"] == (
         "The ratio of bmm does not count in 1 process: other processes held its threads up there."
+        " Up to two more were measured in their place."
     )
 
 
