@@ -172,9 +172,7 @@ def test_bytes_of_the_sum_are_the_bytes_of_the_cycles() -> None:
 
 
 def test_memory_of_the_sum_is_said_to_be_of_the_cycle_with_the_highest_peak() -> None:
-    text = (
-        "keep = []\nfor i in range(6):\n    keep.append(torch.empty(1000 * (1 + i)))\n    torchbench_magic.step()\n"
-    )
+    text = "keep = []\nfor i in range(6):\n    keep.append(torch.empty(1000 * (1 + i)))\n    torchbench_magic.step()\n"
     result = run(text, "wait=1,warmup=0,active=2", memory=True).profile
     assert result.memory is not None
     assert result.memory["bytes"].max() == 4000 * (5 + 6), "steps 4 and 5"
@@ -560,3 +558,21 @@ def test_a_first_step_that_does_not_end_takes_what_its_lines_take(text: str) -> 
     took = lines["self_cpu_time"].sum() + lines["python_time"].sum()
     assert result.wall_time > 0
     assert took <= result.wall_time * (1 + 1e-6)
+
+
+def test_steps_that_an_exception_ends_hold_no_time_from_before_them() -> None:
+    text = "import time\nfor i in range(5):\n    torch.ones(3).exp()\n    if i == 2:\n        raise ValueError(i)\n"
+    spans: list[tuple[int, int, int]] = []
+    kept = SteppedRun._keep
+
+    def keep(self: SteppedRun, of: Any, error: BaseException | None) -> Profile:
+        made = kept(self, of, error)
+        spans.append((round(made.wall_time * 1e9), of.end - of.begin, sum(b - a for a, b in of.between_steps)))
+        return made
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SteppedRun, "_keep", keep)
+        assert isinstance(run(text, "active=3,repeat=1", in_loop=True).error, ValueError)
+    ((wall, recorded, between),) = spans
+    assert wall <= recorded
+    assert between > 0

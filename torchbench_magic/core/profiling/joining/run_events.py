@@ -105,7 +105,9 @@ def _body_span(run: RecordedRun, own: Sequence[CodeType]) -> tuple[int, int]:
         return run.begin, run.end
     first = entered_code(main[1])
     starts_with_body = main[1] < SUSPEND and record.codes[first].co_name == "<module>" and record.codes[first] in own
-    return (main[0], main[-2]) if starts_with_body and main[-1] == LEAVE else (run.begin, run.end)
+    if not (starts_with_body and main[-1] == LEAVE):
+        return run.begin, run.end
+    return max(main[0], run.begin), min(main[-2], run.end)  # a cycle of steps begins inside the body
 
 
 def _within_budget(events: Events, limit: int) -> tuple[Events, Dropped]:

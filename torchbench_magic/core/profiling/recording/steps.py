@@ -166,10 +166,11 @@ class SteppedRun:
     def _move_to(self, number: int) -> None:
         """Close the step before, do what the schedule says lies between the two, open this one."""
         __tracebackhide__ = True
+        now = time.time_ns()
         with interrupts_held():
             self._is_between = True
             try:
-                self._close_range()
+                self._close_range(now)
                 before, self.number, self.made = self._action, number, self.made + 1
                 self._action = self._schedule(number)
                 if before is Action.RECORD_AND_SAVE or not self._action.records:
@@ -186,6 +187,8 @@ class SteppedRun:
             if self._recording is not None:
                 self._steps.append(number)
                 self._open_range()
+        if self._recording is not None:  # last of all: what stands above is no time of the step
+            self._recording.between_steps.append((max(self._ended, self._recording.begin), time.time_ns()))
 
     def _prepare(self) -> None:
         assert self._callers is not None
@@ -244,12 +247,13 @@ class SteppedRun:
     def _open_range(self) -> None:
         self._range = marker(f"{_RANGE}{self.number}")
         self._range.__enter__()
-        if self._recording is not None:
-            since = max(self._ended, self._recording.begin)
-            self._recording.between_steps.append((since, time.time_ns()))
 
-    def _close_range(self) -> None:
-        self._ended = time.time_ns()
+    def _close_range(self, now: int | None = None) -> None:
+        """
+        Args:
+            now: Unix ns at which the step ended; None: at this moment.
+        """
+        self._ended = time.time_ns() if now is None else now
         opened, self._range = self._range, None
         if opened is not None:
             opened.__exit__(None, None, None)
