@@ -95,6 +95,21 @@ def test_where_others_hold_threads_up_their_waking_is_not_measured(
     assert result.frame["ratio"][1] == pytest.approx(ratio)
 
 
+def test_a_warm_up_that_met_a_stall_does_not_hide_that_calls_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchbench_magic.core.machine.environment.usable_cores", lambda: 2)
+    clock = FakeClock()
+    clock.load |= HELD_UP
+    short = wakes(clock, 150)
+
+    def work(name: str) -> None:
+        clock.work(5000 if clock.wall_ns < 40e6 else 0)
+        short(name)
+
+    result = timed(clock, BODIES, names={"work": work}, threads=(2,), min_run_time=0.05)
+    assert result.frame["number_per_run"].tolist() == [2, 2]
+    assert result.frame["ratio"][1] == pytest.approx(1.0)
+
+
 def test_single_calls_that_were_asked_for_are_kept_where_others_hold_threads_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

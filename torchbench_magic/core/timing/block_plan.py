@@ -6,6 +6,7 @@ blocks of one size: a single call beside blocks of seventeen read 1 to 5 % slowe
 
 from __future__ import annotations
 
+import statistics
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ WOKEN_NS, WOKEN_CALLS = 1_000_000, 2
 """Where other processes keep threads waiting, alternatives of several threads whose calls are shorter than that are all
 primed, and have blocks of so many calls at least: else a block measures how soon the threads that slept since the last
 one get a core. bmm against mul and sum (125 us at two threads, quiet 0.92) read 1.05 to 1.9 in 5 of 12 runs of single
-calls beside one to three busy processes, in none of 30 with two calls a block."""
+calls beside one to three busy processes, in none of 90 with two calls a block."""
 ALIKE = 1.25
 """Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
 equally many calls, however badly their call times are known; others have blocks of equal time."""
@@ -110,6 +111,11 @@ class Entry:
     def block_ns(self) -> float:
         return max(self.call_ns * self.calls, 1.0)
 
+    @property
+    def seen_ns(self) -> float:
+        """A call by its rounds so far, by the warm-up before them; that may have met a stall and the rounds none."""
+        return min(self.call_ns, statistics.median(self.times)) if self.times else self.call_ns
+
     def net(self, wall: int, cpu: int) -> tuple[float, float]:
         """Take clock cost and empty loop out of a reading; never below zero."""
         n = self.calls
@@ -142,7 +148,7 @@ def size_alike(entries: Sequence[Entry], base: Entry | None) -> None:
 
 def is_woken(entry: Entry) -> bool:
     """Whether its blocks are so short that they measure the waking of threads, and may be of other sizes."""
-    return bool(entry.target_ns) and entry.call_ns < WOKEN_NS
+    return bool(entry.target_ns) and entry.seen_ns < WOKEN_NS
 
 
 def priming(entries: Sequence[Entry], *, held_up: bool = False) -> dict[int, int]:

@@ -275,7 +275,9 @@ class PointRun:
         former.done = True
         self._dropped_calls += sum(e.calls_made + e.untimed_calls for e in former.entries)
         self.samples.drop({e.measurement for e in former.entries})
-        anew = [e.again(former.other_speeds.get(e.measurement, e.call_ns)) for e in former.entries]
+        anew = [
+            e.again(former.other_speeds.get(e.measurement, e.seen_ns if held_up else e.call_ns)) for e in former.entries
+        ]
         if former.other_speeds or held_up:  # a few rounds of it, which the user has waited for as for the warm-up
             for entry, old in zip(anew, former.entries, strict=True):
                 entry.spent_ns = old.spent_ns
