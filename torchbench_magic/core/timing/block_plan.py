@@ -44,8 +44,8 @@ that follow each other find the caches as its last left them, and need one call 
 WOKEN_NS, WOKEN_CALLS = 1_000_000, 2
 """Where other processes keep threads waiting, alternatives of several threads whose calls are shorter than that are all
 primed, and have blocks of so many calls at least: else a block measures how soon the threads that slept since the last
-one get a core. bmm against mul and sum (125 us at two threads, quiet 0.92) read 1.05 to 1.9 in 5 of 12 runs of single
-calls beside one to three busy processes, in none of 90 with two calls a block."""
+one get a core. bmm against mul and sum (125 us at two threads, quiet 0.92) read 1.05 to 1.9 in 8 of 16 runs of single
+calls beside one to three busy processes, in none of 75 with two calls a block."""
 ALIKE = 1.25
 """Alternatives whose call times differ by less share one block size, so that what starting a block costs is spread over
 equally many calls, however badly their call times are known; others have blocks of equal time."""
