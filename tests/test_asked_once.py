@@ -21,7 +21,7 @@ MAY_TAKE_MORE = {
     "core/script_entrance.compare": "public: its keywords are DESIGN's, and become a Plan and a Task at once",
     "core/profiling/profiler.profile": "public, in the same way",
     "core/profiling/op_benchmark.benchmark_op": "public, in the same way",
-    "core/counting/variables/shipping._rebuilt": "a pickle calls it: the attributes of one tensor",
+    "core/counting/variables/sent_tensors._rebuilt": "a pickle calls it: the attributes of one tensor",
 }
 """Function of the core -> why it takes more than that many, ``self`` not counted."""
 SHARED = 3

@@ -205,8 +205,9 @@ class PointRun:
             device_ns=None if events is None else lambda: events.elapsed_ns,
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             enter=self.isolation.enter,
+            held_up=held_up,
         )
-        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family, held_up=held_up)
+        rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family)
         rounds.replanned = replanned
         for entry in entries:
             self.subjects[entry.measurement] = replace(self.subjects[entry.measurement], look=entry.look)

@@ -57,6 +57,7 @@ class Around:
         waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
         enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
             and tells whether torch's threads had to be set for that.
+        held_up: other processes keep torch's threads waiting for a core.
     """
 
     wall: Callable[[], int]
@@ -65,6 +66,7 @@ class Around:
     device_ns: Callable[[], float] | None = None
     waited_ns: Callable[[], float] | None = None
     enter: Callable[[int], bool] = lambda measurement: False
+    held_up: bool = False
 
 
 class Rounds:
@@ -74,7 +76,6 @@ class Rounds:
         entries: the alternatives.
         baseline: index into ``entries``, or None for a lone statement.
         family: comparisons that share one error rate, other thread counts and points included.
-        held_up: other processes keep their threads waiting.
 
     Attributes:
         replanned: how many times these alternatives were planned before.
@@ -91,9 +92,8 @@ class Rounds:
         around: Around,
         *,
         family: int = 0,
-        held_up: bool = False,
     ) -> None:
-        self.replanned, self.held_up = 0, held_up
+        self.replanned, self.held_up = 0, around.held_up
         self.family = max(family, len(entries) - 1)
         self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
         self.device_ns, self.waited_ns = around.device_ns, around.waited_ns
@@ -104,10 +104,10 @@ class Rounds:
         self.started_ns: int | None = None
         self.ended_ns = 0
         self.other_speeds: dict[int, float] = {}
-        for entry in filter(is_woken, entries) if held_up else ():
+        for entry in filter(is_woken, entries) if self.held_up else ():
             entry.calls = max(entry.calls, WOKEN_CALLS)
         size_alike(entries, self.base)
-        self._primed = priming(entries, held_up=held_up) if self.before is None else {}
+        self._primed = priming(entries, held_up=self.held_up) if self.before is None else {}
         for entry in entries:
             self._budget(entry)
 
