@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,11 +26,12 @@ def with_slow(
     row: int = 1,
     clocks: Sequence[str] = ("wall", "cpu"),
     seen: Contention = QUIET,
+    times: float = 50,
 ) -> Comparison:
-    """These blocks of a row take 50 times as long."""
+    """These blocks of a row take so many times as long."""
     samples = made.samples.copy()
     where = samples.index[samples["measurement"] == row][list(at)]
-    samples.loc[where, list(clocks)] *= 50
+    samples.loc[where, list(clocks)] *= times
     return replace(made, samples=samples, subjects=tuple(replace(s, contention=seen) for s in made.subjects))
 
 
@@ -55,9 +57,14 @@ def test_slow_calls_of_the_baseline_are_its_own() -> None:
     assert said.startswith("By the mean bmm takes 0.5")
 
 
+def test_times_of_thousands_are_written_out() -> None:
+    (said,) = texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], times=50_000))
+    assert re.match(r"By the mean bmm takes \d\s000 times as long as mul", said)
+
+
 def test_a_lone_statement_says_it_of_its_mean() -> None:
     (said,) = texts(with_slow(lone(1e-6, blocks=100), [10, 80], row=0))
-    assert said.startswith("The mean of the code is 2 times its median: some calls take far longer")
+    assert said.startswith("The mean of the code is 2.0 times its median: some calls take far longer")
 
 
 @pytest.mark.parametrize(

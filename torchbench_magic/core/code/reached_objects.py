@@ -253,7 +253,7 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
         if module is not None:
             yield f"{label}.{name}", module, depth
     if any(kind.__module__.startswith("torch.utils.data.") for kind in type(value).__mro__):
-        yield from ((f"{label}.{name}", inside[name], depth) for name in _GIVEN_TO_LOADERS & inside.keys())
+        yield from ((f"{label}.{name}", inside[name], depth) for name in sorted(_GIVEN_TO_LOADERS & inside.keys()))
     if own_attributes(value) is not None:
         if type(inside.get("_buffers")) is dict:
             yield label, inside["_buffers"], depth

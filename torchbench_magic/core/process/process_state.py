@@ -83,7 +83,7 @@ def unusual_settings() -> dict[str, Any]:
         "autocast": {"cpu": (False, torch.bfloat16), "cache": True},
         "deterministic algorithms": 0,
         "matmul precision": ("highest", "none", "none", "none"),
-        "attention backends": dict.fromkeys(("flash", "mem_efficient", "math", "cudnn"), True),
+        "attention backends": {},  # all are on
         "anomaly detection": (False, True),
         "decimal context": decimal.DefaultContext,
         "torch.backends.mkldnn.enabled": True,
@@ -92,6 +92,7 @@ def unusual_settings() -> dict[str, Any]:
     found = {kind.name: kind.read() for kind in _sent_kinds() if kind.name in fresh}
     if "autocast" in found:  # the other process counts what the CPU does
         found["autocast"] = {name: found["autocast"][name] for name in ("cpu", "cache")}
+    found["attention backends"] = {name: is_on for name, is_on in found["attention backends"].items() if not is_on}
     if "decimal context" in found and _same_decimal(found["decimal context"], decimal.DefaultContext):
         del found["decimal context"]
     return {name: value for name, value in found.items() if value != fresh[name]}

@@ -177,13 +177,14 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
     for i, ratio in enumerate(made.frame["ratio"]):
         base = made.base_row(i)
         if base is None and excess[i] > MATTERS:
-            text = f"The mean of {row_name(made, i)} is {excess[i]:.2g} times its median"
+            text = f"The mean of {row_name(made, i)} is {units.number(excess[i], digits=2)} times its median"
             yield _of_slow_calls(f"{text}: some calls take", i)
         if base is None or base == i or i in made.unpaired or i in made.voids or not ratio > 0:
             continue
         factor = excess[i] / excess[base]
         if max(factor, 1 / factor) > MATTERS:
-            text = f"By the mean {row_name(made, i)} takes {ratio * factor:.3g} times as long as {row_name(made, base)}"
+            times = f"{units.number(ratio * factor)} times as long as {row_name(made, base)}"
+            text = f"By the mean {row_name(made, i)} takes {times}"
             yield _of_slow_calls(f"{text}: some calls of {row_name(made, i if factor > 1 else base)} take", i)
 
 

@@ -14,6 +14,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from torchbench_magic import units
+
 from ..doubts import Doubt
 from ..machine.contention import Contention
 from ..machine.load_doubts import machine_doubts, oversubscribed_text
@@ -287,7 +289,7 @@ def _noisy(made: Comparison) -> Iterator[Doubt]:
 
 def _share(share: float) -> str:
     """A spread as per cents of the median, or as times of it."""
-    return f"{100 * share:.0f} %" if share < FACTOR else f"{share:.3g} times the median"
+    return f"{100 * share:.0f} %" if share < FACTOR else f"{units.number(share)} times the median"
 
 
 def _bimodal(made: Comparison) -> Iterator[Doubt]:
@@ -306,7 +308,7 @@ def _bimodal(made: Comparison) -> Iterator[Doubt]:
 
 def _apart(fast: float, slow: float) -> str:
     times = slow / fast
-    return f"{100 * (times - 1):.1f} % apart" if times < FACTOR else f"{times:.3g} times apart"
+    return f"{100 * (times - 1):.1f} % apart" if times < FACTOR else f"{units.number(times)} times apart"
 
 
 def _threads(made: Comparison) -> Iterator[Doubt]:

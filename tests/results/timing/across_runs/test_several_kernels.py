@@ -10,10 +10,15 @@ import pytest
 
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.storage.store import Store
-from torchbench_magic.results.timing.across_runs.several_kernels import of_several_kernels, ratios_by_kernel
+from torchbench_magic.results.timing.across_runs.several_kernels import (
+    of_several_kernels,
+    ratios_by_kernel,
+    with_kernels,
+)
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side, since_last
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.joined_comparisons import join_comparisons, join_processes
+from torchbench_magic.results.timing.timing_doubts import doubts_of
 
 from ...samples import pair
 
@@ -36,10 +41,20 @@ def test_kernels_that_say_opposite_things_decide_nothing_together() -> None:
     made = side_by_side(named(runs(TURNS)))
     (doubt,) = of_kind(made, "kernels")
     assert doubt.facts["verdict"] == "undecided"
-    assert doubt.text.startswith("Over 6 kernels `bmm` is undecided against `mul`: 0.99")
-    assert doubt.text.endswith(" (0.980 … 1.028). Alone it was faster in 2 and slower in 2.")
+    assert doubt.text.startswith("Over 6 kernels `bmm` is undecided against `mul`: 1.0")
+    assert doubt.text.endswith(" (0.98 … 1.03). Alone it was faster in 2 and slower in 2.")
     assert made.warnings[0] is doubt
     assert not of_kind(made, "this-kernel")
+
+
+def test_a_ratio_at_another_thread_count_is_still_of_one_kernel() -> None:
+    doubts = of_several_kernels(runs([1.02, 1.021]))
+    threads = tuple(replace(subject, num_threads=2) for subject in pair(1e-6, 1.02e-6).subjects)
+    for subjects, kept in ((pair(1e-6, 1.02e-6).subjects, 0), (threads, 1)):
+        made = replace(pair(1e-6, 1.02e-6), subjects=subjects)
+        made = with_kernels(replace(made, warnings=doubts_of(made)), doubts)
+        assert len(of_kind(made, "kernels")) == 1
+        assert len(of_kind(made, "this-kernel")) == kept
 
 
 def test_kernels_that_agree_decide_though_each_alone_may_be_an_accident() -> None:

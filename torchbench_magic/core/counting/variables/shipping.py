@@ -106,7 +106,8 @@ def pack_variables(
     loaded = Loaded.now(home) if loaded is None else loaded
     used = sorted(name for name in names if name in namespace and not name.startswith("__"))
     try:
-        check_process_state()
+        if used:  # a C++ snippet has nothing of Python's
+            check_process_state()
     except CannotTravel as error:
         raise CountError(f"{error} to {purpose.process}: {purpose.elsewhere}") from None
     dumped = partial(_dumped, namespace, id(home), names | set(words), loaded)

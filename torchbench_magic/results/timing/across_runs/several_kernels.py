@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from torchbench_magic import units
 from torchbench_magic.results.doubts import Doubt
 
 from ..across_processes.process_ratios import assumes_normal, least_processes, over_processes
@@ -54,10 +55,12 @@ class KernelRatios:
         ways = {"same": f"the same as {{}} within {100 * self.margin:g} %", "undecided": "undecided against {}"}
         is_what = ways.get(word, f"{word} than {{}}").format(f"`{self.names[1]}`")
         said = f"Over {count} kernels `{self.names[0]}` is {is_what}{self.point}"
-        text = f"{said}: {ratio.median:.3f} ({ratio.low:.3f} … {ratio.high:.3f})."
+        shown = units.ratio(ratio.median, ratio.low, ratio.high, digits=3)
+        text = f"{said}: {shown} ({units.interval(ratio.low, ratio.high)})."
         if word == "undecided" and (sides := [f"{way} in {alone[way]}" for way in ("faster", "slower") if alone[way]]):
             text += f" Alone it was {' and '.join(sides)}."
-        facts = {"name": " ".join((*self.names, self.point)), "names": self.names, "kernels": count, "verdict": word}
+        of = {"names": self.names, "point": self.point, "kernels": count, "verdict": word}
+        facts = {"name": " ".join((*self.names, self.point)), **of}
         need = least_processes(self.family)
         if assumes_normal(count, alpha):
             text += f" So few are taken to spread as a normal distribution does; {need} need no such assumption."
@@ -120,11 +123,13 @@ def of_several_kernels(results: Iterable[Comparison], about: Iterable[Comparison
 def with_kernels(made: Comparison, kernels: Sequence[Doubt]) -> Comparison:
     """With what several kernels say before what else there is to say; that a ratio is of one kernel alone is not said
     where each that is meant was measured in several."""
-    known = {doubt.facts["names"][0] for doubt in kernels}  # type: ignore[index]
+    known = {(doubt.facts["names"][0], doubt.facts["point"]) for doubt in kernels}  # type: ignore[index]
 
     def is_open(doubt: Doubt) -> bool:
-        rows = doubt.facts["rows"] if doubt.kind == "this-kernel" else None
-        return rows is None or any(thing_of(made.subjects[row]) not in known for row in rows)  # type: ignore[attr-defined]
+        if doubt.kind != "this-kernel":
+            return True
+        rows = (made.subjects[row] for row in doubt.facts["rows"])  # type: ignore[attr-defined]
+        return not all((thing_of(row), _point(row)) in known for row in rows)
 
     if kernels:
         object.__setattr__(made, "warnings", [*kernels, *filter(is_open, made.warnings)])

@@ -158,9 +158,8 @@ def since_last(
     by_change: dict[tuple[str, ...], list[int]] = {}
     for at in rows:
         by_change.setdefault(tuple(identity_differences(*last[at], current, at)), []).append(at)
-    doubts = []
+    doubts, several = [], len(by_change) > 1
     for changed, found in by_change.items():
-        several = len(by_change) > 1
         names_of = listed([name_in_doubt(current.subjects[at]) for at in found]) if several else ""
         doubts.append(_changes(changed, names_of, last, current, found))
     missing = [name_in_doubt(s) for row, s in enumerate(current.subjects) if row not in last]
