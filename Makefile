@@ -21,7 +21,7 @@ test: debian lint ## lint and every test that is not slow
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
 
 test-slow: debian .venv/for-tests ## the tests that take a minute or more (none selected is no failure: exit 5)
-	$(PY) -m pytest -m slow || [ $$? -eq 5 ]
+	$(PY) -m pytest -m slow $(SIDE_BY_SIDE) || [ $$? -eq 5 ]
 	$(MAKE) --no-print-directory test-newest
 
 # With the newest torch: what depends most on torch's own names, in some minutes; the environment (6 GB) is kept.

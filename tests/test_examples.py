@@ -34,6 +34,7 @@ def run(name: str, folder: Path, patience: int = 240) -> list[str]:
     return shown
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(280)
 def test_the_benchmark_recipe_shows_every_step(tmp_path: Path) -> None:
@@ -95,6 +96,7 @@ def test_the_instruction_counts_show_every_step(tmp_path: Path) -> None:
     assert "FunctionCounts" in delta
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(280)
 @pytest.mark.skipif(not (shutil.which("g++") and shutil.which("ninja")), reason="needs g++ and ninja")
 def test_the_extension_of_the_counts_is_built_where_torch_lies_in_a_folder_with_a_space(tmp_path: Path) -> None:
@@ -113,6 +115,7 @@ def test_the_extension_of_the_counts_is_built_where_torch_lies_in_a_folder_with_
     assert done.stdout.split("\n")[-3:-1] == [str(site / "torch" / "__init__.py"), "[2.0, 2.0]"]
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(280)
 def test_the_profiler_recipe_shows_every_step(tmp_path: Path) -> None:
@@ -143,6 +146,7 @@ def test_the_profiler_recipe_shows_every_step(tmp_path: Path) -> None:
     assert "median" in micro
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 @pytest.mark.timeout(400)
 def test_profile_your_module_follows_the_copy_of_the_mask(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import torchbench_magic
@@ -27,6 +28,7 @@ SAME_ROLE = {
 """Functions that do for one kind of result what their namesakes do for others: they are called the same way."""
 
 
+@cache
 def homes() -> dict[str, list[str]]:
     """Name -> where it is defined: ``views/timing/plot.py`` for modules, ``views/timing/plot.py:plot`` for the rest."""
     found = defaultdict(list)

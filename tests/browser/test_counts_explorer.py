@@ -33,6 +33,7 @@ w"""
 CELLS = (MADE, "print(w.selection, [step.words for step in w.steps], w.total.delta, w.message.value)")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_difference_is_explored(visit: Any, server: Any, shots: Any) -> None:
     made = nbformat.v4.new_notebook(

@@ -35,6 +35,7 @@ def opened(visit: Any, server: Any, name: str) -> tuple[Page, Locator]:
     return page, shown.locator(".widget-vbox").first
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("end", ["ended", "restarted"])
 def test_what_is_drawn_stays_and_a_line_says_that_the_kernel_does_not_answer(

@@ -24,7 +24,7 @@ CELLS = (
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("front_end", ["lab", "notebook"])
+@pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.slow)])
 def test_the_table_fills_while_the_cell_runs_and_stop_keeps_what_is_there(
     visit: Any, server: Any, shots: Any, front_end: str
 ) -> None:

@@ -14,6 +14,7 @@ from .results import filters, sorts_by_click_and_by_key
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_demo_prints_its_tables_and_its_page_sorts_and_filters_from_disk(visit, shots, tmp_path: Path) -> None:
     done = subprocess.run(

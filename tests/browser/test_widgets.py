@@ -58,6 +58,7 @@ def filters_and_limits(explorer: Locator, pattern: str) -> None:
     expect(found).to_have_count(every)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_controls_ask_python_and_python_knows_what_is_selected(visit: Any, server: Any, shots: Any) -> None:
     made = nbformat.v4.new_notebook(

@@ -73,12 +73,14 @@ def run(house: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_new_option_is_read_has_its_effect_and_is_missed_without_it(house: Path) -> None:
     test = "tests/magics/test_every_option_has_an_effect.py"
     chosen = "note or declared_option_has_an_effect"
     assert "3 passed" in run(house, "-m", "pytest", "-q", "-p", "no:cacheprovider", test, "-k", chosen)
 
 
+@pytest.mark.slow
 def test_the_new_view_is_drawn_from_the_result_and_stands_in_the_right_room(house: Path) -> None:
     code = """
         import torch, torchbench_magic
@@ -92,6 +94,7 @@ def test_the_new_view_is_drawn_from_the_result_and_stands_in_the_right_room(hous
     run(house, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_layering.py", "-k", rules)
 
 
+@pytest.mark.slow
 def test_the_new_clock_is_taken_by_its_name(house: Path) -> None:
     code = """
         from torchbench_magic.benchmark import Timer

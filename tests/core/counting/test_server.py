@@ -149,6 +149,17 @@ def test_names_file_and_directory_do_not_move_a_count(
             assert count_instructions(Job(Body(text, file), names, 20), server)[0][0].total == first, (text, file)
 
 
+def test_classes_that_a_notebook_has_besides_do_not_move_a_count(server: Server, names: dict[str, Any]) -> None:
+    """CPython numbers types as they are first looked at, and the numbers decide where it keeps what it found in them."""
+    found = {}
+    for count in (1, 4, 6, 11, 18, 44):
+        names["scaled"].besides = besides = [type(f"T{i}", (), {})() for i in range(count)]
+        for each in besides:
+            each.state = 0  # to be put back by what pickle looks up in its class
+        found[count] = total(server, "net(x)", names, 100)
+    assert len(set(found.values())) == 1, found
+
+
 @pytest.mark.parametrize("text", ["net(x)", "sorted({str(i): [i] for i in range(20)})"])
 def test_what_a_notebook_sends_with_a_job_does_not_move_a_count(
     server: Server, names: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch

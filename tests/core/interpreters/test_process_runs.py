@@ -153,6 +153,7 @@ def test_what_cannot_be_made_there_is_one_line() -> None:
         del sys.modules["made_by_hand"]
 
 
+@pytest.mark.slow
 def test_every_point_and_thread_count_is_measured_in_every_process() -> None:
     points = sweep_points(["n=[1, 2]"], {})
     names = {"x": torch.ones(5)}
@@ -341,6 +342,7 @@ def test_another_ctrl_c_while_the_interpreter_is_ended_leaves_nothing_open(monke
     assert caught.value.partial is None or caught.value.partial.partial
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", [[], ["setarch", "-R"]], ids=["drawn", "fixed"])
 def test_it_is_known_where_all_processes_have_the_same_addresses(without: list[str]) -> None:
     if without and shutil.which("setarch") is None:
@@ -368,6 +370,7 @@ def test_trees_that_the_shell_changes_are_changed_there_too() -> None:
     assert len(found.frame) == 1
 
 
+@pytest.mark.slow
 def test_scripts_and_timers_ask_for_processes_too() -> None:
     x = torch.ones(3)
     stmts = {"a": lambda: x.sum(), "b": "x.mean()"}

@@ -11,6 +11,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_sweep_killed_three_times_loses_no_finished_point_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

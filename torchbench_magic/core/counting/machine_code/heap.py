@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .client_requests import executable
+from .type_cache import level_types
 
 __all__ = ["level", "place_arenas", "settle", "shift"]
 
@@ -72,7 +73,11 @@ def settle() -> None:
 
 
 def level() -> None:
-    """Take what became free since `settle`, so that nothing depends on the sizes of what was allocated meanwhile."""
+    """Take what became free since `settle`, so that nothing depends on the sizes of what was allocated meanwhile.
+
+    What the look-ups of attributes found is forgotten too, see `type_cache`.
+    """
+    level_types()
     gc.collect()  # gives back what Python keeps for its next lists, tuples and the like
     _settle_python()
     _settle_malloc()

@@ -19,6 +19,8 @@ from .torch_profiler import profiler_type, stop_nameless, torch_profiler_runs
 __all__ = ["torch_profiler_runs", "stop_leaked"]
 
 _MOST = 5000  # objects looked at on the way from a profiler to whoever holds it
+_AT_ONCE = 16
+"""Objects whose holders are looked for at once: each look goes through all that the collector knows, for each one."""
 
 
 def stop_leaked() -> bool:
@@ -66,10 +68,12 @@ def _is_left_behind(profiler: object, ours: set[int]) -> bool:
     seen, found, is_left = {id(profiler)}, [profiler], False
     ours |= {id(found), id(seen), id(held)}
     while found and len(seen) < _MOST:
-        current = found.pop()
-        if id(current) in held:
+        current = found[-_AT_ONCE:]
+        del found[-_AT_ONCE:]
+        if any(id(each) in held for each in current):
             return False
-        for holder in gc.get_referrers(current):
+        ours.add(id(current))
+        for holder in gc.get_referrers(*current):
             if id(holder) in seen or id(holder) in ours or id(holder) in running:
                 continue
             if isinstance(holder, FrameType):
