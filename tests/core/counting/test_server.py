@@ -150,7 +150,7 @@ def test_names_file_and_directory_do_not_move_a_count(
 
 
 def test_classes_that_a_notebook_has_besides_do_not_move_a_count(server: Server, names: dict[str, Any]) -> None:
-    """CPython numbers types as they are first looked at, and the numbers decide where it keeps what it found in them."""
+    """CPython numbers types as they are first looked at; the numbers decide where it keeps what it found in them."""
     found = {}
     for count in (1, 4, 6, 11, 18, 44):
         names["scaled"].besides = besides = [type(f"T{i}", (), {})() for i in range(count)]
