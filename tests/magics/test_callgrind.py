@@ -23,17 +23,21 @@ def timed(loaded: InteractiveShell) -> InteractiveShell:
     return loaded
 
 
-def test_nothing_is_measured_beside_a_process_that_is_still_starting(
+def test_a_process_that_is_still_starting_is_held_while_something_is_measured(
     timed: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchbench_magic.core.counting import client
 
     done = timed.user_ns["done"] = []
-    monkeypatch.setattr(client, "wait_while_starting", lambda progress: done.append("waited"))
+    server = client.Server()
+    monkeypatch.setattr(client, "_server", server)
+    monkeypatch.setattr(server, "hold", lambda: done.append("held") or True)
+    monkeypatch.setattr(server, "go_on", lambda: done.append("went on"))
     for line in ("%timer -n 1 -r 2 done.append('ran')", "%tprofile done.append('ran')"):
         run(timed, line)
-        assert done[0] == "waited", line
+        assert done[0] == "held", line
         assert "ran" in done, line
+        assert done[-1] == "went on", line
         done.clear()
 
 

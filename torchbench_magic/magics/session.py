@@ -6,7 +6,7 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,7 @@ from IPython.core.magic import Magics
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.code.notebook_cells import close_book, open_book
-from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts
 from torchbench_magic.core.profiling.sources.scope import RecordedFiles
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
@@ -127,10 +127,9 @@ class Session:
         import_libraries()
         delivery = Delivery(self, family, options, view)
         try:
-            if (counting := sys.modules.get("torchbench_magic.core.counting.client")) is not None:
-                with interrupts_let_through():
-                    counting.wait_while_starting(delivery.progress)
-            yield delivery
+            counting = sys.modules.get("torchbench_magic.core.counting.client")
+            with nullcontext() if counting is None else counting.starting_held():
+                yield delivery
         except Interrupted as interrupt:
             delivery.deliver(interrupt.partial)
             raise KeyboardInterrupt(*interrupt.args) from None

@@ -13,7 +13,6 @@ import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,21 +23,25 @@ from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import CountError, MissingTool
 
 from . import callgrind_file
-from .valgrind import launch
+from .valgrind import launch, leftovers
+from .wire import Wire
 
 __all__ = [
     "CodeFailed",
     "NotStarted",
     "Server",
     "close_server",
+    "starting_held",
     "starting_meanwhile",
     "the_server",
-    "wait_while_starting",
 ]
 
 _START_SECONDS = 25.0  # what starting takes, for the progress
 _PRELOADED_SECONDS = 25.0  # and what is imported besides torch
 _TICK = 0.1
+_NO_PROGRESS_SECONDS = 60.0
+"""A process that has not used the processor for so long hangs: starting is work from its begin to its end."""
+_MOST_START_SECONDS = 1800.0
 
 
 class CodeFailed(CountError):
@@ -80,6 +83,7 @@ class Server:
         self._preloaded = tuple(preloaded)
         self._fuller: Server | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._watch: leftovers.ServerWatch | None = None
         self._directory = ""
         self._control: socket.socket | None = None
         self._jobs: socket.socket | None = None
@@ -105,6 +109,8 @@ class Server:
         with self._lock:
             if not self.is_alive:
                 self._launch(launch.program())
+            else:
+                self._signal(signal.SIGCONT)  # it may be held
 
     def start(self, progress: Progress = NO_PROGRESS) -> None:
         """Start it if it is not there, and wait until it takes jobs. After Ctrl-C it goes on starting."""
@@ -127,14 +133,38 @@ class Server:
             self._look()
         return not self._is_ready and self.is_alive
 
+    def hold(self) -> bool:
+        """Stop it where it is under way, and the second one; they go on with `go_on`, or where they are asked for.
+
+        Returns:
+            whether any was.
+        """
+        held = self._fuller is not None and self._fuller.hold()
+        if self.is_starting:
+            self._signal(signal.SIGSTOP)
+            return True
+        return held
+
+    def go_on(self) -> None:
+        """Undo `hold`."""
+        self._signal(signal.SIGCONT)
+        if self._fuller is not None:
+            self._fuller.go_on()
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self.is_alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
     def _launch(self, program: str) -> None:
         self._forget()
         self._owner, self._is_ready = os.getpid(), False
+        leftovers.remove_leftovers()
         try:
-            self._directory = tempfile.mkdtemp(prefix="torchbench-")  # 0700
+            self._directory = leftovers.new_directory()
             self._control, control = socket.socketpair()
             self._jobs, jobs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-            with control, jobs, open(os.path.join(self._directory, "output"), "wb") as output:
+            with control, jobs, leftovers.locked_output(self._directory) as output:
                 self._process = subprocess.Popen(
                     launch.command(program, self._directory, self._preloaded),
                     stdin=control.fileno(),
@@ -144,6 +174,7 @@ class Server:
                     cwd="/",
                     start_new_session=True,  # Ctrl-C is the notebook's
                 )
+            self._watch = leftovers.ServerWatch(self._process.pid, self._directory)
             path = json.dumps(launch.start_path()).encode()
             with contextlib.suppress(ConnectionError):  # it has ended already: `_wait` says why
                 self._control.sendall(struct.pack("<Q", len(path)) + path)
@@ -152,8 +183,15 @@ class Server:
             raise NotStarted(f"the process that counts cannot be started: {error.strerror or error}") from error
 
     def _wait(self, progress: Progress) -> None:
-        began = time.monotonic()
+        began = worked = time.monotonic()
+        ticks = None
         while not self._is_ready:
+            if (used := leftovers.cpu_ticks(self.pid or 0)) != ticks:
+                ticks, worked = used, time.monotonic()
+            waited = time.monotonic() - worked if ticks is not None else 0.0
+            if waited > _NO_PROGRESS_SECONDS or time.monotonic() - began > _MOST_START_SECONDS:
+                self._forget()
+                raise NotStarted(self._hangs(waited, time.monotonic() - began))
             if self._control is None or not self.is_alive:
                 told = self._startup_words()
                 self._forget()
@@ -166,6 +204,14 @@ class Server:
                 what = f"starting valgrind with {', '.join(self._preloaded)}, which the code uses, once in a kernel"
             progress.update(passed, max(expected, passed), what)
             self._look()
+
+    @staticmethod
+    def _hangs(waited: float, passed: float) -> str:
+        what = f"does nothing for {waited:.0f} s" if waited > _NO_PROGRESS_SECONDS else f"takes {passed / 60:.0f} min"
+        return (
+            f"the process that counts {what} at its start, and was ended: try `valgrind --tool=callgrind true` in a"
+            " terminal; the timings of the cell are there without counts"
+        )
 
     def _look(self) -> None:
         """Has the server said that it is ready? Waits a little for it."""
@@ -197,9 +243,11 @@ class Server:
             for end in (self._control, self._jobs):
                 if end is not None:
                     end.close()  # the server ends when it reads the end of control
+            if self._watch is not None:
+                self._watch.end()
             if self._process is not None:
                 if not self._is_ready:  # it reads control when it has started, which is long to wait
-                    self._process.kill()
+                    self._signal(signal.SIGKILL)
                 try:
                     self._process.wait(2)
                 except subprocess.TimeoutExpired:
@@ -207,7 +255,7 @@ class Server:
                     self._process.wait()
             if self._directory:
                 shutil.rmtree(self._directory, ignore_errors=True)
-        self._process, self._control, self._jobs, self._directory = None, None, None, ""
+        self._process, self._watch, self._control, self._jobs, self._directory = None, None, None, None, ""
 
     # ---- a job ------------------------------------------------------------------------------------------------
 
@@ -247,7 +295,7 @@ class Server:
                 with theirs:
                     socket.send_fds(self._jobs, [b"J"], [theirs.fileno()])
                 self._control.sendall(b"J")
-                wire = _Wire(connection, timeout, progress)
+                wire = Wire(connection, timeout, progress)
                 (child,) = struct.unpack("<Q", wire.read(8))
                 data = pickle.dumps(dict(job), protocol=5)
                 head = struct.pack("<Q", len(data))
@@ -303,31 +351,6 @@ class Server:
                 path.unlink(missing_ok=True)
 
 
-class _Wire:
-    """Reading from a socket with a deadline; Ctrl-C comes through."""
-
-    def __init__(self, connection: socket.socket, timeout: float | None, progress: Progress) -> None:
-        self._connection, self._timeout, self._progress = connection, timeout, progress
-        self._began = time.monotonic()
-
-    def read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            if not select.select([self._connection], [], [], _TICK)[0]:
-                passed = time.monotonic() - self._began
-                if self._timeout is not None and passed > self._timeout:
-                    raise CountError(
-                        f"no count after {self._timeout:.0f} s: give a smaller number of calls, --callgrind N"
-                    )
-                self._progress.update(passed, None, "counting instructions")
-                continue
-            more = self._connection.recv(min(1 << 20, size - len(data)))
-            if not more:
-                raise EOFError
-            data += more
-        return bytes(data)
-
-
 _server = Server()
 
 
@@ -346,14 +369,23 @@ def starting_meanwhile(progress: Progress = NO_PROGRESS) -> Iterator[None]:
     with contextlib.suppress(MissingTool, NotStarted):
         _server.begin()
     yield
-    wait_while_starting(progress)
-
-
-def wait_while_starting(progress: Progress = NO_PROGRESS) -> None:
-    """Wait for a server that is starting, as after Ctrl-C, so that it does not disturb what is measured next."""
     if _server.is_starting:
         with contextlib.suppress(MissingTool, NotStarted):
             _server.finish_starting(progress)
+
+
+@contextlib.contextmanager
+def starting_held() -> Iterator[None]:
+    """A server that is starting, as after Ctrl-C, neither disturbs what is measured within nor is waited for.
+
+    Where it is asked for within it goes on there, and else when the block ends.
+    """
+    held = _server.hold()
+    try:
+        yield
+    finally:
+        if held:
+            _server.go_on()
 
 
 def close_server() -> None:
