@@ -42,10 +42,12 @@ class Built:
     Attributes:
         library: the file.
         why_private: why it is not kept for other kernels; empty where it is.
+        why_anew: why a library that was there was not taken; empty where it was, or where there was none.
     """
 
     library: Path
     why_private: str = ""
+    why_anew: str = ""
 
 
 def build(
@@ -123,7 +125,8 @@ class _Builds:
                 self._prepare_headers()
                 found |= self._compile(waiting)
             self._cache.prune()
-        return {name: Built(found[name], self._cache.why_private) for name in snips}
+        refused = self._cache.refused
+        return {name: Built(at, self._cache.why_private, refused.get(at, "")) for name, at in found.items()}
 
     def _target(self, snip: Snip, headers: Headers) -> Path:
         """One folder for all snippets of one compiler, its flags and this torch."""

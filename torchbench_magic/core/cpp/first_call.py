@@ -42,7 +42,7 @@ def try_out(name: str, library: Path, threads: int, progress: Progress = NO_PROG
     Raises:
         SnippetError: it crashed, or ended its process.
     """
-    seen = library.with_suffix(".returned")
+    seen = library.with_name(f"{library.name}.returned")
     if seen.exists():
         return
     process = subprocess.Popen(

@@ -42,6 +42,7 @@ class Snippet:
         stmt, setup, global_setup: the code.
         library: the compiled file; the process that counts loads it too.
         why_private: why it could not be kept for other kernels; empty where it was.
+        why_anew: why one that was kept was compiled anew; empty where it was not.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Snippet:
     global_setup: str
     library: Path
     why_private: str = field(default="", compare=False)
+    why_anew: str = field(default="", compare=False)
 
     def timeit(self, number: int) -> tuple[int, int]:
         """Setup, one untimed call, then ``number`` timed ones at torch's current thread count.
@@ -165,7 +167,7 @@ def compile_snippets(
         try_out(name, built.library, threads, progress)
         snip = snips[name]
         code = (snip.stmt.source, snip.setup_text, snip.global_setup_text)
-        made[name] = Snippet(name, *code, built.library, built.why_private)
+        made[name] = Snippet(name, *code, built.library, built.why_private, built.why_anew)
     return made
 
 

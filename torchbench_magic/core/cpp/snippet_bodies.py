@@ -108,11 +108,14 @@ class SnippetBodies:
         return LibraryJob(str(self._snippets[name].library), counting.number, threads)
 
     def _doubts(self) -> Sequence[Doubt]:
-        private = next((s.why_private for s in self._snippets.values() if s.why_private), "")
-        if not private:
-            return []
-        text = f"Compiled snippets are kept for this kernel only: {private}."
-        return [Doubt("private-cache", text, "Set XDG_CACHE_HOME to a folder that can be written.")]
+        found = []
+        if private := next((s.why_private for s in self._snippets.values() if s.why_private), ""):
+            text = f"Compiled snippets are kept for this kernel only: {private}."
+            way = "Set XDG_CACHE_HOME to a folder of yours that can be written, and by nobody else."
+            found.append(Doubt("private-cache", text, way))
+        for name, why in [(name, snippet.why_anew) for name, snippet in self._snippets.items() if snippet.why_anew]:
+            found.append(Doubt("compiled-anew", f"{name} was compiled anew: {why}."))
+        return found
 
 
 def _waited_for(plan: Plan) -> int:
