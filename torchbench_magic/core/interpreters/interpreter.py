@@ -12,13 +12,10 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.timing.comparison import Comparison
@@ -57,23 +54,15 @@ class RaisedThere(Exception):
 
 
 class Interpreter:
-    """A process of this Python, as a context: it is started and ended with it.
+    """A process of this Python, from its start until `end`; both within `interrupts_held`.
 
     Raises:
         BodyError: it cannot be started.
     """
 
-    def __enter__(self) -> Self:
-        self._began = time.monotonic()
-        with contextlib.ExitStack() as undone:
-            with interrupts_held():  # a Ctrl-C that comes in here is raised where this block ends
-                self._start()
-                undone.push(self.__exit__)
-            undone.pop_all()
-        return self
-
-    def _start(self) -> None:
+    def __init__(self) -> None:
         self._open = contextlib.ExitStack()
+        self._knows_path = False
         optimized = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"}
         package = str(Path(__file__).parents[2])
@@ -95,26 +84,26 @@ class Interpreter:
             self._open.close()
             raise BodyError(f"a fresh interpreter cannot be started: {error.strerror or error}") from error
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """End it, whatever it does; a second Ctrl-C waits until it has ended."""
-        with interrupts_held():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # with what its code has started
-            self._process.wait()
-            self._open.close()
+    def end(self) -> None:
+        """End it, whatever it does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what its code has started
+        self._process.wait()
+        self._open.close()
+
+    def get_ready(self) -> None:
+        """Let it import torch ahead of its task."""
+        if not self._knows_path:
+            self._knows_path = True
+            path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
+            with contextlib.suppress(ConnectionError):  # it has ended already: `measured` says why
+                self._connection.sendall(struct.pack("<Q", len(path)) + path)
 
     def _memory(self, name: str) -> int:
         """A descriptor that what is written to it stays in, until the process has ended."""
         descriptor = os.memfd_create(name)
         self._open.callback(os.close, descriptor)
         return descriptor
-
-    @property
-    def seconds(self) -> float:
-        """Since it was started."""
-        return time.monotonic() - self._began
 
     def measured(self, sent: SentTask, storages: int | None, progress: Progress) -> list[Comparison]:
         """Hand over the task; what was measured of each of its points.
@@ -124,9 +113,8 @@ class Interpreter:
             RaisedThere: with the exception of the code.
         """
         try:
-            path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
+            self.get_ready()
             data = pickle.dumps(sent, protocol=5)
-            self._connection.sendall(struct.pack("<Q", len(path)) + path)
             socket.send_fds(self._connection, [struct.pack("<Q", len(data))], [] if storages is None else [storages])
             self._connection.sendall(data)
             while True:

@@ -1,6 +1,9 @@
 """Timing the alternatives in fresh interpreters, one after the other: `compare_in_processes`.
 
-The processes run one at a time: an interpreter that starts beside a measurement keeps a core busy for a second or two.
+One process measures at a time. Where the code is timed at fewer threads than there are cores, the next interpreter
+starts meanwhile; else it would take a core from a measurement (`tests/benchmarks/process_verdicts.py ahead`: on two
+cores the distance of ratios and the width of their intervals stay as they are at one thread, and at two 8 of 20
+comparisons lost their verdict, or all).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from torchbench_magic.core.cpp.cpp_timer import SnippetTask
-from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.core.machine.environment import read_environment, usable_cores
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.core.timing.points.sweep import Point
@@ -28,7 +31,8 @@ from torchbench_magic.results.timing.timing_doubts import doubts_of
 from torchbench_magic.units import seconds_text
 
 from .foreign_frames import raise_at
-from .interpreter import Died, Interpreter, RaisedThere, fixed_addresses
+from .interpreter import Died, RaisedThere, fixed_addresses
+from .relay import Interpreters
 from .sent_task import SentTask, packed
 
 __all__ = ["compare_in_processes"]
@@ -98,9 +102,11 @@ class _Run:
 
     def _measure(self, sent: SentTask, storages: int | None) -> None:
         number = 0
-        while sum(map(self._counts, self.finished)) < self.asked and number < self.asked + MORE:
-            number += 1
-            with Interpreter() as interpreter:
+        with Interpreters(ahead=_may_start_ahead(self.task)) as those:
+            while (missing := self.asked - sum(map(self._counts, self.finished))) > 0 and number < self.asked + MORE:
+                number += 1
+                began = time.monotonic()
+                interpreter = those.next(more=missing > 1 and number < self.asked + MORE)
                 try:
                     self.finished[number] = interpreter.measured(sent, storages, _Progress(self, number))
                 except Died as died:
@@ -109,7 +115,7 @@ class _Run:
                     self._raise(there, number)
                 if number == 1 and (text := interpreter.printed()):
                     sys.stdout.write(text)
-                self.spent.append(interpreter.seconds)
+                self.spent.append(time.monotonic() - began)
 
     def _counts(self, number: int) -> bool:
         """Whether all ratios of a process hold in themselves."""
@@ -183,6 +189,14 @@ class _Run:
             )
             doubts.insert(0, Doubt("fixed-addresses", text, "Run without `setarch -R` and `randomize_va_space=0`."))
         return replace(whole, warnings=doubts)
+
+
+def _may_start_ahead(task: Task) -> bool:
+    """Whether a core is left beside what is timed; a device's work may be disturbed by what starts beside it."""
+    import torch
+
+    most = max(task.plan.threads or (torch.get_num_threads(),))
+    return most < usable_cores() and (task.plan.device == "cpu" or not torch.accelerator.is_available())
 
 
 class _Progress:
