@@ -22,6 +22,7 @@ from .effects.only_first_call import watched
 from .effects.unrun_generators import only_made
 from .effects.unused_inputs import given_names, unused_inputs
 from .effects.watched_objects import WatchedObjects
+from .own_inputs import own_inputs
 from .points.sweep import Point
 from .timed_code import LeftBySetup, TimedBlocks
 from .timing_task import Task
@@ -49,6 +50,7 @@ class PythonBodies:
         self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local, **made}
         self._given = given_names(point, made)
         self._read = InputsRead(task, set(made))
+        self._own_inputs: dict[str, tuple[str, ...]] = {}
         self._left = LeftBySetup()
 
     @property
@@ -93,6 +95,8 @@ class PythonBodies:
         doubts = [*shadowed_globals(functions, rebound), *unused_inputs(self._given, task, blocks, functions)]
         doubts += only_made(task.bodies, names)
         self._read.note(names)
+        by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
+        self._own_inputs = own_inputs(by_name, names, task.plan.baseline or next(iter(task.bodies)))
         objects = WatchedObjects(task.plan, used, names, functions)
         objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs)
         return TimedBlocks(blocks, objects, doubts)
@@ -108,7 +112,7 @@ class PythonBodies:
         self._read.drop_changed(self.names)
 
     def facts(self, name: str) -> Mapping[str, Any]:
-        return self._read.of(name)
+        return {**self._read.of(name), "own_inputs": self._own_inputs.get(name, ())}
 
     def job(self, name: str, threads: int, counting: Counting) -> Job:
         from torchbench_magic.core.counting.count import Job

@@ -222,6 +222,11 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
         f"The {ratios} of {row_names(made, rows)} {said} of this kernel: another one has other addresses, which alone"
         f" move a ratio by up to {SPREAD:.0%}, seldom by more."
     ).replace("%", " %")
+    for row in rows:
+        if own := made.subjects[row].own_inputs:
+            those, lies = " and ".join(f"`{name}`" for name in own), "lie" if len(own) > 1 else "lies"
+            text += f" {those}, which {row_name(made, row)} reads, {lies} elsewhere too:"
+            text += f" let it read what {row_name(made, made.base_row(row) or 0)} reads."
     yield Doubt("this-kernel", text, "`--processes` measures in several and decides.", {"rows": list(rows)})
 
 

@@ -48,6 +48,7 @@ class Subject:
         state: in words, the settings of the process that it ran with and that are not the notebook's own, such as
             "grad mode off".
         used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
+        own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
     """
 
     label: str | None = None
@@ -77,6 +78,7 @@ class Subject:
     contention: Contention | None = None
     state: tuple[str, ...] = ()
     used_up: tuple[tuple[str, str], ...] = ()
+    own_inputs: tuple[str, ...] = ()
 
     @property
     def before(self) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,14 @@ def test_a_verdict_of_one_kernel_that_the_next_may_turn_round_says_so(ratio: flo
     texts = [doubt.text for doubt in doubts_of(made) if doubt.kind == "this-kernel"]
     text = "The ratio of bmm is of this kernel: another one has other addresses, which alone move a ratio by up to 3 %,"
     assert texts == ([f"{text} seldom by more."] if said else [])
+
+
+def test_where_it_reads_tensors_of_its_own_that_is_said_too() -> None:
+    plain = pair(1e-6, 1.02e-6)
+    base, other = plain.subjects
+    own = replace(plain, subjects=(base, replace(other, own_inputs=("u", "v"))))
+    (text,) = [doubt.text for doubt in doubts_of(own) if doubt.kind == "this-kernel"]
+    assert text.endswith("`u` and `v`, which bmm reads, lie elsewhere too: let it read what mul reads.")
 
 
 def test_what_fewer_than_six_processes_assume_is_said() -> None:
