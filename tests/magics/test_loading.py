@@ -92,6 +92,26 @@ def test_the_startup_file_declares_and_leaves_no_name_behind(shell: InteractiveS
     assert "torchbench_magic" not in shell.extension_manager.loaded
 
 
+def test_a_value_of_a_config_file_that_cannot_be_is_one_line_and_the_default_holds(
+    shell: InteractiveShell, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.config.TorchBench.min_run_time = float("nan")
+    shell.config.TorchBench.display = "no such"
+    shell.config.TorchBench.store = "kept.sqlite"
+    start_up(shell)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" is not used, its default is: ")[0] for line in sorted(lines)] == [
+        "torchbench_magic: c.TorchBench.display",
+        "torchbench_magic: c.TorchBench.min_run_time",
+    ]
+    (settings,) = (item for item in shell.configurables if type(item).__name__ == "TorchBench")
+    assert settings.defaults() == {"min_run_time": 0.2, "max_run_time": None, "store": "kept.sqlite"}
+    assert settings.display == "auto"
+    for value in ("inf", "float('nan')", "-1"):
+        run(shell, f"%config TorchBench.max_run_time = {value}")
+    assert settings.max_run_time is None
+
+
 def test_the_startup_file_is_turned_off_by_an_environment_variable(
     shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

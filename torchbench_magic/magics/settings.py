@@ -5,6 +5,8 @@ Only traitlets is imported here: the startup file registers the traits before an
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import Any
 
 from traitlets import Enum, Float, TraitError, Unicode, validate
@@ -41,7 +43,7 @@ class TorchBench(Configurable):
 
     @validate("min_run_time", "max_run_time")
     def _above_zero(self, proposal: Any) -> Any:
-        if proposal["value"] is not None and not proposal["value"] > 0:
+        if proposal["value"] is not None and not 0 < proposal["value"] < math.inf:  # NaN is not
             raise TraitError(f"TorchBench.{proposal['trait'].name}: give seconds above 0")
         return proposal["value"]
 
@@ -61,8 +63,24 @@ def declare(shell: Any) -> TorchBench:
     present = settings_of(shell)
     if present is not None:
         return present
-    settings = TorchBench(parent=shell)
+    try:
+        settings = TorchBench(parent=shell)
+    except TraitError:
+        settings = _usable(shell.config["TorchBench"])
     shell.configurables.append(settings)
+    return settings
+
+
+def _usable(asked: Any) -> TorchBench:
+    """The settings of a config file whose values can be; of each other one a line says that it is not used."""
+    settings = TorchBench()
+    for name, value in asked.items():
+        try:
+            setattr(settings, name, value)
+        except TraitError as error:
+            said = " ".join(str(error).encode("ascii", "backslashreplace").decode().split())
+            told = f"torchbench_magic: c.TorchBench.{name} is not used, its default is: {said[:200]}"
+            sys.stderr.write(f"{told}\n")
     return settings
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal
 
 from torchbench_magic.errors import OptionError
@@ -14,6 +16,15 @@ __all__ = ["MOST_PROCESSES", "Plan", "Processes"]
 
 Processes = int | Literal["auto"]
 MOST_PROCESSES = 1000
+
+
+def _is_above_zero(value: object) -> bool:
+    """Whether it is a number, neither infinite nor NaN."""
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < math.inf
+
+
+def _is_count(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
 
 
 @dataclass(frozen=True)
@@ -73,10 +84,12 @@ class Plan:
     processes: Processes | None = None
 
     def __post_init__(self) -> None:
-        if self.threads is not None and (not self.threads or any(t < 1 for t in self.threads)):
+        if self.threads is not None and (not self.threads or not all(map(_is_count, self.threads))):
             raise OptionError("threads: give whole numbers from 1 on, such as 1,2")
-        if not self.min_run_time > 0:
-            raise OptionError("min_run_time: give seconds above 0")
+        for name in ("min_run_time", "max_run_time"):
+            seconds = getattr(self, name)
+            if not _is_above_zero(seconds) and (name == "min_run_time" or seconds is not None):
+                raise OptionError(f"{name}: give seconds above 0")
         if self.max_run_time is not None and self.max_run_time < self.min_run_time:
             raise OptionError(
                 f"max_run_time ({self.max_run_time:g} s) is below min_run_time ({self.min_run_time:g} s):"
@@ -84,11 +97,11 @@ class Plan:
             )
         for name in ("number", "repeat"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is not None and not _is_count(value):
                 raise OptionError(f"{name}: give a whole number from 1 on")
         for name in ("margin", "until", "adaptive"):
             share = getattr(self, name)
-            if share is not None and not 0 < share < 10:
+            if share is not None and not (_is_above_zero(share) and share < 10):
                 raise OptionError(f"{name}: give a share above 0")
         numbers = range(2, MOST_PROCESSES + 1) if isinstance(self.processes, int) else (None, "auto")
         if self.processes not in numbers:

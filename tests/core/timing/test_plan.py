@@ -1,0 +1,34 @@
+"""Values that cannot be are refused wherever they are set."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.errors import OptionError
+
+NO_SECONDS = [0, -1, math.nan, math.inf, -math.inf, "1", True, [1]]
+NO_SHARE = [0, -0.1, math.nan, math.inf, "1 %", 11]
+NO_COUNT = [0, -1, 2.5, math.nan, "3", True]
+BAD: list[tuple[str, Any]] = [
+    *(("min_run_time", value) for value in [*NO_SECONDS, None]),
+    *(("max_run_time", value) for value in NO_SECONDS),
+    *((name, value) for name in ("margin", "until", "adaptive") for value in NO_SHARE),
+    *((name, value) for name in ("number", "repeat") for value in NO_COUNT),
+    *(("threads", (value,)) for value in NO_COUNT),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_value_that_cannot_be_is_one_line_with_its_name(name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=rf"^{name}: give [^\n]+$"):
+        Plan(**{name: value})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    made = Plan(min_run_time=np.float32(0.5), number=np.int64(3), threads=(np.int32(2),))
+    assert (made.min_run_time, made.number, made.threads) == (0.5, 3, (2,))
