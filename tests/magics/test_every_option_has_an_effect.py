@@ -508,7 +508,17 @@ def stacks_writes_them_to_a_file(bench: Bench) -> None:
     assert sum(int(line.rpartition(" ")[2]) for line in lines) == pytest.approx(made.wall_time * 1e9, rel=1e-6)
 
 
+def overwrite_replaces_a_file_of_another_kind(bench: Bench) -> None:
+    Path("stacks.txt").write_text("dear diary")
+    bench("--stacks stacks.txt", "y = x.sin();")
+    assert "stacks.txt: is there, and not a file of stacks" in bench.shown
+    assert Path("stacks.txt").read_text() == "dear diary"
+    bench("--stacks stacks.txt --overwrite", "y = x.sin();")
+    assert "aten::sin" in Path("stacks.txt").read_text()
+
+
 PROFILE: dict[str, Effect] = SHARED | {
+    "overwrite": overwrite_replaces_a_file_of_another_kind,
     "group_by": group_by_splits_the_rows_of_ops,
     "stacks": stacks_writes_them_to_a_file,
     "trace": trace_writes_a_file_that_is_read_back,

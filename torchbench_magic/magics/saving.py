@@ -60,11 +60,11 @@ def check_files(options: ProfilerOptions) -> None:
 
         Store(options.save).check()
     if options.trace is not None or options.stacks is not None:
-        from torchbench_magic.results.storage.chrome_trace import check_target
+        from torchbench_magic.results.written_files import STACKS, TRACE, check_target
 
-        for target in (options.trace, options.stacks):
+        for target, kind in ((options.trace, TRACE), (options.stacks, STACKS)):
             if target is not None:
-                check_target(target)
+                check_target(target, kind, overwrite=options.overwrite)
 
 
 def write_files(profile: Profile, options: ProfilerOptions) -> Profile:
@@ -78,8 +78,10 @@ def write_files(profile: Profile, options: ProfilerOptions) -> Profile:
     found = []
     for path, write, could_not, way in (
         (options.save, profile.save, "profile could not be stored", "`.save(PATH)` writes it"),
-        (options.trace, profile.export_trace, "trace could not be written", "`.export_trace(PATH)` writes it"),
-        (options.stacks, partial(profile.export_stacks, metric="time"), "stacks could not be written",
+        (options.trace, partial(profile.export_trace, overwrite=options.overwrite), "trace could not be written",
+         "`.export_trace(PATH)` writes it"),
+        (options.stacks, partial(profile.export_stacks, metric="time", overwrite=options.overwrite),
+         "stacks could not be written",
          "`.export_stacks(PATH)` writes them"),
     ):  # fmt: skip
         try:

@@ -13,16 +13,18 @@ __all__ = ["Shown", "Storable"]
 class Shown:
     """A result that a notebook displays. What draws it is found on first call, see `_gateway`."""
 
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
+    def to_html(self, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> str | None:
         """The result as one page that sorts, filters and zooms without kernel and network.
 
         Args:
-            path: the file to write, one of that name is replaced; None returns the text instead.
+            path: the file to write, whole or not at all; a page of ours that is there is replaced. None returns the
+                text instead.
+            overwrite: replace any other file too.
 
         Raises:
             InputError: the file cannot be written.
         """
-        written: str | None = show(self, "to_html", path=path)
+        written: str | None = show(self, "to_html", path=path, overwrite=overwrite)
         return written
 
     def to_markdown(self, **options: Any) -> str:

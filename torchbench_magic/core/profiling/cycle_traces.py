@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.written_files import path_of
 
 __all__ = ["traces_into"]
 
@@ -20,7 +21,7 @@ def traces_into(folder: str | os.PathLike[str]) -> Callable[[Profile], Path]:
     Raises:
         OptionError: the folder cannot be made.
     """
-    path = Path(folder).expanduser()
+    path = path_of(folder, OptionError)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
 from torchbench_magic.results.storage.chrome_trace import OWN_KEY, embedded_profile
+from torchbench_magic.results.written_files import path_of
 
 from .joining.attribution import Joined, RunThreads, join_ops_and_lines, without_repeats
 from .joining.device_time import LAUNCHES
@@ -41,7 +41,7 @@ def load_trace(path: str | os.PathLike[str]) -> Profile:
         TraceError: the file is missing, empty, cut off, or no trace of torch's profiler; in one line.
     """
     started = time.perf_counter()
-    file = TraceFile(Path(path).expanduser())
+    file = TraceFile(path_of(path, TraceError))
     stored = read_chrome_events(file.events(stop=lambda head: OWN_KEY in head), 0)
     if OWN_KEY in file.head:
         return _own(file)
@@ -51,8 +51,8 @@ def load_trace(path: str | os.PathLike[str]) -> Profile:
 
 def _own(file: TraceFile) -> Profile:
     try:
-        return embedded_profile(file.head[OWN_KEY])
-    except (StoreError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        return embedded_profile(file.head[OWN_KEY], file.size)
+    except (StoreError, ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         if isinstance(error, TraceError):
             raise TraceError(f"{file.path}: {error}") from None
         raise TraceError(f"{file.path}: is damaged: the profile in it cannot be read ({error})") from None

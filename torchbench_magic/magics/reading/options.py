@@ -262,6 +262,10 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         "--stacks", metavar="FILE",
         help="Write the call stacks with their self time to this file, for flamegraph.pl and speedscope.",
     )  # fmt: skip
+    overwrite: bool = option(
+        "--overwrite", default=False,
+        help="Let `--trace` and `--stacks` replace a file of another kind; else only a trace gives way to a trace.",
+    )  # fmt: skip
     sort_by: str | None = option(
         "-s", "--sort-by", metavar="KEY",
         help="Column that orders the table of ops, by torch's names.", shown_default="self time",

@@ -218,27 +218,31 @@ class Profile(Storable):
         columns of `device_times.IDLE_COLUMNS`."""
         return idle_gaps(self.trace, self.sources)
 
-    def export_trace(self, path: str | os.PathLike[str]) -> None:
+    def export_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a Chrome trace (JSON; gzip where the name ends in ``.gz``) for Perfetto and for torch's readers.
 
-        Lines of cells are ranges on tracks of their own. The file is complete or not there at all; a file of that
-        name is replaced. ``torchbench_magic.load_trace`` reads it back as this profile.
+        Lines of cells are ranges on tracks of their own. The file is complete or not there at all; a trace of that
+        name is replaced, and with ``overwrite`` any other file. ``torchbench_magic.load_trace`` reads it back as this
+        profile.
 
         Raises:
             TraceError: it cannot be written, or this profile holds no events.
         """
-        hand_on(self, "export_trace", path=path)
+        hand_on(self, "export_trace", path=path, overwrite=overwrite)
 
     @property
     def modules(self) -> pd.DataFrame:
         """The nn.Modules that were called, as a tree: time forward and backward, bytes; columns of `MODULE_COLUMNS`."""
         return modules_of(self.frames)
 
-    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+    def export_stacks(
+        self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total", *, overwrite: bool = False
+    ) -> None:
         """Write the call stacks with their cost, for flamegraph.pl and speedscope.
 
         Args:
-            path: the file; never an empty one.
+            path: the file; never an empty one. One of stacks that is there is replaced.
+            overwrite: replace any other file too.
             metric: ``self_cpu_time_total``, ``self_cuda_time_total`` (or another device), ``time`` (Python's too)
                 or ``bytes``. Whole nanoseconds, or bytes.
 
@@ -246,7 +250,7 @@ class Profile(Storable):
             OptionError: an unknown metric; those there are, are listed.
             InputError: nothing of the metric was recorded, or the file cannot be written.
         """
-        write_stacks(self.frames, path, metric)
+        write_stacks(self.frames, path, metric, overwrite=overwrite)
 
     def flamegraph(self, metric: str = "time") -> Any:
         """A flame graph of ``time``, ``device`` time or allocated ``bytes``; it displays itself in a notebook.

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import contextlib
-import errno
 import gzip
 import io
 import json
@@ -28,11 +26,12 @@ from torchbench_magic.errors import TraceError
 from ..profiling.profile import Profile
 from ..profiling.source_texts import node_sources
 from ..profiling.trace import KINDS, Trace, Track, line_ranges
-from .packed_columns import PackedColumn, pack_columns, unpack_columns
+from ..written_files import TRACE, whole_file
+from .packed_columns import PackedColumn, check_packed_size, pack_columns, unpack_columns
 from .profile_record import profile_of, profile_record
 from .records import VERSIONS, Record
 
-__all__ = ["LAYOUT", "OWN_KEY", "check_target", "embedded_profile", "write_chrome_trace"]
+__all__ = ["LAYOUT", "OWN_KEY", "embedded_profile", "write_chrome_trace"]
 
 OWN_KEY = "torchbench_magic"
 LAYOUT = 1
@@ -51,45 +50,14 @@ _LEVEL = 5
 _BATCH = 10_000
 
 
-def write_chrome_trace(profile: Profile, path: str | os.PathLike[str]) -> None:
+def write_chrome_trace(profile: Profile, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """See `Profile.export_trace`. What is there is replaced, at the end, at once."""
-    trace, target = profile.trace, Path(path).expanduser()
-    if trace is None:
+    if profile.trace is None:
         raise TraceError("this profile holds no events over time, so there is no trace to export")
-    check_target(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with _opened(part, gzipped=target.name.endswith(".gz")) as file:
-            _write(file, profile, trace)
-        os.replace(part, target)
-    except OSError as error:
-        raise TraceError(f"{path}: {_reason(error)}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def check_target(path: str | os.PathLike[str]) -> None:
-    """Find out before a long run whether a trace can be written to ``path``.
-
-    Raises:
-        TraceError: it cannot, and why.
-    """
-    target = Path(path).expanduser()
-    if target.is_dir():
-        raise TraceError(f"{path}: is a folder; give the name of a file in it, such as {target / 'trace.json.gz'}")
-    if not target.parent.is_dir():
-        raise TraceError(f"{path}: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK):
-        raise TraceError(f"{path}: cannot be written: its folder is read-only; give another name")
-
-
-def _reason(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full: make room, or give a name on another disk"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "cannot be written: the file or its folder is read-only; give another name"
-    return f"cannot be written ({error.strerror or error})"
+    is_packed = os.fspath(path).endswith(".gz")
+    with whole_file(path, TRACE, overwrite=overwrite) as part, _opened(part, gzipped=is_packed) as file:
+        _write(file, profile, profile.trace)
+        file.flush()  # what the disk has no room for is told here
 
 
 def _opened(path: Path, *, gzipped: bool) -> IO[str]:
@@ -276,8 +244,11 @@ def _of_text(name: str, dtype: str, rows: int, codec: str, data: str) -> PackedC
     return PackedColumn(name, dtype, rows, codec, base64.b64decode(data, validate=True))
 
 
-def embedded_profile(content: object) -> Profile:
+def embedded_profile(content: object, size: int) -> Profile:
     """The profile that stands under `OWN_KEY`.
+
+    Args:
+        size: bytes of the file.
 
     Raises:
         TraceError: a newer version wrote it.
@@ -287,8 +258,7 @@ def embedded_profile(content: object) -> Profile:
         raise TypeError("no JSON object")
     if content["layout"] > LAYOUT or content["version"] > VERSIONS["Profile"]:
         raise TraceError("a newer torchbench_magic wrote this trace; upgrade this one")
-    tables = {
-        name: unpack_columns([_of_text(*column) for column in columns])
-        for name, columns in content["tables"].items()
-    }
+    packed = {name: [_of_text(*column) for column in columns] for name, columns in content["tables"].items()}
+    check_packed_size((column for columns in packed.values() for column in columns), size)
+    tables = {name: unpack_columns(columns) for name, columns in packed.items()}
     return profile_of(Record("Profile", content["version"], content["header"], tables))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,13 +28,17 @@ import pandas as pd
 
 from torchbench_magic.errors import StoreError
 
-__all__ = ["PackedColumn", "pack_columns", "unpack_columns"]
+__all__ = ["PackedColumn", "check_packed_size", "pack_columns", "unpack_columns"]
 
 _PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 _NULLABLE = ("Int64",)
+_ITEM = {"Int64": 9} | {name: np.dtype(name).itemsize for name in _PLAIN}
 _TEXT = "text"
 _LEVEL = 6
 _BEST_RATIO = 1032  # zlib cannot do better; a length that claims more is false
+_USUAL_RATIO, _ALWAYS = 64, 1 << 28
+"""What a record may take unpacked: so many times its size, and so many bytes (256 MiB) besides. Profiles that we write
+take 3 to 20 times."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,29 @@ def unpack_columns(columns: list[PackedColumn]) -> pd.DataFrame:
     """The table that `pack_columns` was given.
 
     Raises:
-        StoreError: a column does not hold what it says it holds.
+        StoreError: a column does not hold what it says it holds, or more than a record of its size can.
     """
+    check_packed_size(columns)
     if len({column.rows for column in columns}) > 1:
         raise StoreError("its columns are of different lengths: the record is damaged")
     return pd.DataFrame({column.name: _unpacked(column) for column in columns})
+
+
+def check_packed_size(columns: Iterable[PackedColumn], size: int | None = None) -> None:
+    """Refuse columns that would take far more memory than what we write ever does.
+
+    Args:
+        size: bytes that they come from; None: those of the columns.
+
+    Raises:
+        StoreError: they would.
+    """
+    known = list(columns)
+    if size is None:
+        size = sum(len(column.data) for column in known)
+    wanted = sum(_ITEM.get(column.dtype, 4) * max(column.rows, 0) for column in known)
+    if wanted > _USUAL_RATIO * size + _ALWAYS:
+        raise StoreError(f"{size:,} bytes that claim to hold {wanted:,} are refused: the record is damaged")
 
 
 def _packed(name: str, values: pd.Series) -> PackedColumn:
@@ -127,7 +150,8 @@ def _texts(column: PackedColumn) -> pd.Series:
     except ValueError:
         raise _damaged(column, "its list of texts is no JSON") from None
     numbers = np.frombuffer(codes, dtype="<i4")
-    if not isinstance(words, list) or (len(numbers) and not (numbers.min() >= -1 and numbers.max() < len(words))):
+    inside = not len(numbers) or (numbers.min() >= -1 and numbers.max() < len(words))
+    if not isinstance(words, list) or len(words) > column.rows or not inside:
         raise _damaged(column, "it names texts that are not there")
     return pd.Series([None if n < 0 else words[n] for n in numbers.tolist()], dtype=object)
 
@@ -147,6 +171,8 @@ def _array(data: bytes, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
 def _inflated(column: PackedColumn, expected: int | None) -> bytes:
     """The bytes before zlib; ``expected`` of them where that is known."""
     most = _BEST_RATIO * len(column.data) + 64
+    if expected is None:  # texts: each is named by a row
+        most = min(most, 4 * column.rows + _USUAL_RATIO * len(column.data) + _ALWAYS // 8)
     if expected is not None and expected > most:
         raise _damaged(column, f"{len(column.data)} bytes cannot hold {column.rows} rows")
     stream = zlib.decompressobj()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ __all__ = ["LAYOUT", "reading", "writing"]
 LAYOUT = 1
 """Version of the tables below, kept in ``PRAGMA user_version``."""
 _APPLICATION = 0x54424D31  # "TBM1", kept in PRAGMA application_id
+_TRY = 0.25  # seconds that SQLite itself waits
+_IN_THE_WAY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _MAGIC = b"SQLite format 3\0"
 
 _TABLES = """
@@ -77,16 +80,16 @@ def writing(path: Path, *, patience: float) -> Iterator[sqlite3.Connection]:
         raise StoreError(f"{path}: there is no folder {path.parent}")
     _check_file(path)
     with _told(path, patience):
-        connection = _connected(path, "rwc", patience)
+        connection = _connected(path, "rwc")
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            _patiently(connection, "BEGIN IMMEDIATE", patience)
             if not _is_ours(connection, path):
                 for statement in _TABLES.split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {LAYOUT}")
             yield connection
-            connection.execute("COMMIT")
+            _patiently(connection, "COMMIT", patience)  # waits for readers
         finally:
             with contextlib.suppress(sqlite3.Error):
                 if connection.in_transaction:
@@ -102,9 +105,10 @@ def reading(path: Path, *, patience: float) -> Iterator[sqlite3.Connection]:
     _check_file(path)
     with _told(path, patience):
         # A kernel that was killed while it wrote leaves a journal, which only a writer may roll back.
-        connection = _connected(path, "rw" if os.access(path, os.W_OK) else "ro", patience)
+        connection = _connected(path, "rw" if os.access(path, os.W_OK) else "ro")
         try:
             connection.execute("BEGIN")
+            _patiently(connection, "SELECT 1 FROM sqlite_schema", patience)
             if not _is_ours(connection, path):
                 raise StoreError(f"{path}: holds no results yet")
             yield connection
@@ -112,13 +116,26 @@ def reading(path: Path, *, patience: float) -> Iterator[sqlite3.Connection]:
             connection.close()
 
 
-def _connected(path: Path, mode: str, patience: float) -> sqlite3.Connection:
+def _connected(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.resolve()))}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=patience, isolation_level=None)
+    connection = sqlite3.connect(uri, uri=True, timeout=_TRY, isolation_level=None)
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")  # a damaged file holds anything
     # The file may come from anywhere: nothing that it defines is run, and its cells are checked.
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     return connection
+
+
+def _patiently(connection: sqlite3.Connection, statement: str, patience: float) -> None:
+    """Try until the file is free, for so many seconds. SQLite's own waiting would not hear Ctrl-C."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute(statement).fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _IN_THE_WAY or time.monotonic() >= until:
+                raise
 
 
 def _check_file(path: Path) -> None:
@@ -148,8 +165,14 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (layout,) = connection.execute("PRAGMA user_version").fetchone()
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    schema = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema").fetchall()
+    tables = {name for kind, name, _ in schema if kind == "table"}
     if application == _APPLICATION:
+        # Of these a store has none, and each is code that the file brings along.
+        acting = [name for kind, name, sql in schema if kind in ("trigger", "view") or "VIRTUAL" in sql[:20].upper()]
+        if acting:
+            what = f"holds a trigger, view or foreign table ({acting[0]})"
+            raise StoreError(f"{path}: {what}, which no store of ours has; nothing of it was read")
         if layout > LAYOUT:
             newer = f"has layout {layout} and this torchbench_magic knows {LAYOUT}"
             raise StoreError(f"{path}: {newer}: a newer one wrote it; upgrade this one")
@@ -168,11 +191,17 @@ def _told(path: Path, patience: float) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreError(f"{path}: {_reason(error, path, patience)}") from error
+    except UnicodeDecodeError as error:  # SQLite quotes what the file holds
+        raise StoreError(f"{path}: is damaged ({error.reason})") from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # without the extended part
 
 
 def _reason(error: sqlite3.Error, path: Path, patience: float) -> str:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # without the extended part
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    code = _code(error)
+    if code in _IN_THE_WAY:
         return f"another process has held it locked for {patience:g} s; end its transaction, or give another name"
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return "cannot be written: the file or its folder is read-only; give another name"

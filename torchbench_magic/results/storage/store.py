@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 from torchbench_magic.errors import StoreError
@@ -26,6 +25,7 @@ from ..timing.identity import fingerprint, identity_of, key_of, likeness, task_o
 from ..timing.joined_comparisons import distinct, join_comparisons, take
 from ..timing.ranges import Range, range_of
 from ..timing.timing_doubts import doubts_of
+from ..written_files import path_of
 from .comparison_record import comparison_from_record, comparison_record
 from .packed_columns import PackedColumn, pack_columns, unpack_columns
 from .profile_record import profile_fingerprint, profile_of, profile_record
@@ -34,7 +34,7 @@ from .sqlite_file import reading, writing
 
 __all__ = ["PATIENCE", "Store", "load", "save"]
 
-PATIENCE = 5.0
+PATIENCE = 30.0
 """Seconds to wait for another kernel that is writing."""
 
 _INSERT = "INSERT INTO record (run, kind, version, saved, header) VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ'), ?)"
@@ -49,7 +49,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, patience: float = PATIENCE) -> None:
-        self.path = Path(path).expanduser()
+        self.path = path_of(path, StoreError)
         self.patience = patience
 
     def check(self) -> None:
@@ -85,7 +85,7 @@ class Store:
     def results(self) -> list[Comparison | Profile]:
         """Every result, newest last; the points of one run are one result.
 
-        A record that is damaged is left out with a Python warning.
+        A record that is damaged, or that a newer version wrote, is left out with a Python warning.
 
         Raises:
             StoreError: there is no such file, or it cannot be read as it stands.
@@ -190,10 +190,15 @@ class Store:
     def _read(self, connection: sqlite3.Connection, number: int) -> Comparison | Profile | None:
         """One record as a result; None, with a warning, where it is damaged."""
         query = "SELECT kind, version, saved, header FROM record WHERE id = ?"
-        kind, version, saved, header = connection.execute(query, (number,)).fetchone()
+        row = connection.execute(query, (number,)).fetchone()  # none where the file's own index is damaged
+        kind, version, saved, header = (None,) * 4 if row is None else row
+        if not (isinstance(version, int) and isinstance(kind, str) and isinstance(header, str)):
+            warnings.warn(f"{self.path}: record {number} is left out: it is damaged", stacklevel=4)
+            return None
         if version > VERSIONS.get(kind, 0):
-            newer = f"record {number} is a {kind} of layout {version}"
-            raise StoreError(f"{self.path}: {newer}: a newer torchbench_magic wrote it; upgrade this one")
+            newer = f"is left out: it is a {kind} of layout {version}, which a newer torchbench_magic wrote"
+            warnings.warn(f"{self.path}: record {number} {newer}; upgrade this one", stacklevel=4)
+            return None
         try:
             record = Record(kind, version, _json(header), _tables(connection, number), str(saved))
             return profile_of(record) if kind == "Profile" else comparison_from_record(record)
@@ -206,7 +211,7 @@ def load(path: str | os.PathLike[str]) -> list[Comparison | Profile]:
     """The results in the store at ``path``, newest last: timings and profiles. Nothing in the file is run.
 
     Raises:
-        StoreError: there is no such file, or it is no store, or it is of a newer version.
+        StoreError: there is no such file, or it is no store, or its tables are of a newer version.
     """
     return Store(path).results()
 
@@ -226,7 +231,8 @@ def _history(connection: sqlite3.Connection, result: Comparison) -> dict[int, Ra
     query = "SELECT median, julianday(saved) FROM record JOIN measurement ON record = id WHERE likeness = ?"
     found = {}
     for row in range(len(result.subjects)):
-        runs = connection.execute(f"{query} AND median IS NOT NULL", (likeness(result, row),)).fetchall()
+        usable = "typeof(median) = 'real' AND julianday(saved) IS NOT NULL"
+        runs = connection.execute(f"{query} AND {usable}", (likeness(result, row),)).fetchall()
         days = [day for _, day in runs]
         known = range_of([median for median, _ in runs], (max(days) - min(days)) * 86400) if runs else None
         if known is not None:
@@ -295,7 +301,7 @@ def _tables(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
         columns.setdefault(name, []).append(PackedColumn(*column))
     try:
         return {name: unpack_columns(found) for name, found in columns.items()}
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError(f"its columns are damaged ({error})") from error
 
 

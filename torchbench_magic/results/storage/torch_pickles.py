@@ -15,8 +15,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import pickletools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -26,6 +26,7 @@ from torchbench_magic.errors import InputError, StoreError
 from ..machine.environment import Environment
 from ..timing.comparison import Comparison
 from ..timing.subject import Subject
+from ..written_files import path_of
 
 __all__ = ["comparison_of_measurements", "load_torch_pickle"]
 
@@ -38,6 +39,7 @@ _RECORDS = {
     (_TIMER, "FunctionCount"),
     (_TIMER, "FunctionCounts"),
 }
+_MOST_ITEMS = 1_000_000
 _BUILTINS: dict[str, type] = {"set": set, "frozenset": frozenset, "complex": complex}
 
 
@@ -100,7 +102,7 @@ def load_torch_pickle(path: str | os.PathLike[str]) -> list[Any]:
     Raises:
         StoreError: no such file, no pickle, or one that holds or asks for anything else.
     """
-    path = Path(path).expanduser()
+    path = path_of(path, StoreError)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -108,6 +110,7 @@ def load_torch_pickle(path: str | os.PathLike[str]) -> list[Any]:
     file = io.BytesIO(content)
     found: list[Any] = []
     try:
+        _check_memo(content)
         while file.tell() < len(content):
             found += _records(_Reader(file).load())
     except _Refused as refused:
@@ -121,16 +124,29 @@ def load_torch_pickle(path: str | os.PathLike[str]) -> list[Any]:
     return found
 
 
+def _check_memo(content: bytes) -> None:
+    """Python's reader makes room for as many objects as the largest number that one is kept under."""
+    file = io.BytesIO(content)
+    while file.tell() < len(content):
+        for opcode, argument, _ in pickletools.genops(file):
+            if opcode.name.endswith("PUT") and isinstance(argument, int) and argument > len(content):
+                raise _Refused(f"it keeps an object under the number {argument:,}")
+
+
 # ---- from stand-ins to torch's records ----------------------------------------------------------------------
 
 
-def _records(value: Any) -> Iterator[Any]:
+def _records(value: Any, left: list[int] | None = None) -> Iterator[Any]:
+    left = [_MOST_ITEMS] if left is None else left
+    left[0] -= 1
+    if left[0] < 0:  # a list may hold one list many times, and that another
+        raise _Refused(f"it holds more than {_MOST_ITEMS:,} records")
     if isinstance(value, list | tuple):
         for item in value:
-            yield from _records(item)
+            yield from _records(item, left)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _records(item)
+            yield from _records(item, left)
     elif isinstance(value, _Standin):
         made = _made(value)
         if type(value).__name__ == "FunctionCount":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
-from torchbench_magic.errors import InputError
 from torchbench_magic.results._gateway import TABLE, show
+from torchbench_magic.results.written_files import PAGE, check_target, whole_file
 
 from ..document import Document
 from . import html, markdown, text
@@ -35,15 +34,15 @@ def to_markdown(result: object, **options: Any) -> str:
     return "\n\n".join(map(markdown.render, _documents(result, options)))
 
 
-def to_html(shown: Any, path: str | os.PathLike[str] | None = None) -> str | None:
+def to_html(shown: Any, path: str | os.PathLike[str] | None = None, *, overwrite: bool = False) -> str | None:
     """See `Shown.to_html`; of anything that displays itself as html."""
+    if path is not None:
+        check_target(path, PAGE, overwrite=overwrite)
     text = html.around(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
     if path is None:
         return text
-    try:
-        Path(path).expanduser().write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from None
+    with whole_file(path, PAGE, overwrite=overwrite) as part:
+        part.write_text(text, encoding="utf-8", errors="replace")
     return None
 
 

@@ -64,7 +64,7 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
     texts: dict[tuple[str, str, str], int] = {_NO_INPUTS: 0}
     frames: list[tuple[int, int, int, str]] = []
     thread_names: dict[int, str] = {}
-    processes: dict[object, int] = {}
+    processes: dict[int, int] = {}
     other: dict[str, int] = {}
     for event in events:
         phase, category = event.get("ph"), str(event.get("cat", ""))
@@ -85,7 +85,8 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
         start = base + _ns(event.get("ts"))
         on_device = category in ON_DEVICE
         if not on_device:
-            processes[event.get("pid")] = processes.get(event.get("pid"), 0) + 1
+            process = _int(event.get("pid"))
+            processes[process] = processes.get(process, 0) + 1
         external = _int(args.get("External id"))
         forward = _int(args.get("Fwd thread id"))
         is_op = category in _OPS
@@ -117,7 +118,7 @@ def read_chrome_events(events: Iterable[Mapping[str, Any]], base: int) -> Stored
     read = Events(tuple(names), tuple(kinds), tuple(devices), **made, inputs=with_inputs)
     read = read.where(np.lexsort((-read.end, read.start)))
     process = max(processes, key=lambda pid: processes[pid], default=0)
-    return StoredTrace(read, tuple(frames), thread_names, _int(process), other)
+    return StoredTrace(read, tuple(frames), thread_names, process, other)
 
 
 def _blocks(start: NDArray[np.int64], nbytes: NDArray[np.int64], address: NDArray[np.int64]) -> NDArray[np.int64]:

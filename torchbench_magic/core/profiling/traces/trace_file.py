@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ __all__ = ["TraceFile"]
 _CHUNK = 1 << 20  # characters
 _LONGEST_EVENT = 1 << 20  # what is not an event within this many characters is none
 _LONGEST_VALUE = 1 << 29  # of the other keys of the file
+_BEST_RATIO, _ALWAYS = 50, 1 << 25
+"""What a file may take unpacked: so many times its size, and so many bytes besides. One op, 20,000 times: 29."""
 _SPACE = re.compile(r"[\s,]*")
 _EVENT_END = re.compile(r"\n  \}(?=,?\s*[{\]])")
 _NAME = re.compile(r'"name":\s*"(.*?)"\s*,\s*"pid":', re.DOTALL)
@@ -38,6 +41,7 @@ class TraceFile:
 
     Attributes:
         head: keys of the file besides ``traceEvents`` that stand before it.
+        size: of the file, bytes.
         mended: events that were no valid JSON and were read all the same.
 
     Raises:
@@ -47,8 +51,8 @@ class TraceFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.head: dict[str, Any] = {}
-        self.mended = 0
-        self._text, self._at, self._ended = "", 0, False
+        self.size = self.mended = 0
+        self._text, self._at, self._ended, self._left = "", 0, False, 0
         self._decode = json.JSONDecoder(strict=False).raw_decode
 
     def events(self, stop: Callable[[dict[str, Any]], bool] = lambda head: False) -> Iterator[dict[str, Any]]:
@@ -61,6 +65,8 @@ class TraceFile:
                 if not start:
                     raise self._wrong("is empty")
                 packed = start[:2] == b"\x1f\x8b"
+                self.size = os.fstat(raw.fileno()).st_size
+                self._left = _BEST_RATIO * self.size + _ALWAYS
                 with io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if packed else raw, "utf-8", "replace") as file:
                     yield from self._events(file, stop)
         except FileNotFoundError:
@@ -112,6 +118,9 @@ class TraceFile:
     def _more(self, file: IO[str], wanted: int) -> bool:
         """Read on; False at the end of the file."""
         found = file.read(wanted)
+        self._left -= len(found)
+        if self._left < 0:
+            raise self._wrong(f"unpacks to more than {_BEST_RATIO} times its size, as no trace does; it was not read")
         self._ended = self._ended or not found
         self._text, self._at = self._text[self._at :] + found, 0
         return bool(found)

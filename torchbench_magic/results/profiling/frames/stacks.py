@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pandas as pd
 
 from torchbench_magic.errors import InputError, OptionError
+from torchbench_magic.results.written_files import STACKS, whole_file
 
 __all__ = ["STACK_METRICS", "folded", "metric_column", "write_stacks"]
 
@@ -77,13 +77,17 @@ def folded(frames: pd.DataFrame, metric: str = "self_cpu_time_total") -> str:
     return "".join(lines)
 
 
-def write_stacks(frames: pd.DataFrame, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+def write_stacks(
+    frames: pd.DataFrame,
+    path: str | os.PathLike[str],
+    metric: str = "self_cpu_time_total",
+    *,
+    overwrite: bool = False,
+) -> None:
     """Write `folded` to a file, see `Profile.export_stacks`; where there is nothing to write, no file is."""
     text = folded(frames, metric)
-    try:
-        Path(path).expanduser().write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise InputError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from None
+    with whole_file(path, STACKS, overwrite=overwrite) as part:
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def _escaped(name: str) -> str:

@@ -1,0 +1,111 @@
+"""Small files that unpack to what no file of ours does are refused before they take memory or minutes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import sqlite3
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.results.profiles import profile_of_two_kernels
+from tests.results.samples import lone
+from torchbench_magic import load, load_torch_pickle, load_trace
+from torchbench_magic.errors import StoreError, TraceError
+from torchbench_magic.results.storage.chrome_trace import OWN_KEY
+from torchbench_magic.results.storage.packed_columns import PackedColumn, pack_columns, unpack_columns
+
+MB = 1 << 20
+
+
+@contextmanager
+def within(mib: float) -> Iterator[None]:
+    """Python's own memory, at its highest. Not the time: tracing takes several times that."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1] / MB
+    finally:
+        tracemalloc.stop()
+    assert peak < mib
+
+
+def test_a_trace_that_unpacks_to_a_thousand_times_its_size_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    events = b'{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"ts":1,"dur":1,"args":{}},\n' * (3 * MB)
+    path.write_bytes(gzip.compress(b'{"traceEvents":[\n' + events, 9))
+    assert path.stat().st_size < 2 * MB
+    with within(1500), pytest.raises(TraceError, match="unpacks to more than 50 times its size, as no trace does"):
+        load_trace(path)
+
+
+def test_one_value_of_a_trace_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(b'{"comment": "' + b"x" * (1024 * MB // 2), 9))
+    with within(1500), pytest.raises(TraceError, match="unpacks to more than 50 times its size"):
+        load_trace(path)
+
+
+def test_the_profile_in_a_trace_is_held_to_the_size_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    profile_of_two_kernels().export_trace(path)
+    content = json.loads(path.read_bytes())
+    for columns in content[OWN_KEY]["tables"].values():
+        for column in columns:
+            column[2] = 10**9
+    path.write_text(json.dumps(content))
+    with within(200), pytest.raises(TraceError, match="are refused: the record is damaged"):
+        load_trace(path)
+
+
+def test_columns_that_claim_more_than_their_bytes_can_hold_are_refused() -> None:
+    data = zlib.compress(bytes(800 * MB), 9)
+    assert len(data) < MB
+    bomb = [PackedColumn(name, "float64", 100 * MB, "shuffle-zlib", data) for name in "abc"]
+    with within(50), pytest.raises(StoreError, match=r"bytes that claim to hold 2,516,582,400 are refused"):
+        unpack_columns(bomb)
+    words = zlib.compress(b'["' + b"x" * (400 * MB) + b'"]\n' + bytes(4), 9)
+    with within(300), pytest.raises(StoreError, match="does not hold"):
+        unpack_columns([PackedColumn("a", "text", 1, "words-zlib", words)])
+    many = zlib.compress(json.dumps([str(i) for i in range(1000)]).encode() + b"\n" + bytes(4), 9)
+    with pytest.raises(StoreError, match="names texts that are not there"):
+        unpack_columns([PackedColumn("a", "text", 1, "words-zlib", many)])
+
+
+def test_long_tables_of_one_value_are_read() -> None:
+    numbers = {name: np.zeros(2_000_000) for name in "abcdefgh"}
+    frame = pd.DataFrame(numbers | {"t": pd.Series(["word"] * 2_000_000, dtype=object)})
+    pd.testing.assert_frame_equal(unpack_columns(pack_columns(frame)), frame)
+
+
+def test_a_bomb_in_a_store_is_a_record_that_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    lone(1e-3).save(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE packed SET rows = ?, data = ?", (100 * MB, zlib.compress(bytes(800 * MB), 9)))
+    with within(300), pytest.warns(UserWarning, match="record 1 is left out"):
+        assert load(path) == []
+
+
+def test_a_pickle_that_holds_one_list_many_times_over_is_refused(tmp_path: Path) -> None:
+    path, nested = tmp_path / "runs.pkl", []
+    for _ in range(30):
+        nested = [nested, nested]
+    path.write_bytes(pickle.dumps(nested))
+    with within(100), pytest.raises(StoreError, match="it holds more than 1,000,000 records"):
+        load_torch_pickle(path)
+
+
+def test_a_pickle_that_asks_for_room_for_a_billion_objects_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.pkl"
+    path.write_bytes(b"\x80\x04]r\xff\xff\xff\x3f.")
+    with within(50), pytest.raises(StoreError, match="it keeps an object under the number 1,073,741,823"):
+        load_torch_pickle(path)
