@@ -22,7 +22,7 @@ from torchbench_magic.core.counting import callgrind_file, client
 from torchbench_magic.core.counting.client import CodeFailed, NotStarted, Server
 from torchbench_magic.core.counting.count import Job, count_instructions
 from torchbench_magic.core.counting.count_options import Counting
-from torchbench_magic.core.counting.valgrind import launch
+from torchbench_magic.core.counting.valgrind import launch, leftovers
 from torchbench_magic.core.counting.variables import tensor_bytes
 from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
 from torchbench_magic.core.timing.plan import Plan
@@ -192,7 +192,7 @@ def test_a_directory_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch
     def full(**_: Any) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(client.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(leftovers.tempfile, "mkdtemp", full)
     monkeypatch.setattr(launch, "program", lambda: "valgrind")
     with pytest.raises(NotStarted, match="cannot be started: No space left on device"):
         Server().start()
