@@ -64,6 +64,7 @@ EIGHT = {
 REGIONS = {
     "one region of 100 000 exp, two of 50 000": ("e.exp()", "e0.exp(); e1.exp()"),
     "one region of 100 000 exp, three of 50 000": ("e.exp()", "e0.exp(); e1.exp(); e2.exp()"),
+    "two regions of 50 000 exp, three": ("e0.exp(); e1.exp()", "e0.exp(); e1.exp(); e2.exp()"),
     "bmm, and mul with sum": ("torch.bmm(x.unsqueeze(1), x.unsqueeze(2))", "x.mul(x).sum(-1)"),
 }
 

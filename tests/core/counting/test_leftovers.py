@@ -138,8 +138,7 @@ def test_the_watch_ends_what_has_the_folder_in_its_command_line(tmp_path: Path) 
     watches = [leftovers.ServerWatch(process.pid, str(folder)) for process in (ours, other)]
     try:
         for watch in watches:
-            assert watch._shell.stdin is not None
-            watch._shell.stdin.close()  # as the end of this process would
+            watch._held.close()  # as the end of this process would
             watch._shell.wait()
         assert ours.wait() == -signal.SIGKILL
         assert other.poll() is None

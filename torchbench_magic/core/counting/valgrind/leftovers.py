@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -91,14 +92,16 @@ class ServerWatch:
     """
 
     def __init__(self, pid: int, directory: str) -> None:
-        self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", _WAIT_AND_END, "sh", str(pid), directory],
-            stdin=subprocess.PIPE,  # its other end closes with this process
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,  # Ctrl-C is the notebook's
-        )
+        self._held, theirs = socket.socketpair()  # its other end closes with this process
+        with theirs:
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", _WAIT_AND_END, "sh", str(pid), directory],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is the notebook's
+            )
 
     @property
     def pid(self) -> int:
@@ -108,8 +111,7 @@ class ServerWatch:
         """The server is seen to by others."""
         self._shell.kill()
         self._shell.wait()
-        if self._shell.stdin is not None:
-            self._shell.stdin.close()
+        self._held.close()
 
 
 def cpu_ticks(pid: int) -> int | None:
