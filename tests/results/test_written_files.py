@@ -23,6 +23,7 @@ CONTENT = {
     "text": b"dear diary\n",
     "JSON": b'{"a": 1}',
     "numbers": b"12\n",
+    "a list": b"milk 2\neggs 12\n",
     "broken gzip": b"\x1f\x8b\x08zzzz",
     "a store": b"SQLite format 3\0",
 }
@@ -39,11 +40,10 @@ def test_only_a_file_of_the_same_kind_gives_way_unless_told(tmp_path: Path, kind
     path = tmp_path / "file"
     path.write_bytes(CONTENT[there])
     may = there == kind.name or (kind is TRACE and there in ("torch's trace", "a packed trace"))
-    may = may or (kind is STACKS and there == "numbers")
     if may:
         write(kind, path)
     else:
-        with pytest.raises(kind.error, match=f"is there, and not {kind.name}; give another name, or say `overwrite`"):
+        with pytest.raises(kind.error, match=f"is there, and not {kind.name}; give another name, or replace it by"):
             write(kind, path)
         assert path.read_bytes() == CONTENT[there]
         write(kind, path, overwrite=True)
@@ -98,6 +98,7 @@ def test_links_pipes_folders_and_what_is_read_only_get_one_line(tmp_path: Path) 
         (listening, "is a pipe or a device, no file"),
         (tmp_path, "is a folder; give the name of a file in it, such as"),
         (Path("/"), "is a folder"),
+        (f"{tmp_path}/new/", "is a folder"),
         (read_only, "cannot be written: the file is read-only"),
         (target / "below", "there is no folder"),
         (tmp_path / "no" / "folder", "there is no folder"),

@@ -3,6 +3,7 @@ that a profile is written to."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -54,7 +55,12 @@ def check_files(options: ProfilerOptions) -> None:
 
     Raises:
         StoreError, TraceError: one cannot, and why.
+        OptionError: two are one file.
     """
+    named = filter(None, (options.save, options.trace, options.stacks))
+    given = [os.path.abspath(os.path.expanduser(path)) for path in named]
+    if len({*given}) < len(given):
+        raise OptionError("--save, --trace and --stacks write files of their own: give each another name")
     if options.save is not None:
         from torchbench_magic.results.storage.store import Store
 

@@ -46,7 +46,7 @@ class FileKind:
 def _is_stacks(start: bytes) -> bool:
     lines = start.splitlines()
     whole = lines[:-1] if len(start) == _LOOKED_AT else lines
-    return bool(whole) and all(line.rpartition(b" ")[2].isdigit() for line in whole)
+    return bool(whole) and all(b";" in line and line.rpartition(b" ")[2].isdigit() for line in whole)
 
 
 def _is_page(start: bytes) -> bool:
@@ -73,9 +73,9 @@ def path_of(name: str | os.PathLike[str], error: type[InputError] = InputError) 
     shown = ascii(os.fspath(name))
     try:
         path = Path(name).expanduser()
-        path.lstat()
+        mode = path.stat().st_mode
     except FileNotFoundError:
-        pass
+        mode = stat.S_IFREG
     except RuntimeError:
         raise error(f"{shown}: there is no user of that name; a file of the name itself is './~...'") from None
     except UnicodeError:
@@ -88,6 +88,8 @@ def path_of(name: str | os.PathLike[str], error: type[InputError] = InputError) 
         if problem.errno == errno.ENOTDIR:
             raise error(f"{path}: there is no folder {path.parent}") from None
         raise error(f"{path}: cannot be used ({problem.strerror or problem})") from None
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a pipe waits for its other end
+        raise error(f"{path}: is a pipe or a device, no file; give another name")
     return path
 
 
@@ -101,7 +103,7 @@ def check_target(name: str | os.PathLike[str], kind: FileKind, *, overwrite: boo
         InputError (that of the kind): it cannot, and why.
     """
     path, error = path_of(name, kind.error), kind.error
-    if not path.name:
+    if not path.name or os.fspath(name).endswith(os.sep):
         raise error(f"{path}: is a folder; give the name of a file in it, such as {path / kind.example}")
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
         raise error(f"{path.name[:60]}...: is too long for the name of a file; give a shorter one")
@@ -115,12 +117,11 @@ def check_target(name: str | os.PathLike[str], kind: FileKind, *, overwrite: boo
             raise error(f"{path}: is a link to {os.readlink(path)}; give the name of the file itself")
         if stat.S_ISDIR(mode):
             raise error(f"{path}: is a folder; give the name of a file in it, such as {path / kind.example}")
-        if not stat.S_ISREG(mode):
-            raise error(f"{path}: is a pipe or a device, no file; give another name")
         if not mode & 0o222 or not os.access(path, os.W_OK):
             raise error(f"{path}: cannot be written: the file is read-only; give another name")
         if not overwrite and not _may_replace(path, kind):
-            raise error(f"{path}: is there, and not {kind.name}; give another name, or say `overwrite` to replace it")
+            way = "give another name, or replace it by `--overwrite`, in Python by `overwrite=True`"
+            raise error(f"{path}: is there, and not {kind.name}; {way}")
     if not path.parent.is_dir():
         raise error(f"{path}: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):

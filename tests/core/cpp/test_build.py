@@ -32,6 +32,14 @@ def test_the_same_text_is_compiled_once_wherever_it_stands(pretender: Path) -> N
     assert not list(first["a"].library.parent.glob("*.tmp"))
 
 
+def test_what_was_compiled_stands_in_the_order_that_was_asked_for(pretender: Path) -> None:
+    kept = build({"b": Snip.of("y;")})["b"]
+    made = build({"a": Snip.of("x;"), "b": Snip.of("y;"), "c": Snip.of("z;"), "d": Snip.of("x;")})
+    assert [*made] == ["a", "b", "c", "d"]
+    assert made["b"] == kept
+    assert made["a"] == made["d"]
+
+
 def test_two_alternatives_of_one_text_are_one_compilation(pretender: Path) -> None:
     made = build({"a": Snip.of("x;"), "b": Snip.of("x;")})
     assert len(runs(pretender)) == 1

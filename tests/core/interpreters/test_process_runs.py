@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import traceback
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -140,6 +143,35 @@ def test_a_step_finds_its_gradients_and_attention_its_backends_there() -> None:
         torch.backends.cuda.enable_flash_sdp(True)
     assert len(found.processes) == 2
     assert weight.tolist() == [1, 1, 1]
+
+
+def test_random_numbers_filters_and_flushed_denormals_are_as_in_the_notebook() -> None:
+    torch.manual_seed(3)
+    np.random.seed(4)
+    random.seed(5)
+    states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    drawn = torch.rand(2).tolist(), np.random.rand(), random.random()
+    torch.set_rng_state(states[0])
+    np.random.seed(4)
+    random.seed(5)
+    names = {"torch": torch, "np": np, "random": random, "warnings": warnings, "drawn": drawn, "sys": sys}
+    setup = (
+        "assert drawn == (torch.rand(2).tolist(), np.random.rand(), random.random())\n"
+        "assert torch.full((2,), 2e-38).mul(0.01).sum() == 0\n"
+        "try:\n    warnings.warn('seen')\nexcept UserWarning:\n    pass\nelse:\n    raise AssertionError\n"
+        "assert sys.getrecursionlimit() == 4321"
+    )
+    limit = sys.getrecursionlimit()
+    torch.set_flush_denormal(True)
+    sys.setrecursionlimit(4321)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            assert len(measured({"s": "drawn"}, setup=setup, namespace=names).frame) == 1
+    finally:
+        torch.set_flush_denormal(False)
+        sys.setrecursionlimit(limit)
+    assert torch.equal(states[0], torch.get_rng_state())
 
 
 def test_what_cannot_be_made_there_is_one_line() -> None:

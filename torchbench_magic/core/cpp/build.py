@@ -126,7 +126,8 @@ class _Builds:
                 found |= self._compile(waiting)
             self._cache.prune()
         refused = self._cache.refused
-        return {name: Built(at, self._cache.why_private, refused.get(at, "")) for name, at in found.items()}
+        # in the order of the snippets, not in that of the compilers' ends
+        return {name: Built(found[name], self._cache.why_private, refused.get(found[name], "")) for name in snips}
 
     def _target(self, snip: Snip, headers: Headers) -> Path:
         """One folder for all snippets of one compiler, its flags and this torch."""

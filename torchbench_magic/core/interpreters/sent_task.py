@@ -16,7 +16,12 @@ from torchbench_magic.core.counting.variables.purpose import FOR_TIMING
 from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
 from torchbench_magic.core.counting.variables.tensor_bytes import Parcel
 from torchbench_magic.core.cpp.cpp_timer import SnippetTask
-from torchbench_magic.core.process.process_state import put_settings, unusual_settings
+from torchbench_magic.core.process.process_state import (
+    generators_and_filters,
+    put_generators_and_filters,
+    put_settings,
+    unusual_settings,
+)
 from torchbench_magic.core.process.run_settings import set_threads
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
@@ -40,6 +45,7 @@ class SentTask:
         trees: `ast.dump` of a body -> its tree after the shell's AST transformers, where these change it.
         awaits: the code awaits at its own level.
         settings: of torch and NumPy, where they are not as a process begins with.
+        drawn: where the random generators stand, warning filters and the like; see `generators_and_filters`.
         threads, dtype, grad: torch's thread count, default dtype and grad mode.
         directory: the working directory.
         variables: as `pack_variables` made them.
@@ -53,6 +59,7 @@ class SentTask:
     trees: Mapping[str, ast.Module]
     awaits: bool
     settings: Mapping[str, Any]
+    drawn: Mapping[str, Any]
     threads: int
     dtype: str
     grad: bool
@@ -92,6 +99,7 @@ def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTa
         trees=_changed_trees(parts, task.flags, task.transform_ast),
         awaits=awaits,
         settings=unusual_settings(),
+        drawn=generators_and_filters(),
         threads=torch.get_num_threads(),
         dtype=str(torch.get_default_dtype()).removeprefix("torch."),
         grad=torch.is_grad_enabled(),
@@ -143,6 +151,7 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
             f"the variables cannot be made in another process ({type(error).__name__}: {why}): make them in the setup"
         ) from None
     put_settings(sent.settings)  # after the variables are there, which would be made by them
+    put_generators_and_filters(sent.drawn)
     torch.set_grad_enabled(sent.grad)
     local, points = names.pop(_LOCAL), names.pop(_POINTS)
     known: dict[str, Any] = {"setup": sent.setup, "plan": sent.plan, "points": points, "flags": sent.flags}

@@ -20,7 +20,17 @@ from typing import Any
 from .state_kind import Kind, Role
 from .torch_state import of_torch
 
-__all__ = ["Kind", "ProcessState", "all_kinds", "in_words", "put_settings", "settings_in_words", "unusual_settings"]
+__all__ = [
+    "Kind",
+    "ProcessState",
+    "all_kinds",
+    "generators_and_filters",
+    "in_words",
+    "put_generators_and_filters",
+    "put_settings",
+    "settings_in_words",
+    "unusual_settings",
+]
 
 _OWN = frozenset({"torch", "torchbench_magic", "numpy"}) | sys.stdlib_module_names
 """Packages whose further modules set no environment variable and no warning filter that must stay ..."""
@@ -85,6 +95,7 @@ def unusual_settings() -> dict[str, Any]:
         "matmul precision": ("highest", "none", "none", "none"),
         "attention backends": {},  # all are on
         "anomaly detection": (False, True),
+        "flush denormal": False,
         "decimal context": decimal.DefaultContext,
         "torch.backends.mkldnn.enabled": True,
         "NumPy error handling": {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
@@ -120,6 +131,22 @@ def put_settings(settings: Mapping[str, Any]) -> None:
         for kind in _sent_kinds():
             if kind.name in settings:
                 kind.put(settings[kind.name])
+
+
+def generators_and_filters() -> dict[str, Any]:
+    """Where the random generators of the CPU stand, Python's warning filters, and how deep it calls: by name, for a
+    process that is to run this code as if it were here. Filters of classes that have no home in a module stay."""
+    found = {kind.name: kind.read() for kind in _generators() if kind.name in _OF_CPU}
+    found["warning filters"] = tuple(each for each in warnings.filters if each[2].__module__ != "__main__")
+    return found | {"recursion limit": sys.getrecursionlimit()}
+
+
+def put_generators_and_filters(found: Mapping[str, Any]) -> None:
+    """Put what `generators_and_filters` found."""
+    sys.setrecursionlimit(found["recursion limit"])
+    for kind in [*_generators(), *_of_python()]:
+        if kind.name in found:
+            kind.put(found[kind.name])
 
 
 def _sent_kinds() -> list[Kind]:
@@ -227,6 +254,8 @@ def _of_numpy(numpy: Any) -> list[Kind]:
 
     return [Kind("NumPy error handling", numpy.geterr, lambda value: numpy.seterr(**value), words)]
 
+
+_OF_CPU = ("torch generator", "Python generator", "NumPy generator")
 
 # ---- random numbers ----------------------------------------------------------------------------------------------
 

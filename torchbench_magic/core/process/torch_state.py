@@ -6,6 +6,7 @@ CPU are taken for the same.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from .state_kind import Kind, on_off
@@ -38,6 +39,7 @@ def of_torch() -> list[Kind]:
         ),
         Kind("matmul precision", _precision, _put_precision, _precision_words),
         Kind("attention backends", _attention, _put_attention, _attention_words),
+        Kind("flush denormal", _flushes_denormals, torch.set_flush_denormal, on_off("flushing of denormal numbers")),
         Kind("anomaly detection", _anomaly, lambda value: torch.set_anomaly_enabled(*value), _anomaly_words),
         *(_switch(name, *where) for name, where in switches.items()),
     ]
@@ -47,6 +49,12 @@ def _switch(name: str, home: Any, attribute: str) -> Kind:
     return Kind(name, lambda: getattr(home, attribute), lambda value: setattr(home, attribute, value), on_off(name))
 
 
+def _flushes_denormals() -> bool:
+    """torch has no getter; the processor's switch holds for Python's numbers as well."""
+    return sys.float_info.min * _HALF == 0
+
+
+_HALF = 0.5
 _BACKENDS = {"flash": "flash", "mem_efficient": "memory-efficient", "math": "math", "cudnn": "cuDNN"}
 
 

@@ -130,12 +130,22 @@ def _patiently(connection: sqlite3.Connection, statement: str, patience: float) 
     """Try until the file is free, for so many seconds. SQLite's own waiting would not hear Ctrl-C."""
     until = time.monotonic() + patience
     while True:
-        try:
-            connection.execute(statement).fetchone()
+        with contextlib.suppress(_InTheWay):
+            _tried(connection, statement, is_last=time.monotonic() >= until)
             return
-        except sqlite3.OperationalError as error:
-            if _code(error) not in _IN_THE_WAY or time.monotonic() >= until:
-                raise
+
+
+class _InTheWay(Exception):
+    """Another process holds the file locked."""
+
+
+def _tried(connection: sqlite3.Connection, statement: str, *, is_last: bool) -> None:
+    try:
+        connection.execute(statement).fetchone()
+    except sqlite3.OperationalError as error:
+        if is_last or _code(error) not in _IN_THE_WAY:
+            raise
+        raise _InTheWay from None
 
 
 def _check_file(path: Path) -> None:

@@ -37,6 +37,7 @@ __all__ = ["PATIENCE", "Store", "load", "save"]
 PATIENCE = 30.0
 """Seconds to wait for another kernel that is writing."""
 
+_LONGEST_NAME = 255 - len("-journal")  # SQLite's own file beside it
 _INSERT = "INSERT INTO record (run, kind, version, saved, header) VALUES (?, ?, ?, strftime('%Y-%m-%dT%H:%M:%fZ'), ?)"
 
 
@@ -50,6 +51,8 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str], *, patience: float = PATIENCE) -> None:
         self.path = path_of(path, StoreError)
+        if len(os.fsencode(self.path.name)) > _LONGEST_NAME:
+            raise StoreError(f"{self.path.name[:60]}...: is too long for the name of a store; give a shorter one")
         self.patience = patience
 
     def check(self) -> None:
