@@ -24,12 +24,13 @@ def main() -> None:
     (size,) = struct.unpack("<Q", _exactly(connection, 8))
     sys.path[:] = json.loads(_exactly(connection, size))
     sys.argv[:] = [""]
+    progress = _Told(connection)
+    progress.update(0.0, None, "importing torch")
     from torchbench_magic.core.cpp import cpp_timer  # noqa: F401  (with torch; the task may come later: see `relay`)
 
     head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
     (size,) = struct.unpack("<Q", head)
     data = _exactly(connection, size)
-    progress = _Told(connection)
     progress.update(0.0, None, "making the variables")
     try:
         told: tuple[Any, ...] = ("measured", _measured(data, descriptors[0] if descriptors else None, progress))

@@ -218,5 +218,10 @@ def _reason(error: sqlite3.Error, path: Path, patience: float) -> str:
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full: make room, or give a name on another disk"
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return f"is damaged ({error})"
-    return f"SQLite says: {error}"
+        return f"is damaged ({_one_line(error)})"
+    return f"SQLite says: {_one_line(error)}"
+
+
+def _one_line(error: sqlite3.Error) -> str:
+    """SQLite quotes what the file holds."""
+    return " ".join(str(error).split())[:200]

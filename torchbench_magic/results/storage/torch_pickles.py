@@ -118,7 +118,8 @@ def load_torch_pickle(path: str | os.PathLike[str]) -> list[Any]:
             f"{path}: refused, nothing was run: {refused}; only torch's benchmark records are read"
         ) from None
     except Exception as error:  # noqa: BLE001  (a damaged pickle raises anything)
-        raise StoreError(f"{path}: is no pickle that can be read ({type(error).__name__}: {error})") from None
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise StoreError(f"{path}: is no pickle that can be read ({said})") from None
     if not found:
         raise StoreError(f"{path}: holds no measurement")
     return found
