@@ -38,6 +38,7 @@ def within(mib: float) -> Iterator[None]:
     assert peak < mib
 
 
+@pytest.mark.slow
 def test_a_trace_that_unpacks_to_a_thousand_times_its_size_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     events = b'{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"ts":1,"dur":1,"args":{}},\n' * 600_000

@@ -100,6 +100,7 @@ def test_one_text_in_two_languages_is_two_sources() -> None:
     assert len({identity_of(subject) for subject in (python, cpp, other)}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.valgrind
 def test_what_counts_starts_beside_the_compiler_and_is_there_before_anything_is_timed(
     server: Server, pretender: Path
