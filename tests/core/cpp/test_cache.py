@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -67,6 +68,20 @@ def test_in_a_folder_that_others_can_write_nothing_is_kept_or_taken(pretender: P
     assert made.library != library
     the_cache().folder.parent.chmod(0o777)
     assert "can be written by other users" in the_cache().why_private
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o000, 0o077])
+def test_whatever_the_umask_the_cache_is_the_users_own(umask: int, pretender: Path, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        for text in ("x;", "y;"):
+            assert build({"a": Snip.of(text)})["a"].why_private == ""
+        shutil.rmtree(the_cache().folder.parent)  # as a cleaner does while the kernel runs
+        assert build({"a": Snip.of("x;")})["a"].why_private == ""
+        assert build({"a": Snip.of("x;")})["a"].why_private == ""
+    finally:
+        os.umask(before)
+    assert len(runs(pretender)) == 3
 
 
 def test_two_kernels_that_made_different_bytes_of_one_text_are_both_known(tmp_path: Path) -> None:

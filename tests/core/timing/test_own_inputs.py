@@ -22,8 +22,12 @@ NAMES: dict[str, Any] = {
     "other_small": torch.randn(8),
     "a": np.ones(2048),
     "b": np.ones(2048),
+    "of_b": np.ones(4096),
     "f": len,
 }
+
+
+NAMES |= {"begin": NAMES["of_b"][:2048], "end": NAMES["of_b"][2048:]}
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,7 @@ NAMES: dict[str, Any] = {
         (["x"], ["double"], ()),
         (["small"], ["other_small"], ()),
         (["a"], ["b", "f", "nowhere"], ("b",)),
+        (["begin"], ["end"], ()),
     ],
 )
 def test_twins_in_other_memory_are_found(first: list[str], second: list[str], own: tuple[str, ...]) -> None:

@@ -66,7 +66,7 @@ class Cache:
 
     def _why_not(self, path: Path) -> str:
         folders = [folder for folder in path.parents if folder == self.folder or self.folder in folder.parents]
-        why = next(filter(None, map(others_can_write, [*reversed(folders), path])), "")
+        why = next(filter(None, map(why_not_ours, [*reversed(folders), path])), "")
         if why:
             return why
         try:
@@ -84,7 +84,8 @@ class Cache:
         Raises:
             OSError: the folder cannot be written.
         """
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.folder.parent, self.folder, path.parent):  # each with the mode; `parents` has the umask's
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         workshop = Path(tempfile.mkdtemp(prefix=f"{path.stem}-", suffix=".tmp", dir=path.parent))
         try:
             yield workshop
@@ -118,7 +119,6 @@ class Cache:
                         path.rmdir() if path.is_dir() else _remove(path)
             self._shrink(most)
 
-
     def _shrink(self, most: int) -> None:
         kept = [path for path in self.folder.rglob("*") if path.is_file() and path.suffix not in _BESIDE]
         known = [(path.stat(), path) for path in kept]
@@ -137,9 +137,12 @@ def _remove(path: Path) -> None:
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
-def others_can_write(path: Path) -> str:
+def why_not_ours(path: Path) -> str:
     """Why what stands at ``path`` may not be this user's own; empty where it is."""
-    about = path.lstat()
+    try:
+        about = path.lstat()
+    except FileNotFoundError:  # it is made when something is compiled
+        return ""
     if stat.S_ISLNK(about.st_mode):
         return f"{path} is a link"
     if hasattr(os, "geteuid") and about.st_uid != os.geteuid():
@@ -152,7 +155,8 @@ def others_can_write(path: Path) -> str:
 @cache
 def _at(folder: Path) -> Cache:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # whatever the umask: group-writable is refused
+        folder.mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -179,7 +183,7 @@ def the_cache() -> Cache:
     home = Path(asked) if os.path.isabs(asked) else _platform_folder()
     found = _at(home / "torchbench_magic" / "cpp")
     if not found.why_private:
-        why = others_can_write(found.folder.parent) or others_can_write(found.folder)
+        why = why_not_ours(found.folder.parent) or why_not_ours(found.folder)
         if why:
             return private_cache(why)
     found.refused.clear()

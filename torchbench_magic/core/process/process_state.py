@@ -135,9 +135,11 @@ def put_settings(settings: Mapping[str, Any]) -> None:
 
 def generators_and_filters() -> dict[str, Any]:
     """Where the random generators of the CPU stand, Python's warning filters, and how deep it calls: by name, for a
-    process that is to run this code as if it were here. Filters of classes that have no home in a module stay."""
+    process that is to run this code as if it were here. Filters of the classes of other packages stay: naming one would
+    import it there."""
     found = {kind.name: kind.read() for kind in _generators() if kind.name in _OF_CPU}
-    found["warning filters"] = tuple(each for each in warnings.filters if each[2].__module__ != "__main__")
+    known = tuple(each for each in warnings.filters if each[2].__module__.partition(".")[0] in _OWN)
+    found["warning filters"] = known
     return found | {"recursion limit": sys.getrecursionlimit()}
 
 
@@ -255,9 +257,9 @@ def _of_numpy(numpy: Any) -> list[Kind]:
     return [Kind("NumPy error handling", numpy.geterr, lambda value: numpy.seterr(**value), words)]
 
 
-_OF_CPU = ("torch generator", "Python generator", "NumPy generator")
-
 # ---- random numbers ----------------------------------------------------------------------------------------------
+
+_OF_CPU = ("torch generator", "Python generator", "NumPy generator")
 
 
 def _generators() -> list[Kind]:

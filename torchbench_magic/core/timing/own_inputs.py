@@ -48,7 +48,10 @@ def _places(used: Iterable[str], names: Mapping[str, Any]) -> dict[int, tuple[st
         if type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu":
             place, size = value.untyped_storage().data_ptr(), value.nbytes
         elif type(value) is np.ndarray:
-            place, size = value.__array_interface__["data"][0], value.nbytes
+            size, whole = value.nbytes, value
+            while type(whole.base) is np.ndarray:
+                whole = whole.base
+            place = whole.__array_interface__["data"][0]
         else:
             continue
         if size >= _LEAST:

@@ -264,7 +264,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     overwrite: bool = option(
         "--overwrite", default=False,
-        help="Let `--trace` and `--stacks` replace a file of another kind; else only a trace gives way to a trace.",
+        help="Let `--trace` and `--stacks` replace a file of any kind; else a trace replaces a trace, stacks stacks.",
     )  # fmt: skip
     sort_by: str | None = option(
         "-s", "--sort-by", metavar="KEY",

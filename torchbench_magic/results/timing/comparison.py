@@ -23,7 +23,7 @@ from .across_processes.kernel_spread import is_of_this_kernel
 from .across_processes.process_ratios import ProcessRatios
 from .blocks import Blocks, blocks_of, paired_rounds
 from .intervals import Floats, Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
-from .ranges import RUNS, Range, Unpaired, range_of_windows
+from .ranges import RUNS, SPAN, Range, Unpaired, range_of_windows
 from .rows import detail, frame_columns, judgement, seen
 from .subject import Clock, Subject
 from .voided_verdicts import Void, judged_rounds, row_void, unlike_blocks
@@ -331,8 +331,9 @@ class Comparison(Storable):
         of the stored runs of the same thing where there is a history; of both where there are both."""
         if self.is_over_processes(measurement):
             medians = self.processes.query(f"measurement == {measurement}")["median"]
-            if len(medians) < RUNS:  # the ranges of so few miss each other by chance
-                return None
+            seconds = self.subjects[measurement].span * len(medians)  # one after the other
+            if len(medians) < RUNS or not seconds >= SPAN:  # so few miss each other by chance; see `ranges`
+                return self.history.get(measurement)
             return Range(float(medians.min()), float(medians.max()), len(medians), of_processes=True)
         sampled = float(self._blocks[measurement].wall.sum())
         windows = range_of_windows(self.call_times(measurement), sampled, self.subjects[measurement].span)

@@ -4,7 +4,8 @@ The interval of one run says where *its* median lies, not where the next run's w
 long-run median in 5-20 % of the cases even on a quiet machine, because the machine drifts. So one window of time on
 either side decides nothing. What can be compared is the range of the medians of several windows:
 
-* windows of 33 ms of one run that spans 20 s at least (its range covered the long-run median in 80-100 % of trials), or
+* windows of 33 ms of one run that spans 20 s at least (its range covered the long-run median in 80-100 % of trials),
+* four or more processes of one run, which sampled for 20 s at least together, or
 * four or more stored runs of one identity, source, torch and machine, spread over 20 s at least.
 
 Where one side has neither, only a change far beyond what the machine alone has been seen to do is a verdict: the ratio

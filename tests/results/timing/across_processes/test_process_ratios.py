@@ -195,14 +195,16 @@ def test_processes_that_measured_other_things_are_not_joined() -> None:
 
 
 def test_a_lone_statement_repeats_within_the_medians_of_its_processes() -> None:
-    def known(*medians: float) -> Any:
-        parts = {p: made(Subject(stmt="f(x)"), medians=(median,), seed=p) for p, median in enumerate(medians, 1)}
+    def known(*medians: float, span: float = 5.0) -> Any:
+        of = Subject(stmt="f(x)", span=span)
+        parts = {p: made(of, medians=(median,), seed=p) for p, median in enumerate(medians, 1)}
         return join_processes(parts).known_range(0)
 
     four = known(1e-6, 3e-6, 2e-6, 2e-6)
     assert (four.low, four.high) == (pytest.approx(1e-6, rel=0.01), pytest.approx(3e-6, rel=0.01))
     assert str(four) == "4 processes"
-    assert known(1e-6, 3e-6, 2e-6) is None  # three and three do not overlap by chance in one case of ten
+    assert known(1e-6, 3e-6, 2e-6, 2e-6, span=4.9) is None  # does not see the machine drift
+    assert known(1e-6, 3e-6, 2e-6, span=10.0) is None  # three and three do not overlap by chance in one case of ten
 
 
 def test_loads_of_several_processes_are_means_by_their_seconds() -> None:
