@@ -65,6 +65,13 @@ def compare() -> Shown:
     return Shown(torchbench_magic.compare(alternatives, globals={"torch": torch, "x": x}, min_run_time=0.5))
 
 
+def processes() -> Shown:
+    """The pair of the README, in six fresh interpreters."""
+    pair = {"bmm": "torch.bmm(x.unsqueeze(1), x.unsqueeze(2)).flatten()", "mul_sum": "x.mul(x).sum(-1)"}
+    names = {"torch": torch, "x": torch.randn(10_000, 64)}
+    return Shown(torchbench_magic.compare(pair, globals=names, processes=6))
+
+
 def single() -> Shown:
     """One statement, with its samples."""
     x = torch.rand(1000, 64)
@@ -130,7 +137,8 @@ def memory() -> Shown:
 
 
 DRAWN: dict[str, Callable[[], Shown]] = {
-    draw.__name__: draw for draw in (compare, single, scaling, threads, counts, lines, ops, flame, timeline, memory)
+    draw.__name__: draw
+    for draw in (compare, processes, single, scaling, threads, counts, lines, ops, flame, timeline, memory)
 }
 
 

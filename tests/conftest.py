@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -30,6 +32,18 @@ KEPT_FILES = (
     "history.sqlite",  # IPython's
     "mpl-data",  # fonts that matplotlib has drawn with
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Kernels of all tests share the processes that count, in a place of their own; these end a minute after them."""
+    if not hasattr(config, "workerinput"):  # the workers of xdist inherit it
+        os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="torchbench-tests-")
+        os.environ.setdefault("TORCHBENCH_MAGIC_COUNT_IDLE", "60")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 
 def _state() -> dict[str, Any]:

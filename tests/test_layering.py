@@ -21,13 +21,14 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # layer -> layers it may import
 MAY_IMPORT = {
-    "errors": set(),
+    "printable": set(),
+    "errors": {"printable"},
     "units": set(),
-    "results": {"errors", "units"},
-    "core": {"results", "errors", "units"},
-    "views": {"results", "errors", "units"},
-    "magics": {"core", "views", "results", "errors", "units"},
-    "benchmark": {"core", "views", "results", "errors", "units"},
+    "results": {"errors", "units", "printable"},
+    "core": {"results", "errors", "units", "printable"},
+    "views": {"results", "errors", "units", "printable"},
+    "magics": {"core", "views", "results", "errors", "units", "printable"},
+    "benchmark": {"core", "views", "results", "errors", "units", "printable"},
 }
 ENTRANCES = {"__init__", "__main__"}  # the package itself resolves names of every layer, lazily
 

@@ -44,6 +44,9 @@ _HOMES = {
     "unload_ipython_extension": "magics",
 }
 
+_WITH_TORCH = frozenset(("compare", "load_torch_pickle"))
+"""Names whose modules, or whose first act, import torch: what is wrong with it is said in one line."""
+
 __all__ = [
     "Comparison",
     "Counts",
@@ -65,8 +68,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    __tracebackhide__ = True
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _WITH_TORCH:
+        from .core.process.torch_import import import_torch
+
+        import_torch()
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 

@@ -35,6 +35,9 @@ OFFLINE_PAGE = """{% extends "lab/index.html.j2" %}
 class CellFailed(TorchBenchError):
     """A cell of the demo raised; the message is the traceback as the notebook shows it."""
 
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
 
 def main(argv: list[str] | None = None) -> int:
     """The command line. Returns the exit status."""
@@ -48,10 +51,24 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         demo(arguments.notebook, arguments.output)
+    except CellFailed as failed:
+        print(_without_torch() or (failed if sys.stderr.isatty() else COLOURS.sub("", str(failed))), file=sys.stderr)
+        return 1
     except TorchBenchError as error:
-        print(error if sys.stderr.isatty() else COLOURS.sub("", str(error)), file=sys.stderr)
+        print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _without_torch() -> str:
+    """What is wrong with torch here, which a cell that failed may have failed for; empty where nothing is."""
+    from .core.process.torch_import import import_torch
+
+    try:
+        import_torch()
+    except MissingTool as missing:
+        return str(missing)
+    return ""
 
 
 def demo(notebook: Path | None = None, output: Path | None = None) -> Path:
@@ -67,7 +84,7 @@ def demo(notebook: Path | None = None, output: Path | None = None) -> Path:
 
     Raises:
         CellFailed: a cell raised. What ran before it is printed.
-        InputError: there is no such file.
+        InputError: there is no such file, it is no notebook, or its page cannot be written.
         MissingTool: nbclient, nbconvert or ipykernel is not installed.
     """
     path, beside = (notebook, notebook.parent / "output") if notebook else _quickstart()
@@ -76,8 +93,11 @@ def demo(notebook: Path | None = None, output: Path | None = None) -> Path:
     started = time.monotonic()
     executed = _execute(path)
     html = (output or beside) / f"{path.stem}.html"
-    html.parent.mkdir(parents=True, exist_ok=True)
-    html.write_text(as_page(executed, path.stem), encoding="utf-8")
+    try:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(as_page(executed, path.stem), encoding="utf-8")
+    except OSError as problem:
+        raise InputError(f"{html}: cannot be written ({problem.strerror or problem})") from None
     print(f"\n{path.name} ran in {time.monotonic() - started:.0f} s. With sortable tables: {_shown(html)}")
     print("To run and change it yourself in JupyterLab: make lab")
     return html
@@ -108,7 +128,11 @@ def _execute(path: Path) -> NotebookNode:
     except ImportError as error:
         raise _lab_is_missing(error) from error
 
-    notebook = nbformat.read(path, as_version=4)
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except (OSError, ValueError, nbformat.ValidationError) as problem:
+        reason = next(iter(str(problem).splitlines()), type(problem).__name__)
+        raise InputError(f"{path}: is no notebook that can be read ({reason[:100]})") from None
 
     def show_input(cell: NotebookNode, cell_index: int) -> None:
         for line in _heading(cell):

@@ -23,6 +23,8 @@ An exception raised by the measured code is the user's own and is never wrapped 
 
 from __future__ import annotations
 
+from .printable import printable, printable_lines
+
 __all__ = [
     "BodyError",
     "Busy",
@@ -41,7 +43,13 @@ __all__ = [
 
 
 class TorchBenchError(Exception):
-    """Base of every error that this package raises on its own account."""
+    """Base of every error that this package raises on its own account.
+
+    The text is one line in which names and paths of others cannot steer a terminal.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InputError(TorchBenchError, ValueError):
@@ -62,6 +70,9 @@ class BodyError(InputError):
 
 class SnippetError(InputError):
     """A C++ snippet that does not compile (then with the lines of the cell, one below the other), throws or crashes."""
+
+    def __str__(self) -> str:
+        return printable_lines(ValueError.__str__(self))
 
 
 class CheckFailed(InputError):
@@ -97,5 +108,5 @@ class Interrupted(KeyboardInterrupt):
     """
 
     def __init__(self, partial: object | None = None, said: str = "") -> None:
-        super().__init__(*([said] if said else []))
+        super().__init__(*([printable(said)] if said else []))
         self.partial, self.said = partial, said

@@ -120,7 +120,22 @@ def kernels() -> Found:
         totals = [one["totals"][name] for one in found]
         figures.append(Figure(f"{name}: spread over {KERNELS} kernels", spread_of(totals), "instructions", at_most=0))
         figures.append(Figure("  of", totals[0], "instructions"))
-    return figures, {"kernels": KERNELS}
+    return [*figures, *shared_by_kernels(found[0]["totals"])], {"kernels": KERNELS}
+
+
+def shared_by_kernels(alone: dict[str, int]) -> list[Figure]:
+    """Kernels one after the other that share the process that counts; ``alone`` are the totals of one of their own."""
+    with tempfile.TemporaryDirectory(prefix="torchbench-") as place:
+        environment = {**os.environ, "XDG_RUNTIME_DIR": place, "TORCHBENCH_MAGIC_COUNT_IDLE": "10"}
+        command = [sys.executable, __file__, "--kernel"]
+        found = [json.loads(subprocess.check_output(command, env=environment)) for _ in range(KERNELS)]
+    later = [one["first"] for one in found[1:]]
+    apart = max(abs(one["totals"][name] - alone[name]) for one in found for name in STEADY)
+    return [
+        Figure("first count where kernels share, in the first of them", found[0]["first"], "s"),
+        Figure("  in each later one", statistics.median(later), "s", at_most=1, spread=(min(later), max(later))),
+        Figure("  how far any total is from that of a kernel of its own", apart, "instructions", at_most=0),
+    ]
 
 
 def one_kernel() -> int:
@@ -377,6 +392,7 @@ SECTIONS: dict[str, Callable[[], Found]] = {
 
 
 def main() -> int:
+    os.environ.setdefault("TORCHBENCH_MAGIC_COUNT_IDLE", "0")  # what was started for others says nothing of a start
     if sys.argv[1:] == ["--kernel"]:
         return one_kernel()
     # torch's collector runs `python` from the path, and refuses another one than this

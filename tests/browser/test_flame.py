@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from torchbench_magic.views.carriers.page_modules import with_modules
 from torchbench_magic.views.drawing import flame
 
 from ..views.builders import flame_graph
@@ -41,7 +42,7 @@ def show(visit, tmp_path: Path) -> Open:
     def open_page(body: str) -> Page:
         file = tmp_path / "flame.html"
         head = '<!doctype html><meta charset="utf-8"><style>:root{color-scheme:light dark}</style>'
-        file.write_text(f"{head}<body>{body}</body>", encoding="utf-8")
+        file.write_text(f"{head}<body>{with_modules(body)}</body>", encoding="utf-8")
         return visit.open(file.as_uri())
 
     return open_page

@@ -168,3 +168,72 @@ def test_an_interrupt_in_the_first_imports_leaves_a_kernel_in_which_the_next_cel
     assert not ran.error
     assert "aten::sum" in ran.text() or "In[" in ran.text()
     assert ran.stdout == "tensor(3.)\n"
+
+
+DYING = """%%tprofile
+began.append(1)
+class Dies(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        if index == 5:
+            {how}
+        return index
+seen = []
+for number in torch.utils.data.DataLoader(Dies(), num_workers=1, batch_size=None):
+    seen.append(int(number))
+"""
+
+
+@pytest.mark.parametrize("how", ["os._exit(1)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_worker_that_dies_in_the_middle_of_the_loop_leaves_the_profile_until_then(kernel: Kernel, how: str) -> None:
+    assert not kernel.run("began.clear(); _tprofile = None").error
+    ran = kernel.run(DYING.format(how=how))
+    assert "RuntimeError: DataLoader worker" in ran.error
+    assert "torchbench_magic" not in ran.error
+    assert "Partial: ended by RuntimeError" in ran.text()
+    assert "for number in torch.utils.data.DataLoader" in ran.text()
+    assert kernel.run("print(_tprofile.partial, seen[:2])").stdout.strip() == "True [0, 1]"
+
+
+AS_A_WORKER_DIES = """
+def died(number, frame):
+    raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+before = signal.signal(signal.SIGCHLD, died)
+import torchbench_magic.core.profiling.profiler as profiler
+was = profiler.report
+def report(*args, **more):
+    signal.raise_signal(signal.SIGCHLD)
+    return was(*args, **more)
+profiler.report = report
+"""
+
+
+def test_a_worker_that_dies_while_the_profile_is_made_does_not_take_it_away(kernel: Kernel) -> None:
+    assert not kernel.run(AS_A_WORKER_DIES).error
+    try:
+        ran = kernel.run(f"%%tprofile{BODY}")
+    finally:
+        assert not kernel.run("profiler.report = was; signal.signal(signal.SIGCHLD, before);").error
+    assert "DataLoader worker (pid 7) is killed" in ran.error
+    assert "wall time" in ran.text()
+    assert "torchbench_magic" not in ran.error
+
+
+def test_an_interrupt_while_a_result_is_displayed_comes_when_it_stands_there(kernel: Kernel) -> None:
+    assert not kernel.run(
+        "from torchbench_magic.magics import display\nwas_shown = display.Output.show\n"
+        "def show(self, *args):\n    signal.raise_signal(signal.SIGINT)\n    was_shown(self, *args)\n"
+        "display.Output.show = show\n_tprofile = _timer = None"
+    ).error
+    try:
+        profiled = kernel.run(f"%%tprofile{BODY}")
+        timed = kernel.run("%%timer -n 1 -r 3\nx + 1")
+    finally:
+        assert not kernel.run("display.Output.show = was_shown").error
+    for ran in (profiled, timed):
+        assert "KeyboardInterrupt" in ran.error
+        assert "torchbench_magic" not in ran.error
+        assert "text/html" in str(ran.outputs)
+        assert "Partial" not in ran.text()
+    assert kernel.run("print(_tprofile.partial, _timer.partial)").stdout.strip() == "False False"

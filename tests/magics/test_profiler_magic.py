@@ -68,7 +68,7 @@ def test_the_line_magic_gives_the_profile(profiled: Any, run: Run) -> None:
     assert profiled.user_ns["p"] is profiled.user_ns["_tprofile"]
     assert shown.count(", this cell") == 1
     run(profiled, "%tprofile -q f(x)")
-    assert profiled.user_ns["_"] is profiled.user_ns["_tprofile"]
+    assert profiled.user_ns["_"] is not profiled.user_ns["_tprofile"], "what was not shown is in no output"
 
 
 def test_o_and_q(profiled: Any, run: Run) -> None:
@@ -115,6 +115,7 @@ def test_the_order_and_the_number_of_rows_are_the_asked_ones(profiled: Any, run:
         ("%%tprofile\n# nothing\n", "nothing to profile"),
         ("%%tprofile f(x)\nf(x)", "takes no code on its line: f(x)"),
         ("%tprofile -t 1,2 f(x)", "whole number from 1 on"),
+        ("%tprofile -t 4097 f(x)", "whole number up to 4096"),
         ("%tprofile --mem f(x)", "write --memory (options are not abbreviated)"),
         ("%tprofile -s bogus f(x)", "'bogus'"),
         ("%tprofile -l 0 f(x)", "-1 for all rows"),

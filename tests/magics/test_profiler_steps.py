@@ -92,6 +92,10 @@ def test_a_folder_gets_a_trace_of_each_cycle(job: Any, run: Run) -> None:
         ("%%tprofile --on-trace x\nx", "x is a Tensor, no function; write ./x for a folder"),
         ("%%tprofile --on-trace /proc/nowhere/x\nx", "give a folder, or the name of a function"),
         ("%%tprofile --max-events none\nx", "whole number from 1 on"),
+        ("%%tprofile --max-events inf\nx", "whole number from 1 on"),
+        (f"%%tprofile --steps 2 --warmup {'9' * 5000}\nfor i in x: i", "whole number from 0 on"),
+        (f"%%tprofile --steps 2 --warmup {10**15}\nfor i in x: i", "whole number up to 1000000000000"),
+        (f"%%tprofile --schedule active={'9' * 5000}\nx", "is no number of a step"),
     ],
 )
 def test_bad_input_is_one_clear_line(job: Any, run: Run, cell: str, message: str) -> None:

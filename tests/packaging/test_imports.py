@@ -57,6 +57,31 @@ def test_importing_the_package_imports_no_ipython() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
+ELSEWHERE = """
+import os, sys
+import pandas, torch
+sys.modules |= {"fcntl": None, "resource": None}  # as where there is no POSIX: an import of them fails
+del os.memfd_create
+from torchbench_magic import compare, profile
+from torchbench_magic.core.counting.client import Server
+from torchbench_magic.core.counting.valgrind import launch
+from torchbench_magic.errors import MissingTool
+launch.why_unsupported = lambda: "not here"
+made = compare({"a": "1 + 1", "b": "2 + 2"}, min_run_time=0.01, max_run_time=0.01)
+assert (made.frame["median"] > 0).all()
+assert profile("torch.ones(3) + 1", globals={"torch": torch}).wall_time > 0
+try:
+    Server().start()
+except MissingTool as error:
+    print(error)
+"""
+
+
+def test_times_and_profiles_come_where_a_system_has_less_than_linux() -> None:
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip().endswith("not here"), done.stderr
+
+
 def test_every_public_name_resolves() -> None:
     import torchbench_magic
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from ..results.samples import lone, pair
 from .builders import comparison_of, profile_of, two_shapes
 from .counting.test_counts import compared, counted
 from .profiling.test_memory import made as memory_profile
+from .sent import brought, unpacked
 
 KEPT = Path(__file__).parent / "outputs"
 
@@ -70,17 +69,11 @@ class Page:
         return {"text/html": self.text}
 
 
-@cache
-def scripts() -> dict[str, str]:
-    folder = files("torchbench_magic.views").joinpath("static")
-    return {item.name: item.read_text(encoding="utf-8") for item in folder.iterdir() if item.name.endswith(".js")}
-
-
 def named(match: re.Match[str]) -> str:
-    """A script by the names of the modules in it, and what else it says."""
-    said = match[2]
-    for name, text in sorted(scripts().items()):
-        said = said.replace(text, f"[{name}]\n")
+    """A script with its data as JSON, and with the names of the modules that it brings instead of their text."""
+    if match[1].startswith("<script data-brings="):
+        return f"[{' '.join(brought(match[0]))}]\n"
+    said = re.sub(r"'([^' ]+)'\]\)$", lambda data: f"{unpacked(data[1])}])", match[2])
     return f"{match[1]}{said}{match[3]}"
 
 
@@ -93,6 +86,7 @@ def shown(result: Any) -> dict[str, str]:
         found["txt"] = bundle["text/plain"]
     if "text/html" in bundle:
         text = re.sub(r"(<script[^>]*>)(.*?)(</script>)", named, bundle["text/html"], flags=re.DOTALL)
+        text = re.sub(r"\b(table|flame|timeline|memory)-[0-9a-f]{8}\b", r"\1", text)  # of whatever version
         drawn = {name: f"id{n}" for n, name in enumerate(dict.fromkeys(re.findall(r"\b\w*[0-9a-f]{12,32}\b", text)))}
         found["html"] = re.sub(r"\b\w*[0-9a-f]{12,32}\b", lambda match: drawn[match[0]], text)
     if hasattr(result, "to_markdown"):

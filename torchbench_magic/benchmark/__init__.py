@@ -35,6 +35,9 @@ from __future__ import annotations
 import math  # these three come along with torch's `import *`, so they do here
 from numbers import Number
 
+from torchbench_magic.benchmark import needs_torch  # noqa: F401  # the first: it says in one line what is wrong with it
+
+# isort: split
 import torch
 
 from torchbench_magic.benchmark.utils.common import (

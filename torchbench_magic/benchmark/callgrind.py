@@ -20,6 +20,8 @@ from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import Callgri
 from torchbench_magic.core.counting.callgrind_file import Costs
 from torchbench_magic.core.counting.client import the_server
 from torchbench_magic.core.counting.count import Job, LibraryJob, count_instructions
+from torchbench_magic.core.process.heard_progress import HeardProgress
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.errors import CountError, MissingTool
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.counting.counts import stats_of
@@ -42,7 +44,8 @@ def collect_callgrind(
         CollectionFailed: what the process that counts had to say, in one line.
     """
     try:
-        counted = [count_instructions(job, the_server())[0] for _ in range(repeats)]
+        with interrupts_held():
+            counted = [count_instructions(job, the_server(), progress=HeardProgress())[0] for _ in range(repeats)]
     except (CountError, MissingTool) as error:
         raise CollectionFailed(f"Failed to collect callgrind profile: {error}") from error
     return tuple(_stats(spec, job.number, *costs, collect_baseline, retain_out_file) for costs in counted)

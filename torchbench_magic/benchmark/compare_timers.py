@@ -16,11 +16,12 @@ from torch.utils.benchmark.utils.valgrind_wrapper.timer_interface import CopyIfC
 
 from torchbench_magic.core.interpreters.process_runs import compare_in_processes
 from torchbench_magic.core.machine.clocks import Clocks
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.process.run_settings import collector, preserved_state, set_threads
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.core.timing.timing_task import Task
-from torchbench_magic.errors import OptionError
+from torchbench_magic.errors import Interrupted, OptionError
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
@@ -46,7 +47,16 @@ def compare_timers(timers: Sequence[Statement], kind: type[Any], **options: Any)
 
     Raises:
         OptionError: timers that cannot be told apart or measured together.
+        Interrupted: on Ctrl-C; ``.partial`` holds what was measured, which may be all.
     """
+    with interrupts_held() as held:
+        made = _compared(timers, kind, options)
+        if held.take():
+            raise Interrupted(made)
+    return made
+
+
+def _compared(timers: Sequence[Statement], kind: type[Any], options: Mapping[str, Any]) -> Comparison:
     for timer in timers:
         _check(timer, kind)
     specs = [timer._task_spec for timer in timers]
@@ -132,7 +142,8 @@ def _namespaces(timers: Sequence[Statement]) -> list[dict[str, Any]]:
         names = next((names for other, text, names in done if text == setup and _same(other, given)), None)
         if names is None:
             names = dict(given)
-            exec(compile(setup, "<setup>", "exec", dont_inherit=True), names)
+            with interrupts_let_through():
+                exec(compile(setup, "<setup>", "exec", dont_inherit=True), names)
             done.append((given, setup, names))
         found.append(names)
     return found

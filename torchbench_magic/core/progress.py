@@ -30,9 +30,9 @@ class Watching(Progress, Protocol):
 class Awaiting(Progress, Protocol):
     """A progress that can tell while the one who told it is busy."""
 
-    def await_end(self, done: float, total: float | None, what: str) -> None:
+    def await_end(self, done: float, total: float | None, what: str, *, after: float = 0.0) -> None:
         """As ``update``, before a step that may take minutes and cannot tell anything itself: show it, if it lasts,
-        without being called again."""
+        without being called again; not before ``after`` seconds."""
 
 
 class _NoProgress:

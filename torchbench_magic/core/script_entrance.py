@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torchbench_magic.errors import Interrupted
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
 from .code.own_frames import users_traceback
 from .interpreters.process_runs import compare_in_processes
 from .machine.commit import read_commit
+from .process.held_interrupts import interrupts_held
 from .progress import NO_PROGRESS, Progress
 from .script_alternatives import Called
-from .timing.plan import Plan, Processes
+from .timing.plan import Plan, Processes, thread_counts
 from .timing.timer import compare_bodies
 from .timing.timing_task import Task
 
@@ -65,6 +67,7 @@ def compare(
         OptionError, BodyError: what cannot be run as asked; a callable that needs arguments, a generator function or a
             coroutine function (``lambda: list(f())``, ``lambda: asyncio.run(f())``); a name that a statement uses and
             nobody gave.
+        Interrupted: on Ctrl-C; ``.partial`` holds what was measured, which may be all.
         Exception: whatever a statement or callable raises, without the frames between `compare` and it.
     """
     __tracebackhide__ = True
@@ -72,7 +75,7 @@ def compare(
 
     lone = next(iter(stmts), None) if len(stmts) == 1 and not isinstance(next(iter(stmts.values())), str) else None
     plan = Plan(
-        threads=(threads,) if isinstance(threads, int) else None if threads is None else tuple(threads),
+        threads=thread_counts(threads),
         min_run_time=min_run_time,
         max_run_time=max_run_time,
         baseline=baseline,
@@ -96,7 +99,10 @@ def compare(
                 plan=plan,
                 progress=progress,
             )
-            made = compare_bodies(task) if processes is None else compare_in_processes(task)
+            with interrupts_held() as held:
+                made = compare_bodies(task) if processes is None else compare_in_processes(task)
+                if held.take():
+                    raise Interrupted(made)
     except BaseException as error:  # Ctrl-C too
         texts = {"<setup>": setup} | {body.file: body.source for body in bodies.values()}
         calls = {bodies[name].file for name, stmt in stmts.items() if not isinstance(stmt, str)}

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from torchbench_magic.printable import printable
+
+from .notebook_pages import page_of
 from .settings import settings_of
 
 __all__ = ["Output", "ShownOnce", "bundle_of", "register_formatters", "withdraw_formatters"]
@@ -30,6 +33,10 @@ _TORCHS = {  # type of torch's -> the function of `torch_results` that shows it
     _LIST: "event_list",
     ("torch.profiler.profiler", "profile"): "profiler_averages",
 }
+_PICTURES = (
+    ("torchbench_magic.views.drawing.flame", "FlameGraph"),
+    ("torchbench_magic.views.profiling.pictures.timeline", "Timeline"),
+)
 _LIVE = ("torchbench_magic.views.carriers.kept_output", "Lasting")
 """By name: that torch's results are shown richly is no reason to import torch."""
 _KEPT = ("_timer", "_tprofile", "_tcompare")
@@ -59,12 +66,15 @@ class Output:
         self._view: Any = None
         self._alarm: threading.Timer | None = None
 
-    def await_end(self, done: float, total: float | None, what: str) -> None:
+    def await_end(self, done: float, total: float | None, what: str, *, after: float = 0.0) -> None:
         """Show the line when it is due, though nobody calls meanwhile: from a thread that sleeps until then. What it
         sends belongs to the cell that began it."""
-        self.update(done, total, what)
-        context, left = contextvars.copy_context(), self._due - self._clock()
-        if self._in_kernel and not self._is_open and left > 0:
+        if after:
+            self._quiet()
+        else:
+            self.update(done, total, what)
+        context, left = contextvars.copy_context(), max(self._due - self._clock(), after)
+        if self._in_kernel and (after or not self._is_open) and left > 0:
             line = self._line(done, total, what)
             self._alarm = threading.Timer(left, context.run, (self._publish, {"text/plain": line}))
             self._alarm.daemon = True
@@ -99,8 +109,10 @@ class Output:
 
     @staticmethod
     def _line(done: float, total: float | None, what: str) -> str:
+        if what.startswith("making"):
+            return f"{what} · an interrupt is heard when it is shown"
         spent = f"{done:.1f} s" if total is None else f"{done:.1f} of {total:.1f} s"
-        return f"{_doing(what)} · {spent} · interrupt the kernel to stop and keep what is there"
+        return f"{printable(_doing(what))} · {spent} · interrupt the kernel to stop and keep what is there"
 
     def _tell_live(self, done: float, total: float | None, what: str, line: str) -> None:
         if self._view is None:
@@ -205,10 +217,11 @@ def bundle_of(shell: Any, result: Any, *, explore: bool = False, **options: Any)
     ``options`` go to the view, such as ``sort_by`` of a profile.
     """
     from torchbench_magic.results._gateway import show
+    from torchbench_magic.views.carriers.page_modules import shown_on
     from torchbench_magic.views.name_in_notebook import shown_as
 
     mode = _mode(shell, explore)
-    with shown_as(_name_of(shell, result)):
+    with shown_as(_name_of(shell, result)), shown_on(page_of(shell)):
         if mode == "widget":
             data, metadata = shell.display_formatter.format(show(result, "explore", **options))
             return data, metadata
@@ -239,6 +252,8 @@ def register_formatters(shell: Any) -> None:
     for (module, name), shower in _TORCHS.items():
         if name not in _printers_of(formatter, module):  # who has a printer of their own keeps it
             formatter.for_type_by_name(module, name, _OfTorch(shell, shower))
+    for module, name in _PICTURES:
+        formatter.for_type_by_name(module, name, lambda picture, **_: _on_page(shell, picture._repr_mimebundle_))
     formatter.for_type_by_name(*_LIVE, lambda live, **_: _live_bundle(shell, live))
     plain = shell.display_formatter.formatters["text/plain"]
     plain.for_type_by_name(*_LIST, _print_events)  # as it is a list, IPython's printer of lists would come first
@@ -248,15 +263,23 @@ def _live_bundle(shell: Any, live: Any) -> Any:
     """The view of a live widget; as an output of its own before it, what it shows, for where the view is lost."""
     if getattr(shell, "kernel", None) is None:
         return live._repr_mimebundle_()
-    still, view = live.outputs()
+    still, view = _on_page(shell, live.outputs)
     shell.display_pub.publish(data=still, metadata={})
     return view
+
+
+def _on_page(shell: Any, made: Callable[[], Any]) -> Any:
+    """An output that comes to stand where the cell that runs shows what it displays."""
+    from torchbench_magic.views.carriers.page_modules import shown_on
+
+    with shown_on(page_of(shell)):
+        return made()
 
 
 def withdraw_formatters(shell: Any) -> None:
     """Undo `register_formatters`."""
     formatter = shell.display_formatter.mimebundle_formatter
-    for module, name in (*_RESULTS, *_TORCHS, _LIVE):
+    for module, name in (*_RESULTS, *_TORCHS, *_PICTURES, _LIVE):
         _withdraw(formatter, module, name, _OfTorch if (module, name) in _TORCHS else object)
     _withdraw(shell.display_formatter.formatters["text/plain"], *_LIST, type(_print_events))
 
@@ -293,7 +316,7 @@ class _OfTorch:
         from torchbench_magic.views.torch_forms import torch_results
 
         own = getattr(value, "_repr_mimebundle_", None)  # a subclass may show itself
-        shown = getattr(torch_results, self._shower)(value) if own is None else own()
+        shown = _on_page(self._shell, own or (lambda: getattr(torch_results, self._shower)(value)))
         if shown is None:
             return None
         return {"text/plain": shown["text/plain"]} if _mode(self._shell) == "text" else shown

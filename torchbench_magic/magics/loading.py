@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchbench_magic.core.process.held_interrupts import interrupts_held
+
 from .session import Session
 
 __all__ = ["LAZY_EXTENSION", "load_magics", "unload"]
@@ -57,19 +59,21 @@ class _Loaded:
 
 def load_magics(shell: Any, *, only_free_names: bool = False) -> None:
     """Load into ``shell``; a second time takes the names that were left alone the first time."""
-    if id(shell) in _loaded:
-        unload(shell)
-    loaded = _Loaded(shell, only_free_names=only_free_names)
-    loaded.session.open()
-    _loaded[id(shell)] = loaded
+    with interrupts_held():
+        if id(shell) in _loaded:
+            unload(shell)
+        loaded = _Loaded(shell, only_free_names=only_free_names)
+        loaded.session.open()
+        _loaded[id(shell)] = loaded
 
 
 def unload(shell: Any) -> None:
     """Put back what `load_magics` changed; results stay in their variables."""
-    loaded = _loaded.pop(id(shell), None)
-    if loaded is not None:
-        loaded.take_back()
-        loaded.session.close()
+    with interrupts_held():
+        loaded = _loaded.pop(id(shell), None)
+        if loaded is not None:
+            loaded.take_back()
+            loaded.session.close()
 
 
 def _is_placeholder(function: Any) -> bool:

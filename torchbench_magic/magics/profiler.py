@@ -21,8 +21,8 @@ from .reading.local_scope import Names
 from .reading.option_line import describe, documented
 from .reading.options import ProfilerOptions
 from .reading.sections import has_code
-from .saving import check_files, write_files
-from .session import Delivery, SessionMagics, one_line_errors
+from .saving import check_files, check_store, write_files
+from .session import Delivery, SessionMagics, import_libraries, one_line_errors
 
 if TYPE_CHECKING:
     from torchbench_magic.core.profiling.profiler import Asked
@@ -80,6 +80,7 @@ class ProfilerMagics(SessionMagics):
                 raise BodyError("await needs a cell of its own that begins with %%tprofile, and %autoawait on")
             held.raise_if_any()
             with self._delivering(request) as delivery:
+                check_store(request.options, delivery.progress)
                 outcome = profile_body(request.body, replace(request.asked, progress=delivery.progress))
                 self._take(outcome, request, delivery)
         return delivery.result
@@ -92,6 +93,7 @@ class ProfilerMagics(SessionMagics):
             request = self._read(line, cell)
             held.raise_if_any()
             with self._delivering(request) as delivery:
+                check_store(request.options, delivery.progress)
                 asked = replace(request.asked, progress=delivery.progress)
                 outcome = await profile_body_async(request.body, asked)
                 self._take(outcome, request, delivery)
@@ -99,6 +101,7 @@ class ProfilerMagics(SessionMagics):
 
     def _read(self, line: str, cell: str | None) -> _Request:
         """Everything that can be wrong about the line and the cell is said here, before anything runs."""
+        import_libraries()
         from torchbench_magic.core.profiling.loop_steps import mark_loop
         from torchbench_magic.core.profiling.profiler import Asked
         from torchbench_magic.views.profiling.profile import check_keys
@@ -138,12 +141,14 @@ class ProfilerMagics(SessionMagics):
         profile = outcome.profile
         if request.doubts:
             profile = replace(profile, warnings=[*request.doubts, *profile.warnings])
-        profile = write_files(profile, request.options)
+        profile, is_interrupted = write_files(profile, request.options, delivery.progress)
         if isinstance(outcome.error, Interrupted):  # of a measurement that the cell makes: its result is another one
             raise Interrupted(profile)
         if outcome.error is not None:
             delivery.deliver(profile)
             raise outcome.error
+        if is_interrupted:
+            raise Interrupted(profile)
         delivery.result = profile
         if request.shows_value and outcome.value is not None:
             try:

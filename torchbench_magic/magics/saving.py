@@ -8,24 +8,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from torchbench_magic.core.process.held_interrupts import hear_interrupt
 from torchbench_magic.errors import InputError, Interrupted, OptionError
 
 from .reading.options import ProfilerOptions, TimerOptions
 
 if TYPE_CHECKING:
+    from torchbench_magic.core.progress import Progress
     from torchbench_magic.results.profiling.profile import Profile
     from torchbench_magic.results.storage.resumed_runs import Recording
+    from torchbench_magic.results.storage.store import Store
 
-__all__ = ["check_files", "keeping", "write_files"]
+__all__ = ["check_files", "check_store", "keeping", "write_files"]
 
 
 @contextmanager
-def keeping(options: TimerOptions) -> Iterator[Recording | None]:
+def keeping(options: TimerOptions, progress: Progress) -> Iterator[Recording | None]:
     """Open the store that the options name, before anything is measured; None without one.
 
+    Args:
+        progress: told while another process holds the store; a Ctrl-C ends the wait.
+
     Raises:
+        Interrupted: in the block; its partial result has what is to be said of the store. Where nothing is shown, it
+            stands in the exception's text that an unfinished measurement is not stored.
         OptionError: ``--resume`` without a store.
         StoreError: the store cannot be written.
     """
@@ -37,34 +45,48 @@ def keeping(options: TimerOptions) -> Iterator[Recording | None]:
     from torchbench_magic.core.machine.commit import read_commit
     from torchbench_magic.core.machine.environment import read_environment
     from torchbench_magic.results.storage.resumed_runs import Recording
-    from torchbench_magic.results.storage.store import Store
 
     environment = replace(read_environment(), commit=read_commit())
     counting = None if options.counting is None else (options.counting.number, options.counting.form)
-    kept = Recording(Store(options.save), environment, resume=options.resume, counting=counting)
+    kept = Recording(_store(options.save, progress), environment, resume=options.resume, counting=counting)
     try:
         yield kept
     except Interrupted as interrupt:
-        if interrupt.partial is not None:
-            interrupt.partial = kept.finish(interrupt.partial)  # type: ignore[arg-type]  # of a timing
+        partial: Any = interrupt.partial
+        if partial is not None and not kept.is_finished:
+            try:
+                partial = kept.finish(partial)
+            except Interrupted as again:
+                partial = again.partial
+            interrupt.partial = partial
+            if options.quiet:
+                interrupt.args = tuple(doubt.text for doubt in partial.warnings if doubt.kind == "not-stored")
         raise
 
 
+def _store(path: str, progress: Progress) -> Store:
+    """A store where a Ctrl-C ends the wait for another process that holds it."""
+    from torchbench_magic.results.storage.store import Store
+
+    def waiting(passed: float) -> None:
+        hear_interrupt()
+        progress.update(passed, made.patience, f"waiting for {made.path}, which another process holds locked")
+
+    made = Store(path, waiting=waiting)
+    return made
+
+
 def check_files(options: ProfilerOptions) -> None:
-    """Find out before the code runs whether the files can be written.
+    """Find out before the code runs whether the files can be written, but for the store.
 
     Raises:
-        StoreError, TraceError: one cannot, and why.
+        InputError: one cannot, and why.
         OptionError: two are one file.
     """
     named = filter(None, (options.save, options.trace, options.stacks))
     given = [os.path.abspath(os.path.expanduser(path)) for path in named]
     if len({*given}) < len(given):
         raise OptionError("--save, --trace and --stacks write files of their own: give each another name")
-    if options.save is not None:
-        from torchbench_magic.results.storage.store import Store
-
-        Store(options.save).check()
     if options.trace is not None or options.stacks is not None:
         from torchbench_magic.results.written_files import STACKS, TRACE, check_target
 
@@ -73,17 +95,32 @@ def check_files(options: ProfilerOptions) -> None:
                 check_target(target, kind, overwrite=options.overwrite)
 
 
-def write_files(profile: Profile, options: ProfilerOptions) -> Profile:
-    """Write what was asked for. A file that cannot be written costs a warning: the result is here all the same."""
+def check_store(options: ProfilerOptions, progress: Progress) -> None:
+    """The same of the store, which may have to be waited for.
+
+    Raises:
+        StoreError: it cannot be written, and why.
+    """
+    if options.save is not None:
+        _store(options.save, progress).check()
+
+
+def write_files(profile: Profile, options: ProfilerOptions, progress: Progress) -> tuple[Profile, bool]:
+    """Write what was asked for. A file that cannot be written costs a warning: the result is here all the same.
+
+    Returns:
+        the profile, and whether a Ctrl-C ended the wait for a store.
+    """
     from torchbench_magic.results.doubts import Doubt
 
     if options.save is not None and profile.environment is not None:
         from torchbench_magic.core.machine.commit import read_commit
 
         profile = replace(profile, environment=replace(profile.environment, commit=read_commit()))
-    found = []
+    found, is_interrupted = [], False
     for path, write, could_not, way in (
-        (options.save, profile.save, "profile could not be stored", "`.save(PATH)` writes it"),
+        (options.save, lambda path: _store(path, progress).append(profile), "profile could not be stored",
+         "`.save(PATH)` writes it"),
         (options.trace, partial(profile.export_trace, overwrite=options.overwrite), "trace could not be written",
          "`.export_trace(PATH)` writes it"),
         (options.stacks, partial(profile.export_stacks, metric="time", overwrite=options.overwrite),
@@ -95,4 +132,8 @@ def write_files(profile: Profile, options: ProfilerOptions) -> Profile:
                 write(path)
         except InputError as error:
             found.append(Doubt("not-stored", f"The {could_not}: {error}.", f"{way}."))
-    return replace(profile, warnings=[*found, *profile.warnings]) if found else profile
+        except KeyboardInterrupt:
+            why = f"interrupted while another process held {path} locked"
+            found.append(Doubt("not-stored", f"The {could_not}: {why}.", f"{way}."))
+            is_interrupted = True
+    return (replace(profile, warnings=[*found, *profile.warnings]) if found else profile), is_interrupted

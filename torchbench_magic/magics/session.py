@@ -15,6 +15,7 @@ from IPython.core.magic import Magics
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.code.notebook_cells import close_book, open_book
+from torchbench_magic.core.process.freed_memory import give_back_if_due
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts
 from torchbench_magic.core.profiling.sources.scope import RecordedFiles
@@ -23,6 +24,7 @@ from torchbench_magic.results.cell_text import Body
 
 from . import awaiting, settings
 from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters
+from .notebook_pages import page_of
 from .reading.alignment import aligned_text
 from .reading.cells import Book, Place
 from .reading.local_scope import check_not_local, local_names
@@ -58,12 +60,16 @@ class Session:
         self._files.look()
         for event in ("pre_run_cell", "post_run_cell"):  # a cell imports modules; between cells they are edited
             self.shell.events.register(event, self._look_at_files)
+        self.shell.events.register("pre_run_cell", self._note_cell)
+        self.shell.events.register("post_run_cell", _give_back)
 
     def close(self) -> None:
         if (counting := sys.modules.get("torchbench_magic.core.counting.client")) is not None:
             counting.close_server()
         for event in ("pre_run_cell", "post_run_cell"):
             self.shell.events.unregister(event, self._look_at_files)
+        self.shell.events.unregister("pre_run_cell", self._note_cell)
+        self.shell.events.unregister("post_run_cell", _give_back)
         withdraw_formatters(self.shell)
         awaiting.withdraw_awaiting(self.shell)
         self._tracebacks.close()
@@ -73,6 +79,9 @@ class Session:
 
     def _look_at_files(self, *_: Any) -> None:
         self._files.look()
+
+    def _note_cell(self, *_: Any) -> None:
+        page_of(self.shell)
 
     @property
     def compiling(self) -> dict[str, Any]:
@@ -156,12 +165,23 @@ class Session:
         )
 
 
+def _give_back(*_: Any) -> None:
+    """A cell may have released a large profile (``del``, ``%reset``, a new value for its name), or drawn it."""
+    give_back_if_due()
+
+
 def import_libraries() -> None:
     """Have what every measurement needs imported as a whole: of C++ modules a second import of what a Ctrl-C broke off
-    fails, in the next cell and in every later one."""
+    fails, in the next cell and in every later one.
+
+    Raises:
+        MissingTool: torch cannot be imported, and why.
+    """
+    from torchbench_magic.core.process.torch_import import import_torch
+
     with interrupts_held():
+        import_torch()
         import pandas  # noqa: F401
-        import torch  # noqa: F401
 
 
 class SessionMagics(Magics):
@@ -202,14 +222,14 @@ class Delivery:
             return
         with interrupts_held():
             self.is_delivered = True
-            shell.push({f"_{self.family}": result}, interactive=False)
+            shell.user_ns[f"_{self.family}"] = result  # `push` as hidden would hold it in another dict, `del` or not
             if self.options.output is not None:
                 shell.push({self.options.output: result})
             if self.options.quiet:
                 self.output.clear()
             else:
                 self.output.show(*bundle_of(shell, result, explore=self.options.explore, **self.view))
-            ShownOnce.mark(shell, result, keeps_out=self.keeps_out)
+            ShownOnce.mark(shell, result, keeps_out=self.keeps_out and not self.options.quiet)
 
 
 @contextmanager

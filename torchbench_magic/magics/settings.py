@@ -12,6 +12,8 @@ from typing import Any
 from traitlets import Enum, Float, TraitError, Unicode, validate
 from traitlets.config import Configurable
 
+from torchbench_magic.printable import printable
+
 __all__ = ["TorchBench", "declare", "settings_of", "withdraw_traits"]
 
 
@@ -80,7 +82,7 @@ def _usable(asked: Any) -> TorchBench:
         except TraitError as error:
             said = " ".join(str(error).encode("ascii", "backslashreplace").decode().split())
             told = f"torchbench_magic: c.TorchBench.{name} is not used, its default is: {said[:200]}"
-            sys.stderr.write(f"{told}\n")
+            sys.stderr.write(f"{printable(told)}\n")
     return settings
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import line_cell_magic, magics_class, no_var_expand
 
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.errors import BodyError, OptionError
 
 from .cpp import check_language, read_cpp
@@ -71,23 +72,31 @@ class TimerMagics(SessionMagics):
     @line_cell_magic
     @documented(_HELP)
     def timer(self, line: str, cell: str | None = None) -> Comparison:
-        with one_line_errors():
+        with one_line_errors(), interrupts_held() as held:
             request = self._read(line, cell)
             if request.awaits:
                 raise BodyError("await needs a cell of its own that begins with %%timer, and %autoawait on")
-            with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
+            held.raise_if_any()
+            with (
+                self._session.delivering("timer", request.options) as delivery,
+                keeping(request.options, delivery.progress) as kept,
+            ):
                 measured = _measured(_hooked(request, kept, delivery))
                 delivery.result = _finished(measured, request, kept)
         return delivery.result
 
     async def timer_async(self, line: str, cell: str) -> Comparison:
         """As ``%%timer``, for a cell that awaits."""
-        import_libraries()
-        from torchbench_magic.core.timing.timer import compare_bodies_async
+        with one_line_errors(), interrupts_held() as held:
+            import_libraries()
+            from torchbench_magic.core.timing.timer import compare_bodies_async
 
-        with one_line_errors():
             request = self._read(line, cell)
-            with self._session.delivering("timer", request.options) as delivery, keeping(request.options) as kept:
+            held.raise_if_any()
+            with (
+                self._session.delivering("timer", request.options) as delivery,
+                keeping(request.options, delivery.progress) as kept,
+            ):
                 task = _hooked(request, kept, delivery)
                 here = task.plan.processes is None
                 measured = await compare_bodies_async(task) if here else _in_processes(task, awaits=True)
@@ -146,7 +155,8 @@ class TimerMagics(SessionMagics):
         from torchbench_magic.core.timing.points.points_asked import points_of
 
         names, on_gpu = {**self._session.shell.user_ns, **local}, options.device.startswith("cuda")
-        return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)
+        with interrupts_let_through():  # the values are the user's code
+            return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)
 
 
 def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Task:

@@ -70,7 +70,8 @@ def path_of(name: str | os.PathLike[str], error: type[InputError] = InputError) 
     Raises:
         InputError (``error``): no file can have that name, and why.
     """
-    shown = ascii(os.fspath(name))
+    name = os.fsdecode(name)  # bytes are a name too
+    shown = ascii(name)
     try:
         path = Path(name).expanduser()
         mode = path.stat().st_mode
@@ -103,7 +104,7 @@ def check_target(name: str | os.PathLike[str], kind: FileKind, *, overwrite: boo
         InputError (that of the kind): it cannot, and why.
     """
     path, error = path_of(name, kind.error), kind.error
-    if not path.name or os.fspath(name).endswith(os.sep):
+    if not path.name or os.fsdecode(name).endswith(os.sep):
         raise error(f"{path}: is a folder; give the name of a file in it, such as {path / kind.example}")
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
         raise error(f"{path.name[:60]}...: is too long for the name of a file; give a shorter one")
@@ -169,6 +170,8 @@ def whole_file(name: str | os.PathLike[str], kind: FileKind, *, overwrite: bool 
 def _reason(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full: make room, or give a name on another disk"
+    if error.errno == errno.EFBIG:
+        return "cannot be written: it is larger than this process may write (ulimit -f)"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "cannot be written: the file or its folder is read-only; give another name"
     return f"cannot be written ({error.strerror or error})"

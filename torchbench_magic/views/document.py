@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from torchbench_magic.printable import printable
 
 from .table import Table
 
@@ -99,24 +100,3 @@ def plain(line: Iterable[Phrase]) -> str:
 def clipped(text: str, longest: int) -> str:
     """``text`` shortened with ``…`` to at most ``longest`` characters."""
     return text if len(text) <= longest else text[: max(longest - 1, 0)] + "…"
-
-
-def printable(text: str) -> str:
-    """``text`` on one line, with control and direction characters written as escapes.
-
-    A label must not be able to move the cursor of a terminal or to turn the order in which a line is read.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escape(char) if _hidden(char) else char for char in text)
-
-
-def _hidden(char: str) -> bool:
-    return unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs", "Co") or unicodedata.bidirectional(char) in _TURNS
-
-
-def _escape(char: str) -> str:
-    return {"\n": " ", "\t": " ", "\r": " "}.get(char, char.encode("unicode_escape").decode("ascii"))
-
-
-_TURNS = frozenset(("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"))

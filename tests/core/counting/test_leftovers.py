@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +51,7 @@ def folders(where: Path) -> list[Path]:
 
 def test_a_valgrind_that_hangs_is_ended_with_a_word(hanging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_NO_PROGRESS_SECONDS", 0.5)
-    server = Server()
+    server = Server(idle=0)
     with pytest.raises(NotStarted, match=r"does nothing for 0 s|does nothing for 1 s.*was ended: try `valgrind"):
         server.start()
     assert gone(int((hanging / "pid").read_text()))
@@ -63,14 +62,14 @@ def test_a_valgrind_that_hangs_is_ended_with_a_word(hanging: Path, monkeypatch: 
 def test_one_that_works_for_ever_is_ended_too(hanging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (hanging / "bin" / "valgrind").write_text("#!/bin/sh\nwhile :; do :; done\n")
     monkeypatch.setattr(client, "_MOST_START_SECONDS", 1.0)
-    server = Server()
+    server = Server(idle=0)
     with pytest.raises(NotStarted, match=r"takes 0 min at its start"):
         server.start()
     assert folders(hanging) == []
 
 
 def test_it_is_held_while_something_else_is_measured_and_goes_on(hanging: Path) -> None:
-    server = Server()
+    server = Server(idle=0)
     server.begin()
     pid = server.pid
     assert pid is not None
@@ -96,7 +95,7 @@ def test_it_is_held_while_something_else_is_measured_and_goes_on(hanging: Path) 
 def test_nothing_that_starts_or_hangs_is_waited_for_by_a_cell_that_counts_nothing(
     hanging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = Server()
+    server = Server(idle=0)
     monkeypatch.setattr(client, "_server", server)
     server.begin()
     try:
@@ -113,9 +112,9 @@ def test_a_killed_notebook_takes_a_hanging_valgrind_and_the_folder_along(hanging
         import tempfile, time
         tempfile.tempdir = {str(hanging)!r}
         from torchbench_magic.core.counting.client import Server
-        server = Server()
+        server = Server(idle=0)
         server.begin()
-        print(server.pid, server._watch.pid, flush=True)
+        print(server.pid, server._lease._keeper.pid, flush=True)
         time.sleep(1000)
     """
     notebook = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
@@ -127,26 +126,6 @@ def test_a_killed_notebook_takes_a_hanging_valgrind_and_the_folder_along(hanging
     notebook.wait()
     notebook.stdout.close()
     wait_until(lambda: not folders(hanging) and all(map(gone, pids)))
-
-
-def test_the_watch_ends_what_has_the_folder_in_its_command_line(tmp_path: Path) -> None:
-    folder = tmp_path / "torchbench-count-x"
-    folder.mkdir()
-    alike = ["sh", "-c", "while :; do sleep 0.1; done", str(folder)]
-    ours = subprocess.Popen(alike, start_new_session=True)
-    other = subprocess.Popen([*alike[:-1], "another"], start_new_session=True)
-    watches = [leftovers.ServerWatch(process.pid, str(folder)) for process in (ours, other)]
-    try:
-        for watch in watches:
-            watch._held.close()  # as the end of this process would
-            watch._shell.wait()
-        assert ours.wait() == -signal.SIGKILL
-        assert other.poll() is None
-        assert not folder.exists()
-    finally:
-        for process in (ours, other):
-            process.kill()
-            process.wait()
 
 
 def test_the_next_start_sweeps_folders_that_nobody_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

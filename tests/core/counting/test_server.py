@@ -202,7 +202,7 @@ def test_an_exception_has_the_line_of_the_cell(server: Server, names: dict[str, 
 
 
 def test_what_cannot_travel_is_named_before_valgrind_works(names: dict[str, Any]) -> None:
-    idle = Server()
+    idle = Server(idle=0)
     names |= {"gen": (i for i in range(3)), "lock": threading.Lock()}
     for text, told in (
         ("next(gen)", r"`gen` \(generator\) cannot be sent"),
@@ -266,7 +266,7 @@ def test_three_jobs_at_once_count_what_each_counts_alone(server: Server, names: 
 
 
 def test_the_directory_is_private_and_nothing_stays_in_it(server: Server, names: dict[str, Any]) -> None:
-    directory = Path(server._directory)
+    directory = Path(server._lease.directory)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     before = sorted(directory.iterdir())
     total(server, "x + 1", names)
@@ -282,12 +282,30 @@ def test_a_shifted_layout_is_the_same_code(server: Server, names: dict[str, Any]
         assert statement.total == pytest.approx(plain[0].total, rel=0.03)
 
 
+def test_another_kernel_is_served_by_the_same_process_with_the_same_numbers(server: Server) -> None:
+    code = (
+        "import torch\n"
+        "from torchbench_magic.core.counting.client import the_server\n"
+        "from torchbench_magic.core.counting.count import Job, count_instructions\n"
+        "from torchbench_magic.results.cell_text import Body\n"
+        "names = {'__name__': '__main__', 'torch': torch, 'x': torch.ones(4, 8)}\n"
+        "job = Job(Body('x @ x.t()', '<another>'), names, 20)\n"
+        "print(count_instructions(job, the_server())[0][0].total, the_server().pid)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    theirs, pid = map(int, done.stdout.split())
+    assert pid == server.pid
+    assert theirs == total(server, "x @ x.t()", {"__name__": "__main__", "x": torch.ones(4, 8)}, 20)
+    assert server.pid == pid  # and it goes on when that kernel has ended
+
+
 @pytest.mark.slow
 def test_a_killed_server_is_told_and_the_next_call_starts_another(server: Server, names: dict[str, Any]) -> None:
-    mine = Server()
+    mine = Server(idle=0)
     mine.start()
     try:
-        first, gone = mine.pid, mine._directory
+        first, gone = mine.pid, mine._lease.directory
         assert first is not None
         killer = threading.Timer(2, os.kill, (first, signal.SIGKILL))
         killer.start()
@@ -304,8 +322,8 @@ def test_a_killed_server_is_told_and_the_next_call_starts_another(server: Server
 @pytest.mark.slow
 def test_the_server_is_gone_with_the_notebook(tmp_path: Path) -> None:
     code = (
-        "import os, time\nfrom torchbench_magic.core.counting.client import Server\ns = Server()\n"
-        "s._launch('valgrind')\nprint(s._process.pid, s._directory, flush=True)\ntime.sleep(1)\nos._exit(0)\n"
+        "import os, time\nfrom torchbench_magic.core.counting.client import Server\ns = Server(idle=0)\n"
+        "s.begin()\nprint(s.pid, s._lease.directory, flush=True)\ntime.sleep(1)\nos._exit(0)\n"
     )
     root = str(Path(__file__).parents[3])
     done = subprocess.run(

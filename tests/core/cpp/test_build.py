@@ -121,6 +121,11 @@ def test_a_missing_compiler_is_one_line_with_the_command(monkeypatch: pytest.Mon
     monkeypatch.setenv("CXX", "no-such-compiler -O3")
     with pytest.raises(MissingTool, match=r"CXX=no-such-compiler -O3 names none"):
         build({"a": Snip.of("x;")})
+    for odd in ('g++ "-O3', "''", "\x1b[31m"):
+        monkeypatch.setenv("CXX", odd)
+        with pytest.raises(MissingTool, match=r"names none: unset CXX") as caught:
+            build({"a": Snip.of("x;")})
+        assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("spoiled", ["a file is in the way", "full"])

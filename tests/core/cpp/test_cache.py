@@ -20,6 +20,16 @@ def runs(log: Path) -> list[str]:
     return log.read_text().split()
 
 
+def test_a_user_without_a_home_gets_a_folder_for_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    for asked in ("", "no/absolute/path"):
+        monkeypatch.setenv("XDG_CACHE_HOME", asked)
+        assert the_cache().why_private == "this user has no home folder"
+
+
 @pytest.mark.parametrize("spoiled", ["cut off", "changed", "without a hash", "writable by others", "a link"])
 def test_a_library_that_is_not_as_it_was_made_is_compiled_anew_with_a_word(
     spoiled: str, pretender: Path, tmp_path: Path

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.core.process.held_interrupts import hear_interrupt, interrupts_held, interrupts_let_through
 
 
 @pytest.fixture(autouse=True)
@@ -223,3 +223,112 @@ def test_a_handler_that_is_left_behind_holds_nothing() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGCHLD, signal.SIGALRM])
+def test_a_handler_that_raises_for_another_signal_waits_too(number: signal.Signals) -> None:
+    """As torch's of SIGCHLD, where a DataLoader's worker died, and those of SIGALRM that end what takes too long."""
+
+    def refuse(number: int, frame: object) -> None:
+        raise RuntimeError(signal.Signals(number).name)
+
+    def switch() -> None:
+        with interrupts_held():
+            signal.raise_signal(number)
+            done.append("to its end")
+
+    def users() -> None:
+        signal.raise_signal(number)
+        done.append("not reached")
+
+    done: list[str] = []
+    before = signal.signal(number, refuse)
+    try:
+        with pytest.raises(RuntimeError, match=number.name):
+            switch()
+        assert done == ["to its end"]
+        with interrupts_held(), pytest.raises(RuntimeError, match=number.name), interrupts_let_through():
+            users()
+        assert done == ["to its end"]
+        assert signal.getsignal(number) is refuse
+    finally:
+        signal.signal(number, before)
+
+
+def test_signals_that_nobody_handles_are_left_alone() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        with interrupts_held():
+            assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_handler_that_the_users_code_sets_for_another_signal_waits_from_then_on_and_stays() -> None:
+    before, heard = signal.getsignal(signal.SIGCHLD), []
+    try:
+        with interrupts_held():
+            with interrupts_let_through():
+                signal.signal(signal.SIGCHLD, users := lambda number, frame: heard.append(number))
+            signal.raise_signal(signal.SIGCHLD)
+            assert not heard
+        assert heard == [signal.SIGCHLD]
+        assert signal.getsignal(signal.SIGCHLD) is users
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_one_that_waits_is_heard_where_something_of_ours_takes_long() -> None:
+    done = []
+    with interrupts_held():
+        hear_interrupt()
+        interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            hear_interrupt()
+        hear_interrupt()
+        done.append("heard once")
+    assert done
+
+
+def test_one_that_comes_as_a_block_is_entered_or_left_is_neither_lost_nor_leaves_a_handler() -> None:
+    """At each line of both, by a trace function."""
+    import sys
+
+    from torchbench_magic.core.process import held_interrupts
+
+    def block() -> None:
+        with interrupts_held():
+            done.append("begun")
+            done.append("ended")
+
+    def at(wanted: int | None) -> int:
+        lines = [0]
+
+        def local(frame: types.FrameType, event: str, _: object) -> object:
+            if event == "line":
+                if lines[0] == wanted:
+                    interrupt()
+                lines[0] += 1
+            return local
+
+        def called(frame: types.FrameType, event: str, _: object) -> object:
+            return local if frame.f_code.co_filename == held_interrupts.__file__ else None
+
+        sys.settrace(called)  # type: ignore[arg-type]
+        try:
+            block()
+        finally:
+            sys.settrace(None)
+        return lines[0]
+
+    done: list[str] = []
+    count, before = at(None), signal.getsignal(signal.SIGINT)
+    assert count > 20
+    for line in range(count):
+        done.clear()
+        with pytest.raises(KeyboardInterrupt):
+            at(line)
+        assert done in ([], ["begun", "ended"]), line
+        assert signal.getsignal(signal.SIGINT) is before, line
+        assert held_interrupts._now.depth == 0, line
+        assert held_interrupts._now.base is None, line

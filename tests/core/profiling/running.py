@@ -33,6 +33,7 @@ class KeptKineto(Kineto):
     def stop(self) -> Any:
         profiler = self._profiler
         results = super().stop()
+        profiler.profiler.kineto_results = results  # which ours has let go of
         KeptKineto.last = profiler
         return results
 

@@ -19,7 +19,9 @@ BAD: list[tuple[str, Any]] = [
     *(("max_run_time", value) for value in NO_SECONDS),
     *((name, value) for name in ("margin", "until", "adaptive") for value in NO_SHARE),
     *((name, value) for name in ("number", "repeat") for value in NO_COUNT),
-    *(("threads", (value,)) for value in NO_COUNT),
+    *((name, 10**13) for name in ("number", "repeat")),
+    *(("threads", (value,)) for value in [*NO_COUNT, 4097, 10**30]),
+    *(("seed", value) for value in (-1, 1.5, math.nan, "7", True, 2**32)),
 ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, SEGMENT_COLUMNS, Trace, compact, line_ranges
+from torchbench_magic.results.profiling.line_ranges import line_ranges
+from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, SEGMENT_COLUMNS, Trace, compact
 
 from ..profiles import MS, trace_of_two_kernels
 
@@ -15,6 +16,12 @@ def changed(frame: str, column: str, row: int, value: int) -> Trace:
     table = getattr(trace, frame).copy()
     table.loc[row, column] = value
     return Trace(**{name: getattr(trace, name) for name in trace.__dataclass_fields__} | {frame: table})
+
+
+def ranges_of(trace: Trace) -> list[tuple[int, int, int]]:
+    """(node, start, end)."""
+    found = line_ranges(trace)
+    return list(zip(found.node.tolist(), found.start.tolist(), found.end.tolist(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -47,8 +54,7 @@ def test_a_number_that_does_not_fit_is_refused() -> None:
 
 
 def test_each_stay_on_a_line_is_one_range() -> None:
-    found = [(stay.node, stay.start, stay.end) for stay in line_ranges(trace_of_two_kernels())]
-    assert found == [(1, 0, 5 * MS), (2, 5 * MS, 7 * MS), (3, 7 * MS, 10 * MS)]
+    assert ranges_of(trace_of_two_kernels()) == [(1, 0, 5 * MS), (2, 5 * MS, 7 * MS), (3, 7 * MS, 10 * MS)]
 
 
 def test_ranges_of_a_call_lie_in_the_range_of_the_line_that_calls() -> None:
@@ -60,7 +66,7 @@ def test_ranges_of_a_call_lie_in_the_range_of_the_line_that_calls() -> None:
     segments = compact(SEGMENT_COLUMNS, {"thread": np.zeros(6), "start": starts, "node": active})
     fields = {name: getattr(trace, name) for name in trace.__dataclass_fields__}
     trace = Trace(**fields | {"nodes": nodes, "segments": segments})
-    assert [(stay.node, stay.start, stay.end) for stay in line_ranges(trace)] == [(1, 0, 9), (2, 2, 4), (2, 6, 8)]
+    assert ranges_of(trace) == [(1, 0, 9), (2, 2, 4), (2, 6, 8)]
 
 
 def test_the_columns_take_less_than_a_hundred_bytes_an_event() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from torchbench_magic.views.carriers import document_json, html
+from torchbench_magic.views.carriers.page_modules import packed_text, with_modules
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
@@ -17,6 +20,7 @@ from torchbench_magic.views.timing import comparison
 from torchbench_magic.views.widgets.explorers import TableWidget
 
 from ..builders import HOSTILE, comparison_of, profile_of, two_shapes
+from ..sent import sent
 
 pytestmark = pytest.mark.browser
 
@@ -48,7 +52,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     yield page
     context.close()
     assert errors == []
-    assert all(url.startswith("file:") for url in requests)
+    assert all(url.startswith(("file:", "blob:")) for url in requests)  # a widget's module is unpacked into a blob
 
 
 @pytest.fixture
@@ -59,7 +63,9 @@ def show(page: Page, tmp_path: Path) -> Show:
         file = tmp_path / "page.html"
         file.write_text(html.page(document), encoding="utf-8")
         page.goto(file.as_uri())
-        return page.locator(".tb")
+        drawn = page.locator(".tb")
+        drawn.first.wait_for()  # the module is unpacked first
+        return drawn
 
     return open_page
 
@@ -255,13 +261,16 @@ def test_no_injected_text_runs(page: Page, show: Show, name: str) -> None:
 
 
 def test_an_error_while_drawing_leaves_the_static_table(page: Page, tmp_path: Path) -> None:
-    broken = html.render(comparison.document(two_shapes())).replace('"tables":[', '"tables":[{"name":"x"},', 1)
-    file = tmp_path / "broken.html"
-    caught = broken.replace("if (host) mount(", "try { mount(").replace(
-        ".textContent));\n</script>", ".textContent)); } catch (error) { window.FAILED = error.message; }\n</script>"
-    )
-    file.write_text(f"<!doctype html><meta charset=utf-8>{caught}", encoding="utf-8")
+    made = html.render(comparison.document(two_shapes()))
+    (spec,) = sent(made)
+    data = packed_text(json.dumps(spec | {"tables": [{"name": "x"}, *spec["tables"]]}))
+    broken, file = re.sub(r"','[^']+'\]\)</script>", lambda _: f"','{data}'])</script>", made), tmp_path / "broken.html"
+    caught = "<script>onunhandledrejection = (event) => { window.FAILED = `${event.reason}`; event.preventDefault(); }"
+    sound = html.render(comparison.document(comparison_of()))
+    whole = with_modules(f"<!doctype html><meta charset=utf-8>{caught}</script>{broken}{sound}")
+    file.write_text(whole, encoding="utf-8")
     page.goto(file.as_uri())
+    expect(page.locator(".tb")).to_have_count(1)  # the one that is sound
     assert page.evaluate("window.FAILED")
     expect(page.locator(".torchbench > table").first).to_be_visible()
 

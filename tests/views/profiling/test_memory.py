@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from torchbench_magic.views.profiling import memory
 from torchbench_magic.views.profiling.pictures.memory_picture import _highest, picture, stack
 
 from ..builders import HOSTILE, profile_of
+from ..sent import sent
 
 MIB = 2**20
 # seconds, MiB, block (None: was there before), line, device
@@ -123,9 +123,7 @@ def test_a_spike_within_one_column_is_seen() -> None:
 
 def test_every_number_of_the_picture_is_json_without_markup() -> None:
     markup = picture(made(), "cpu", units.BYTES[2])
-    data = re.search(r'<script type="application/json">(.*?)</script>', markup, re.DOTALL)
-    assert data is not None
-    read = json.loads(data[1])
+    (read,) = sent(markup)
     assert max(read["total"]) == 144
     assert len(read["layers"]) == 3
     assert all(len(held) == len(read["total"]) for _, held in read["layers"])

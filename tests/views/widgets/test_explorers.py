@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from torchbench_magic.views.carriers.html import module
+from torchbench_magic.views.carriers.page_modules import self_unpacking
+from torchbench_magic.views.carriers.shortened_script import shortened
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.widgets.explorers import ComparisonExplorer, ProfileExplorer
 from torchbench_magic.views.widgets.live import LiveView
 
 from ..builders import comparison_of, profile_of
+from ..sent import unpacked
 
 
 def shown(widget: Any, table: int = 0) -> list[list[str]]:
@@ -32,7 +36,8 @@ def test_explore_gives_the_widget_of_the_result() -> None:
 
 
 def test_the_widget_draws_with_the_module_of_the_inline_output() -> None:
-    assert str(comparison_of().explore().table._esm).startswith(module())
+    (packed,) = re.findall(r'unpacked\("(.*?)"\)', str(comparison_of().explore().table._esm))
+    assert shortened(module()).strip() in unpacked(packed)
 
 
 def test_the_table_answers_who_asks_whether_python_is_there() -> None:
@@ -160,7 +165,7 @@ def test_a_profile_with_a_call_tree_has_its_flame_graph_and_can_be_grouped() -> 
 
     assert not hasattr(profile_of().explore(), "flame")
     widget = profiled().explore()
-    assert widget.flame._esm == flame.module()
+    assert widget.flame._esm == self_unpacking(flame.module())
     assert "aten::mm" in widget.flame.spec["names"]
     by_op = len(shown(widget, 1))
     widget.group_by.value = "shape"

@@ -6,18 +6,20 @@ import timeit
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch.utils.benchmark.utils import timer as torch_timer
 from torch.utils.benchmark.utils.timer import Language, timer
 
 from torchbench_magic.benchmark import callgrind, compare_timers, timer_clocks
+from torchbench_magic.benchmark.checked_arguments import check_calls, check_seconds, check_threads
 from torchbench_magic.benchmark.cpp import CPPTimer
 from torchbench_magic.benchmark.reexport import torch_names
 from torchbench_magic.benchmark.statement import ExactTimer
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.counting.count import Job, LibraryJob
 from torchbench_magic.core.counting.machine_code import client_requests
+from torchbench_magic.core.process.heard_progress import HeardProgress
 from torchbench_magic.core.timing.plan import Processes
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Timer(torch_timer.Timer):
         language: ``"python"`` or ``"c++"``, or a `Language`.
 
     Raises:
+        OptionError: ``num_threads`` is no whole number from 1 on; of ``timer``, no clock of that name.
         ValueError: what torch does not take either (a stmt that is no str, globals for C++, ...).
         SyntaxError: code that does not compile.
     """
@@ -65,6 +68,7 @@ class Timer(torch_timer.Timer):
         num_threads: int = 1,
         language: Language | str = Language.PYTHON,
     ) -> None:
+        check_threads(num_threads)
         self._written = (stmt, setup)
         self._clock = timer
         is_python = language in (Language.PYTHON, "py", "python")
@@ -80,6 +84,44 @@ class Timer(torch_timer.Timer):
             self._timer = CPPTimer(spec.stmt, spec.setup, spec.global_setup, timeit.default_timer, {})
             self._timer.clock = "cpu" if timer == "cpu" else "wall"
 
+    def timeit(self, number: int = 1000000) -> Any:
+        """A ``Measurement`` of one block of ``number`` calls; see torch's.
+
+        Raises:
+            OptionError: ``number`` is no whole number from 1 on.
+        """
+        check_calls(number)
+        return super().timeit(number)
+
+    def blocked_autorange(
+        self, callback: Callable[[int, float], NoReturn] | None = None, min_run_time: float = 0.2
+    ) -> Any:
+        """A ``Measurement`` of blocks until ``min_run_time`` seconds are spent; see torch's.
+
+        Raises:
+            OptionError: seconds that are no number from 0 on.
+        """
+        check_seconds(min_run_time=min_run_time)
+        return super().blocked_autorange(callback, min_run_time)
+
+    def adaptive_autorange(
+        self,
+        threshold: float = 0.1,
+        *,
+        min_run_time: float = 0.01,
+        max_run_time: float = 10.0,
+        callback: Callable[[int, float], NoReturn] | None = None,
+    ) -> Any:
+        """A ``Measurement`` of blocks until IQR / median is below ``threshold``; see torch's.
+
+        Raises:
+            OptionError: seconds or a threshold that are no number from 0 on.
+        """
+        check_seconds(threshold=threshold, min_run_time=min_run_time, max_run_time=max_run_time)
+        return super().adaptive_autorange(
+            threshold, min_run_time=min_run_time, max_run_time=max_run_time, callback=callback
+        )
+
     def collect_callgrind(
         self,
         number: int = 100,
@@ -91,8 +133,8 @@ class Timer(torch_timer.Timer):
         """Count the instructions of the statement under Callgrind, in about a second after the first count.
 
         ``globals`` may hold anything that can be pickled by cloudpickle, and tensors; `CopyIfCallgrind` is taken but
-        not needed. The process that counts is started once (10 to 30 seconds) and forks for each count, so that two
-        counts of one statement are the same number.
+        not needed. The process that counts is started once for all kernels (10 to 30 seconds) and forks for each count,
+        so that two counts of one statement are the same number.
 
         Args:
             number: calls of the statement that are counted.
@@ -104,10 +146,12 @@ class Timer(torch_timer.Timer):
             A ``CallgrindStats``, or a tuple of them with ``repeats``. Totals over ``number`` calls, as in torch.
 
         Raises:
+            OptionError: ``number`` is no whole number from 1 on.
             ValueError: ``repeats`` below 1, or ``torch`` replaced in ``globals``.
             CollectionFailed: (an OSError) no valgrind, a variable that cannot be sent, code that fails there.
             Exception: what the statement itself raises, before anything is counted.
         """
+        check_calls(number)
         if repeats is not None and repeats < 1:
             raise ValueError("If specified, `repeats` must be >= 1")
         if not client_requests.is_supported():
@@ -120,7 +164,7 @@ class Timer(torch_timer.Timer):
                 number, repeats=repeats, collect_baseline=collect_baseline, retain_out_file=retain_out_file
             )
         if isinstance(self._timer, CPPTimer):
-            self._timer.compiled(starting_meanwhile)
+            self._timer.compiled(partial(starting_meanwhile, HeardProgress()))
         self._timeit(1)  # a faulty statement is told here, not by the process that counts
         threads, is_cpp = self._task_spec.num_threads, self._language is Language.CPP
         job: Job | LibraryJob

@@ -5,20 +5,31 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 __all__ = [
+    "BY_TEXT",
     "closed_over",
     "codes_within",
     "globals_assigned",
     "globals_read",
     "names_by",
+    "names_looked_up",
     "names_used",
     "notebook_functions",
     "variables_read",
 ]
+
+
+BY_TEXT = frozenset(
+    ("eval", "exec", "globals", "locals", "vars", "get_ipython", "query", "__main__", "_getframe", "f_globals")
+)
+"""Names by which code finds variables that it does not name."""
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 def notebook_functions(
@@ -97,7 +108,20 @@ def names_by(code: CodeType, *operations: str) -> set[str]:
 
 def globals_read(code: CodeType) -> set[str]:
     """Names of globals that code, or code defined in it, reads."""
-    return names_by(code, "LOAD_GLOBAL", "LOAD_NAME")
+    return names_by(code, *_LOADS)
+
+
+def names_looked_up(code: CodeType) -> set[str]:
+    """Names that code, or code defined in it, may look for among the globals.
+
+    The name of an attribute is none of them (``x.mean()`` uses no variable ``mean``), unless the code can find globals
+    by their text, as by ``eval``: then every name and every word of a text in it may be one.
+    """
+    used = set(names_used(code))
+    if used.isdisjoint(BY_TEXT):
+        return names_by(code, *_LOADS, "DELETE_GLOBAL", "DELETE_NAME")
+    texts = (text for part in codes_within(code) for text in part.co_consts if isinstance(text, str))
+    return used | {word for text in texts for word in _WORD.findall(text)}
 
 
 def globals_assigned(code: CodeType) -> set[str]:

@@ -1,30 +1,30 @@
-"""The notebook's side of the fork server: start it, hand it a job, read its answer, and end it."""
+"""The notebook's side of the fork server: ask for it, hand it a job, read its answer, and give it up."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import pickle
-import select
-import shutil
 import signal
 import socket
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import CountError, MissingTool
 
 from . import callgrind_file
 from .valgrind import launch, leftovers
 from .wire import Wire
+
+if TYPE_CHECKING:
+    from .valgrind.lease import Lease
 
 __all__ = [
     "CodeFailed",
@@ -39,6 +39,7 @@ __all__ = [
 _START_SECONDS = 25.0  # what starting takes, for the progress
 _PRELOADED_SECONDS = 25.0  # and what is imported besides torch
 _TICK = 0.1
+_LOOK = 0.02
 _NO_PROGRESS_SECONDS = 60.0
 """A process that has not used the processor for so long hangs: starting is work from its begin to its end."""
 _MOST_START_SECONDS = 1800.0
@@ -74,33 +75,34 @@ class Server:
     Args:
         preloaded: modules that it imports besides torch. Code that imports one which takes long, as an optimizer's
             step does, is counted by a second server which has it: that one starts with the first such job.
+        idle: seconds for which it waits for other kernels of this user and environment, which it then serves too;
+            0: it serves this one only. None: as `valgrind.lease.idle_seconds` says.
 
     Raises (all methods):
         MissingTool: no valgrind, or no system that it runs on.
     """
 
-    def __init__(self, preloaded: Sequence[str] = ()) -> None:
-        self._preloaded = tuple(preloaded)
+    def __init__(self, preloaded: Sequence[str] = (), *, idle: float | None = None) -> None:
+        self._preloaded, self._idle = tuple(preloaded), idle
         self._fuller: Server | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watch: leftovers.ServerWatch | None = None
-        self._directory = ""
-        self._control: socket.socket | None = None
-        self._jobs: socket.socket | None = None
-        self._is_ready = False
+        self._lease: Lease | None = None
         self._owner = os.getpid()
         self._lock = threading.Lock()
 
     @property
     def pid(self) -> int | None:
         """Of the process under valgrind; None where there is none."""
-        return self._process.pid if self.is_alive and self._process is not None else None
+        return self._lease.pid if self._lease is not None and self.is_alive else None
 
     @property
     def is_alive(self) -> bool:
         if self._owner != os.getpid():  # a fork of the notebook's process: the server is its parent's
             return False
-        return self._process is not None and self._process.poll() is None
+        return self._lease is not None and self._lease.is_alive
+
+    @property
+    def _is_ready(self) -> bool:
+        return self._lease is not None and self._lease.control is not None
 
     # ---- its life ---------------------------------------------------------------------------------------------
 
@@ -108,8 +110,21 @@ class Server:
         """Start it in the background if it is not there; `start` waits for it."""
         with self._lock:
             if not self.is_alive:
-                self._launch(launch.program())
-            else:
+                self._forget()
+                self._owner = os.getpid()
+                launch.program()  # where there is no valgrind, a system may not have what a lease imports either
+                from .valgrind.lease import Lease, idle_seconds
+
+                try:
+                    idle = idle_seconds() if self._idle is None else self._idle
+                    with interrupts_held():
+                        self._lease = Lease.take(self._preloaded, idle)
+                except ValueError as error:
+                    raise NotStarted(str(error)) from error
+                except OSError as error:
+                    why = error.strerror or error
+                    raise NotStarted(f"the process that counts cannot be started: {why}") from error
+            elif not self._is_ready:
                 self._signal(signal.SIGCONT)  # it may be held
 
     def start(self, progress: Progress = NO_PROGRESS) -> None:
@@ -152,58 +167,37 @@ class Server:
             self._fuller.go_on()
 
     def _signal(self, number: int) -> None:
-        if self._process is not None and self.is_alive:
+        if self._lease is not None and self.is_alive:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-
-    def _launch(self, program: str) -> None:
-        self._forget()
-        self._owner, self._is_ready = os.getpid(), False
-        leftovers.remove_leftovers()
-        try:
-            self._directory = leftovers.new_directory()
-            self._control, control = socket.socketpair()
-            self._jobs, jobs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-            with control, jobs, leftovers.locked_output(self._directory) as output:
-                self._process = subprocess.Popen(
-                    launch.command(program, self._directory, self._preloaded),
-                    stdin=control.fileno(),
-                    stdout=jobs.fileno(),
-                    stderr=output,
-                    env=launch.counting_environment(),
-                    cwd="/",
-                    start_new_session=True,  # Ctrl-C is the notebook's
-                )
-            self._watch = leftovers.ServerWatch(self._process.pid, self._directory)
-            path = json.dumps(launch.start_path()).encode()
-            with contextlib.suppress(ConnectionError):  # it has ended already: `_wait` says why
-                self._control.sendall(struct.pack("<Q", len(path)) + path)
-        except OSError as error:
-            self._forget()
-            raise NotStarted(f"the process that counts cannot be started: {error.strerror or error}") from error
+                os.killpg(self._lease.pid, number)
 
     def _wait(self, progress: Progress) -> None:
-        began = worked = time.monotonic()
-        ticks = None
-        while not self._is_ready:
-            if (used := leftovers.cpu_ticks(self.pid or 0)) != ticks:
-                ticks, worked = used, time.monotonic()
-            waited = time.monotonic() - worked if ticks is not None else 0.0
-            if waited > _NO_PROGRESS_SECONDS or time.monotonic() - began > _MOST_START_SECONDS:
-                self._forget()
-                raise NotStarted(self._hangs(waited, time.monotonic() - began))
-            if self._control is None or not self.is_alive:
-                told = self._startup_words()
+        worked, done = time.monotonic(), None
+        while (lease := self._lease) is not None and not self._is_ready:
+            if (now := leftovers.work_done(lease.pid)) != done:
+                done, worked = now, time.monotonic()
+            if now is not None and now.is_stopped:  # held by another kernel, while it measures
+                self._signal(signal.SIGCONT)
+            waited, passed = time.monotonic() - worked if done is not None else 0.0, time.monotonic() - lease.began
+            if waited > _NO_PROGRESS_SECONDS or passed > _MOST_START_SECONDS:
+                self._forget(for_all=True)
+                raise NotStarted(self._hangs(waited, passed))
+            if not self.is_alive:
+                told = self._startup_words(lease)
                 self._forget()
                 launch.check_valgrind_runs()
                 raise NotStarted(f"the process that counts did not start: {told}")
-            passed = time.monotonic() - began
-            expected, what = _START_SECONDS, "starting valgrind, once in a kernel"
-            if self._preloaded:
-                expected += _PRELOADED_SECONDS
-                what = f"starting valgrind with {', '.join(self._preloaded)}, which the code uses, once in a kernel"
-            progress.update(passed, max(expected, passed), what)
+            expected = _START_SECONDS + (_PRELOADED_SECONDS if self._preloaded else 0)
+            progress.update(passed, max(expected, passed), self._what_starts(lease))
             self._look()
+
+    def _what_starts(self, lease: Lease) -> str:
+        what = "starting valgrind"
+        if self._preloaded:
+            what = f"starting valgrind with {', '.join(self._preloaded)}, which the code uses"
+        if lease.is_shared:
+            return f"{what}, once for all kernels"
+        return f"{what}, once in a kernel ({lease.why_alone})" if lease.why_alone else f"{what}, once in a kernel"
 
     @staticmethod
     def _hangs(waited: float, passed: float) -> str:
@@ -215,47 +209,31 @@ class Server:
 
     def _look(self) -> None:
         """Has the server said that it is ready? Waits a little for it."""
-        with self._lock:  # another thread may have read the byte meanwhile
-            if self._control is None or self._is_ready:
-                return
-            if select.select([self._control], [], [], 0.02)[0]:
-                with contextlib.suppress(ConnectionError):  # it ended before it read what it was sent
-                    self._is_ready = self._control.recv(1) == b"R"
+        with self._lock:  # another thread may have read it meanwhile
+            if self._lease is not None:
+                self._lease.look(_LOOK)
 
-    def _startup_words(self) -> str:
+    @staticmethod
+    def _startup_words(lease: Lease) -> str:
         """What valgrind or Python said last."""
-        said = []
-        for path in [*sorted(Path(self._directory).glob("log.*")), Path(self._directory, "output")]:
+        said, directory = [], Path(lease.directory)
+        for path in [*sorted(directory.glob("log.*")), directory / "output"]:
             with contextlib.suppress(OSError):
                 said += path.read_text(errors="replace").strip().splitlines()[-1:]
         return "; ".join(said)[-400:] or "it said nothing"
 
     def close(self) -> None:
-        """End it, with the second one, and remove its directory."""
+        """Give it up, with the second one. One that serves this kernel only ends, and its directory is removed."""
         with self._lock:
             self._forget()
             fuller, self._fuller = self._fuller, None
         if fuller is not None:
             fuller.close()
 
-    def _forget(self) -> None:
-        if self._owner == os.getpid():
-            for end in (self._control, self._jobs):
-                if end is not None:
-                    end.close()  # the server ends when it reads the end of control
-            if self._watch is not None:
-                self._watch.end()
-            if self._process is not None:
-                if not self._is_ready:  # it reads control when it has started, which is long to wait
-                    self._signal(signal.SIGKILL)
-                try:
-                    self._process.wait(2)
-                except subprocess.TimeoutExpired:
-                    self._process.kill()
-                    self._process.wait()
-            if self._directory:
-                shutil.rmtree(self._directory, ignore_errors=True)
-        self._process, self._watch, self._control, self._jobs, self._directory = None, None, None, None, ""
+    def _forget(self, *, for_all: bool = False) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None and self._owner == os.getpid():
+            lease.end(for_all=for_all)
 
     # ---- a job ------------------------------------------------------------------------------------------------
 
@@ -279,75 +257,88 @@ class Server:
         except _Needs as needs:
             with self._lock:
                 if self._fuller is None:
-                    self._fuller = Server([*self._preloaded, str(needs)])
+                    self._fuller = Server([*self._preloaded, str(needs)], idle=self._idle)
             return self._fuller.count(job, storages=storages, timeout=timeout, progress=progress)
 
     def _count(
         self, job: Mapping[str, Any], storages: int | None, timeout: float | None, progress: Progress
     ) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
         self.start(progress)
+        lease = self._lease
+        assert lease is not None  # `start` made it
+        assert lease.control is not None
+        assert lease.jobs is not None
         connection, theirs = socket.socketpair()
         with connection:
             child = 0
             try:
-                assert self._control is not None  # `start` made them
-                assert self._jobs is not None
                 with theirs:
-                    socket.send_fds(self._jobs, [b"J"], [theirs.fileno()])
-                self._control.sendall(b"J")
+                    socket.send_fds(lease.jobs, [b"J"], [theirs.fileno()])
+                lease.control.sendall(b"J")
                 wire = Wire(connection, timeout, progress)
                 (child,) = struct.unpack("<Q", wire.read(8))
-                data = pickle.dumps(dict(job), protocol=5)
-                head = struct.pack("<Q", len(data))
-                socket.send_fds(connection, [head], [] if storages is None else [storages])
-                connection.sendall(data)
-                (size,) = struct.unpack("<Q", wire.read(8))
-                answer = pickle.loads(wire.read(size))
+                with lease.counted_by(child):
+                    answer = self._answered(connection, wire, job, storages)
                 if "needs" in answer:
                     raise _Needs(answer["needs"])
                 if not answer["ok"]:
                     raise CodeFailed(answer)
-                return self._costs(child)
+                return self._costs(lease, child)
             except (EOFError, ConnectionError, BrokenPipeError, FileNotFoundError) as error:
-                raise CountError(self._reason(child)) from error
+                raise CountError(self._reason(lease, child)) from error
             finally:
-                self._clean_up(child)
+                self._clean_up(lease, child)
 
-    def _costs(self, child: int) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
+    @staticmethod
+    def _answered(
+        connection: socket.socket, wire: Wire, job: Mapping[str, Any], storages: int | None
+    ) -> dict[str, Any]:
+        data = pickle.dumps(dict(job), protocol=5)
+        head = struct.pack("<Q", len(data))
+        socket.send_fds(connection, [head], [] if storages is None else [storages])
+        connection.sendall(data)
+        (size,) = struct.unpack("<Q", wire.read(8))
+        answer: dict[str, Any] = pickle.loads(wire.read(size))
+        return answer
+
+    @staticmethod
+    def _costs(lease: Lease, child: int) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
         """Those of the statement and of the empty loop: the parts after that of the calls that warmed up."""
         try:
             warm, statement, empty = (
-                callgrind_file.parse(Path(self._directory, f"cost.{child}.{part}").read_text(errors="replace"))
+                callgrind_file.parse(Path(lease.directory, f"cost.{child}.{part}").read_text(errors="replace"))
                 for part in (1, 2, 3)
             )
         except (FileNotFoundError, CountError) as error:
             why = f": {error}" if isinstance(error, CountError) else ""
             raise CountError(
-                f"callgrind did not write its counts into {self._directory}{why}: is the disk full? Free space there"
+                f"callgrind did not write its counts into {lease.directory}{why}: is the disk full? Free space there"
                 " and run the cell again"
             ) from error
         return callgrind_file.since(statement, [warm]), callgrind_file.since(empty, [warm, statement])
 
-    def _reason(self, child: int) -> str:
+    @staticmethod
+    def _reason(lease: Lease, child: int) -> str:
         """Why a child gave no answer."""
         time.sleep(_TICK)  # for the server's own end to be seen
-        if not self.is_alive:
+        if not lease.is_alive or leftovers.work_done(lease.pid) is None:
             return "the process that counts was killed; run the cell again, it starts anew"
         with contextlib.suppress(OSError):
-            log = Path(self._directory, f"log.{child}").read_text(errors="replace")
+            log = Path(lease.directory, f"log.{child}").read_text(errors="replace")
             lines = [line.partition("== ")[2].strip() for line in log.splitlines()]
             why = [line for line in lines if "terminating" in line or "Access not within" in line or "signal" in line]
             if why:
                 return f"the code crashed under valgrind: {'; '.join(why[:2])}"
         return "the code ended the process that counts (os._exit or a kill)"
 
-    def _clean_up(self, child: int) -> None:
+    @staticmethod
+    def _clean_up(lease: Lease, child: int) -> None:
         if not child:
             return
         with contextlib.suppress(OSError):  # it has ended itself, as a rule
             os.kill(child, signal.SIGKILL)
         for kind in ("cost", "log"):
-            for path in Path(self._directory).glob(f"{kind}.{child}*"):
+            for path in Path(lease.directory).glob(f"{kind}.{child}*"):
                 path.unlink(missing_ok=True)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from torchbench_magic.core.code.code_reads import names_used
+from torchbench_magic.core.code.code_reads import names_looked_up
 from torchbench_magic.core.code.timed_loop import compile_block
 from torchbench_magic.core.process.process_state import unusual_settings
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
@@ -123,7 +123,7 @@ def _compiled(job: Job | LibraryJob) -> tuple[dict[str, Any], set[str], set[str]
     block = compile_block(job.body, job.namespace, flags=job.flags, transform_ast=job.transform_ast, replicas=1)
     if block.is_async:
         raise BodyError("code that awaits cannot be counted: await outside of it")
-    used = set(block.names) | set(block.kept)
+    used = names_looked_up(block.replicas[0].__code__) | set(block.kept)
     if job.form == "function":
         loop, empty = block.replicas[0].__code__, block.empty.__code__
         sent = {"form": job.form, "code": _sent(loop), "empty": _sent(empty), "kept": sorted(block.kept)}
@@ -131,7 +131,7 @@ def _compiled(job: Job | LibraryJob) -> tuple[dict[str, Any], set[str], set[str]
     stmt, nothing = _module(job, job.number), _module(job, job.number, "pass")
     setup: ast.Module = compile(job.setup, "<setup>", "exec", job.flags | ast.PyCF_ONLY_AST, dont_inherit=True)
     before = compile(setup, "<setup>", "exec", job.flags, dont_inherit=True)
-    used |= set(names_used(before))
+    used |= names_looked_up(before)
     warm = _module(job, min(_WARM, job.number), before=setup.body)
     texts = {"code": _sent(stmt), "empty": _sent(nothing), "warm": _sent(warm)}
     return {"form": job.form, **texts, "kept": []}, used, {*looked_up_names(before), *looked_up_names(stmt)}

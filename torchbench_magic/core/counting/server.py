@@ -1,12 +1,13 @@
 """The process under valgrind: it imports torch once and then forks a child for each job.
 
-``valgrind --tool=callgrind --instr-atstart=no ... python -P -S -c "...main()"``: descriptor 0 is a socket to the
-notebook (control), 1 one that brings a connection for each job, 2 a file in the private directory for what is said.
+``valgrind --tool=callgrind --instr-atstart=no ... python -P -S -c "...main()"``: descriptor 0 is a socket to the keeper
+and the kernels (control), 1 one that brings a connection for each job, 2 a file in the private directory for what is
+said.
 
 The server never reads a job. It only reads a byte and forks, so that its heap is the same at every fork and two
 counts of the same code are the same number; with a loop that read jobs, later counts drifted. The child takes the job
-from its connection, counts, answers and kills itself. When control is closed, the notebook is gone: the server
-removes the directory and ends, and its children end with it.
+from its connection, counts, answers and kills itself. When control is closed, the keeper and all kernels are gone:
+the server removes the directory and ends, and its children end with it.
 
 What takes long to import and is used by little code (`ON_DEMAND`) is not imported here, nor by a child, which would
 take a minute for each job. A child that needs it says so, and the notebook counts with a second server that has it.
@@ -156,7 +157,7 @@ def _connection(jobs: socket.socket) -> socket.socket:
 
 
 def _leave() -> None:
-    """The notebook is gone: take the private directory along."""
+    """Keeper and kernels are gone: take the private directory along."""
     shutil.rmtree(os.path.dirname(os.readlink("/proc/self/fd/2")), ignore_errors=True)
     os.kill(os.getpid(), signal.SIGKILL)  # without callgrind's dump at exit
 

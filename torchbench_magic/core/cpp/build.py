@@ -17,10 +17,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchbench_magic.core.process.held_interrupts import hear_interrupt, interrupts_held
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import SnippetError
 
 from .cache import Cache, private_cache, the_cache
+from .compiler_watch import CompilerWatch
 from .diagnostics import faults_of, told, unknown_names
 from .source import Snip
 from .toolchain import Headers, Toolchain, find_toolchain, knows_more
@@ -55,6 +57,8 @@ def build(
 ) -> dict[str, Built]:
     """Compile each snippet that is not compiled yet; Ctrl-C ends the compilers.
 
+    It is heard while they run, not while they are started or what they made is put in place.
+
     Args:
         snips: name, for messages -> code.
         progress: told what is compiled.
@@ -64,6 +68,11 @@ def build(
         MissingTool: no compiler.
         SnippetError: what does not compile, with the lines of the cell.
     """
+    with interrupts_held():
+        return _built(snips, progress, meanwhile)
+
+
+def _built(snips: Mapping[str, Snip], progress: Progress, meanwhile: Meanwhile) -> dict[str, Built]:
     toolchain, cache = find_toolchain(), the_cache()
     try:
         return _Builds(toolchain, cache, progress, meanwhile).build(snips)
@@ -223,7 +232,10 @@ class _Builds:
 
     @contextlib.contextmanager
     def _running(self, arguments: Sequence[str], workshop: Path) -> Iterator[subprocess.Popen[bytes]]:
-        """A compiler with torch's flags, its words in ``said``; killed, with what it started, if it still runs."""
+        """A compiler with torch's flags, its words in ``said``; killed, with what it started, if it still runs.
+
+        Where this process is killed meanwhile, a shell ends the compiler and removes its folder.
+        """
         words = {**os.environ, "LC_ALL": "C", "TMPDIR": str(workshop)}
         quiet = ["-fdiagnostics-color=never", "-fno-diagnostics-show-caret"]
         with open(workshop / "said", "wb") as said:
@@ -236,13 +248,18 @@ class _Builds:
                 cwd=workshop,
                 start_new_session=True,  # Ctrl-C is the notebook's
             )
+        watch: CompilerWatch | None = None
         try:
+            watch = CompilerWatch(process.pid, str(workshop))
             yield process
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            if watch is not None:
+                watch.end()
 
     def _tell(self, what: str) -> None:
+        hear_interrupt()
         self._progress.update(time.monotonic() - self._began, None, what)

@@ -180,7 +180,10 @@ def private_cache(why: str) -> Cache:
 def the_cache() -> Cache:
     """The user's cache; ``XDG_CACHE_HOME`` names another place for it."""
     asked = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(asked) if os.path.isabs(asked) else _platform_folder()
+    try:
+        home = Path(asked) if os.path.isabs(asked) else _platform_folder()
+    except RuntimeError:  # neither HOME nor an entry of the user
+        return private_cache("this user has no home folder")
     found = _at(home / "torchbench_magic" / "cpp")
     if not found.why_private:
         why = why_not_ours(found.folder.parent) or why_not_ours(found.folder)

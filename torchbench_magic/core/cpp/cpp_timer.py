@@ -13,6 +13,8 @@ from functools import partial
 
 from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.counting.client import starting_meanwhile
+from torchbench_magic.core.process.heard_progress import HeardProgress
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.process.run_settings import preserved_state, set_threads
 from torchbench_magic.core.timing.device import choose_device
 from torchbench_magic.core.timing.point_run import PointRun
@@ -53,6 +55,11 @@ def compare_snippets(task: SnippetTask) -> Comparison:
         SnippetError: what does not compile, throws, or crashes in its first call (which a process of its own makes).
         Interrupted: on Ctrl-C, between two blocks; ``.partial`` holds what was measured.
     """
+    with interrupts_held():
+        return _compared(task)
+
+
+def _compared(task: SnippetTask) -> Comparison:
     import torch
 
     plan = task.plan
@@ -62,7 +69,8 @@ def compare_snippets(task: SnippetTask) -> Comparison:
     threads = (plan.threads or (torch.get_num_threads(),))[0]
     snips = {name: Snip(body, task.setup, task.global_setup) for name, body in task.bodies.items()}
     # The process that counts starts beside the compiler, not after it: the first count of a kernel waits for both.
-    meanwhile = contextlib.nullcontext if task.counting is None else partial(starting_meanwhile, task.progress)
+    counted, heard = task.counting is not None, HeardProgress(task.progress)
+    meanwhile = partial(starting_meanwhile, heard) if counted else contextlib.nullcontext
     snippets = compile_snippets(snips, threads=threads, progress=task.progress, meanwhile=meanwhile)
     with preserved_state(), contextlib.closing(Silence()) as silence:
         code = SnippetBodies(task, snippets, silence)

@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from torchbench_magic.core.process.held_interrupts import hear_interrupt, interrupts_held
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
 from torchbench_magic.errors import SnippetError
 
@@ -25,6 +26,9 @@ _TICK = 0.05
 _CALL = f"""\
 import ctypes, os, resource, sys
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL: it ends with the notebook, however that ends
+if os.getppid() != int(sys.argv[3]):
+    os._exit(1)
 try:
     snippet = ctypes.CDLL(sys.argv[1])
 except OSError:
@@ -45,23 +49,8 @@ def try_out(name: str, library: Path, threads: int, progress: Progress = NO_PROG
     seen = library.with_name(f"{library.name}.returned")
     if seen.exists():
         return
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _CALL, str(library), str(threads)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is the notebook's
-    )
-    began = time.monotonic()
-    try:
-        while (code := process.poll()) is None:
-            time.sleep(_TICK)
-            progress.update(time.monotonic() - began, None, f"calling {name} once, in a process of its own")
-    finally:
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with interrupts_held():
+        code = _status_of(name, library, threads, progress)
     if code < 0:
         raise SnippetError(
             f"{name} crashed in its first call ({signal.Signals(-code).name}): it was called in a process of its own,"
@@ -71,3 +60,26 @@ def try_out(name: str, library: Path, threads: int, progress: Progress = NO_PROG
         raise SnippetError(f"{name} ended its process (exit code {code}) in its first call; the kernel is as it was")
     with contextlib.suppress(OSError):
         seen.touch(mode=0o600)
+
+
+def _status_of(name: str, library: Path, threads: int, progress: Progress) -> int:
+    """How the process ended that called it."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _CALL, str(library), str(threads), str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is the notebook's
+    )
+    began = time.monotonic()
+    try:
+        while (code := process.poll()) is None:
+            time.sleep(_TICK)
+            hear_interrupt()
+            progress.update(time.monotonic() - began, None, f"calling {name} once, in a process of its own")
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return code

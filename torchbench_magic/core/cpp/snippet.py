@@ -115,7 +115,7 @@ class Snippet:
         try:
             library = ctypes.CDLL(str(self.library))  # lets go of the GIL during calls, as torch's template does
         except OSError as error:
-            raise SnippetError(f"{self.name} cannot be loaded: {error}") from error
+            raise SnippetError(f"{self.name} cannot be loaded: {error}") from None
         out, size, text = ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.c_char_p
         library.torchbench_open.argtypes = [_SERVE, ctypes.c_void_p, text, size]
         library.torchbench_block.argtypes = [ctypes.c_void_p, ctypes.c_void_p, size, ctypes.c_int, out, text, size]

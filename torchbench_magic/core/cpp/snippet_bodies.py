@@ -8,6 +8,7 @@ from typing import Any
 from torchbench_magic.core.counting.count import LibraryJob
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.machine.clocks import Clocks
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.timing.block_requests import Ended
 from torchbench_magic.core.timing.device import choose_device
 from torchbench_magic.core.timing.effects.watched_objects import WatchedObjects
@@ -54,7 +55,7 @@ class SnippetBlock:
         if not self._has_run:
             self._has_run = True
             return self._loop.block(calls, self._device)
-        with self._silence:
+        with interrupts_held(), self._silence:
             return self._loop.block(calls, self._device)
 
     def start_empty(self, calls: int, clocks: Clocks, sync: Callable[[], object]) -> tuple[int, int]:

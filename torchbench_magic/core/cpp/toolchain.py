@@ -79,7 +79,10 @@ def find_toolchain() -> Toolchain:
         MissingTool: there is none; in one line, with the command that installs it.
     """
     asked = os.environ.get("CXX", "")
-    candidates = [shlex.split(asked)] if asked.strip() else [["g++"], ["c++"]]
+    try:
+        candidates = [shlex.split(asked)] if asked.strip() else [["g++"], ["c++"]]
+    except ValueError:  # a quotation that does not end
+        candidates = []
     for candidate in candidates:
         found = shutil.which(candidate[0])
         if found is not None:
@@ -112,7 +115,7 @@ def _toolchain(command: tuple[str, ...], changed: float) -> Toolchain:
     try:
         said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
-        raise MissingTool(f"the C++ compiler {command[0]} does not run ({error}): set CXX to one that does") from error
+        raise MissingTool(f"the C++ compiler {command[0]} does not run ({error}): set CXX to one that does") from None
     home = Path(torch.__file__).parent
     flags = (
         *_torch_flags(torch),

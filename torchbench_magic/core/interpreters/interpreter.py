@@ -82,7 +82,7 @@ class Interpreter:
                 )
         except OSError as error:
             self._open.close()
-            raise BodyError(f"a fresh interpreter cannot be started: {error.strerror or error}") from error
+            raise BodyError(f"a fresh interpreter cannot be started: {error.strerror or error}") from None
 
     def end(self) -> None:
         """End it, whatever it does."""

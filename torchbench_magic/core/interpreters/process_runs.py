@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from torchbench_magic.core.cpp.cpp_timer import SnippetTask
 from torchbench_magic.core.machine.environment import read_environment, usable_cores
-from torchbench_magic.core.process.held_interrupts import interrupts_held
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.core.timing.points.sweep import Point
 from torchbench_magic.core.timing.timer import check_alternatives
@@ -59,7 +59,8 @@ def compare_in_processes(task: Task, *, awaits: bool = False) -> Comparison:
         Exception: whatever setup or a body raises.
     """
     check_alternatives(task.bodies, task.plan)
-    return _Run(task, awaits).whole()
+    with interrupts_held():
+        return _Run(task, awaits).whole()
 
 
 class _Run:
@@ -92,8 +93,7 @@ class _Run:
                 try:
                     self._measure(sent, parcel.storages)
                 except KeyboardInterrupt:
-                    with interrupts_held():  # one more asks for nothing else
-                        self._interrupted()
+                    self._interrupted()
         made = self._joined()
         if self.task.keep is not None:
             for part in self._new_points():
@@ -108,7 +108,9 @@ class _Run:
                 began = time.monotonic()
                 interpreter = those.next(more=missing > 1 and number < self.asked + MORE)
                 try:
-                    self.finished[number] = interpreter.measured(sent, storages, _Progress(self, number))
+                    with interrupts_let_through():
+                        parts = interpreter.measured(sent, storages, _Progress(self, number))
+                    self.finished[number] = parts
                 except Died as died:
                     self._note_death(number, str(died))
                 except RaisedThere as there:
@@ -212,4 +214,5 @@ class _Progress:
         told: Progress = run.task.progress
         after = one * max(run.asked - self._number, 0)
         where = f"process {self._number} of {run.asked}: {what}"
-        told.update(before + done, before + max(one, done) + after, where)
+        with interrupts_held():
+            told.update(before + done, before + max(one, done) + after, where)

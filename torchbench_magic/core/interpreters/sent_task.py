@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from torchbench_magic.core.code.body import parse_body
-from torchbench_magic.core.code.code_reads import names_used
+from torchbench_magic.core.code.code_reads import names_looked_up
 from torchbench_magic.core.counting.variables.notebook_modules import looked_up_names
 from torchbench_magic.core.counting.variables.purpose import FOR_TIMING
 from torchbench_magic.core.counting.variables.shipping import pack_variables, unpack_variables
@@ -84,7 +84,7 @@ def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTa
         raise OptionError("--callgrind counts the same in every process: leave one of --callgrind and --processes out")
     parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
     codes = [code for part in task.compiled(parts) for code in (part.code, part.last) if code is not None]
-    used = {name for code in codes for name in names_used(code)}
+    used = {name for code in codes for name in names_looked_up(code)}
     words = {word for code in codes for word in looked_up_names(code)}
     names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
     names[_LOCAL] = {name: task.local[name] for name in sorted(used & task.local.keys())}

@@ -4,7 +4,12 @@ Python raises a KeyboardInterrupt between any two bytecodes, also in a ``finally
 calls for each line. So what changes a profiler, a hook or a file descriptor runs within `interrupts_held`, from before
 the change until after it is put back, and only the user's own code within `interrupts_let_through`. There SIGINT goes
 to the handler that was there before; it is kept from none but the functions of the modules that are named, which run
-to their end first: a signal that meets one of them is sent again a millisecond later.
+to their end first: a signal that meets one of them is sent again a millisecond later. What waits long by itself, for a
+compiler or another process, calls `hear_interrupt` again and again.
+
+Other signals have handlers that raise, too: torch's of SIGCHLD, where a DataLoader's worker died, and those of SIGALRM
+that end what takes too long. Where such a handler is set it waits in the same way; where interrupts are let through it
+has its place.
 
 Nothing is held outside of the main thread, the only one where Python runs handlers of signals.
 """
@@ -21,65 +26,119 @@ from collections.abc import Collection
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["interrupts_held", "interrupts_let_through"]
+__all__ = ["hear_interrupt", "interrupts_held", "interrupts_let_through"]
 
 _AGAIN = 0.001
 """Seconds after which a signal is sent again; noting a line takes a thousandth of that."""
+_OTHERS = tuple(int(getattr(signal, name)) for name in ("SIGCHLD", "SIGALRM") if hasattr(signal, name))
+"""Signals besides SIGINT that wait where a handler is set."""
 
 
-class _Handling:
-    """What SIGINT does now, in this process.
+class _Waiting:
+    """One signal, and what became of it.
 
     Attributes:
-        depth: blocks of `interrupts_held` that are open.
-        base: the frame whose calls are the user's code; None while interrupts are held.
-        whole: names of modules whose functions are not broken off there.
         came: one is waiting.
     """
 
-    def __init__(self) -> None:
-        self.depth = 0
-        self.base: FrameType | None = None
-        self.whole: Collection[str] = ()
+    def __init__(self, number: int, handling: _Handling) -> None:
+        self.number = number
         self.came = False
+        self._handling = handling
         self._before: Any = None
-        self._process = 0
         self._handler = self._handle  # one object, to be found again
 
     def install(self) -> None:
-        """Take the place of the handler that is there, unless this one has it."""
-        self._process = os.getpid()
-        if signal.getsignal(signal.SIGINT) is not self._handler:
-            self._before = signal.signal(signal.SIGINT, self._handler)
+        """Take the place of the handler that is there, unless this one has it; of other signals only of a function."""
+        there = signal.getsignal(self.number)
+        if there is not self._handler and (self.number == signal.SIGINT or callable(there)):
+            self._before = signal.signal(self.number, self._handler)
 
     def withdraw(self) -> None:
         """Put back what was there; a handler that the user's code has set stays."""
-        if signal.getsignal(signal.SIGINT) is self._handler:
+        if signal.getsignal(self.number) is self._handler:
             # None: it was not set from Python, and Python cannot set it again; this is its own default then
-            signal.signal(signal.SIGINT, signal.default_int_handler if self._before is None else self._before)
+            signal.signal(self.number, signal.default_int_handler if self._before is None else self._before)
 
     def pass_on(self, frame: FrameType | None) -> None:
-        """Let the handler that was there before have it: as a rule a KeyboardInterrupt."""
+        """Let the handler that was there before have it: of SIGINT as a rule a KeyboardInterrupt."""
         self.came = False
         if callable(self._before):
-            self._before(signal.SIGINT, frame)
+            self._before(self.number, frame)
         elif self._before == signal.SIG_DFL:  # a script that wants to be ended by it
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGINT)
+            signal.signal(self.number, signal.SIG_DFL)
+            signal.raise_signal(self.number)
         elif self._before != signal.SIG_IGN:
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process or not self.depth:  # a fork of this process, as a DataLoader's worker is
+        now = self._handling
+        if os.getpid() != now.process or not now.is_open:  # a fork of this process, as a DataLoader's worker is
             self.pass_on(frame)  # and nothing is held where no block is open
-        elif self.base is None:
+        elif now.base is None:
             self.came = True
-        elif self._is_to_end(frame):
+        elif now.is_to_end(frame):
             _thread.start_new_thread(_send_again, ())
         else:
             self.pass_on(frame)
 
-    def _is_to_end(self, frame: FrameType | None) -> bool:
+
+class _Handling:
+    """What signals do now, in this process.
+
+    Attributes:
+        depth: blocks of `interrupts_held` that are open.
+        is_open: whether any is; from before the first handler is taken until after the last is put back.
+        base: the frame whose calls are the user's code; None while interrupts are held.
+        whole: names of modules whose functions are not broken off there.
+        process: id of the process that the outermost block was entered in.
+        interrupt: SIGINT.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.is_open = False
+        self.base: FrameType | None = None
+        self.whole: Collection[str] = ()
+        self.process = 0
+        self.interrupt = _Waiting(signal.SIGINT, self)
+        self._others = tuple(_Waiting(number, self) for number in _OTHERS)
+        self._all = (self.interrupt, *self._others)
+
+    def begin(self) -> None:
+        """Nothing waits yet, and all that comes from here on does."""
+        self.process = os.getpid()
+        self.drop()
+        self.is_open = True
+        self.install()
+
+    def install(self) -> None:
+        for each in self._all:
+            each.install()
+
+    def withdraw(self) -> None:
+        for each in self._all:
+            each.withdraw()
+        self.is_open = False
+
+    def withdraw_others(self) -> None:
+        """The handlers of signals besides SIGINT in their place: their tracebacks have no frame of this module."""
+        for each in self._others:
+            each.withdraw()
+
+    def pass_on(self, frame: FrameType | None) -> None:
+        """Let handlers have what waits; the first that raises is the last that is asked, and the others are dropped."""
+        waiting = [each for each in self._all if each.came]
+        for each in waiting:
+            each.came = False
+        for each in waiting:
+            each.pass_on(frame)
+
+    def drop(self) -> None:
+        for each in self._all:
+            each.came = False
+
+    def is_to_end(self, frame: FrameType | None) -> bool:
         """Whether ``frame`` belongs to what calls the user's code, or to what watches it."""
         if frame is self.base:
             return True
@@ -103,6 +162,13 @@ def _send_again() -> None:
         send(threading.main_thread().ident, signal.SIGINT)
 
 
+def hear_interrupt() -> None:
+    """Raise the Ctrl-C that waits, if one does: for what takes long by itself within `interrupts_held`, to be called
+    where all that it holds is put away by an exception."""
+    if _now.interrupt.came and threading.current_thread() is threading.main_thread():
+        _now.interrupt.pass_on(sys._getframe(1))
+
+
 class interrupts_held:  # noqa: N801  # used as contextlib's are, and as short a way into it as there is
     """``with interrupts_held() as held:`` a Ctrl-C comes when the block has ended, however often it was pressed.
 
@@ -119,7 +185,8 @@ class interrupts_held:  # noqa: N801  # used as contextlib's are, and as short a
             self._around = _now.base, _now.whole
             _now.base = None
             if _now.depth == 0:
-                _now.came = False
+                _now.begin()
+            elif self._around[0] is not None:
                 _now.install()
             _now.depth += 1
         return self
@@ -132,21 +199,24 @@ class interrupts_held:  # noqa: N801  # used as contextlib's are, and as short a
         is_last = _now.depth == 0
         if is_last:
             _now.withdraw()
-        if _now.came and (is_last or _now.base is not None):
-            _now.came = False
+        elif _now.base is not None:
+            _now.withdraw_others()
+        if is_last or _now.base is not None:
             if error is None:
                 _now.pass_on(sys._getframe())
+            else:
+                _now.drop()
 
     def raise_if_any(self) -> None:
         """Raise the one that waits, here, where all is as it was before."""
-        if self._is_main and _now.came:
-            _now.pass_on(sys._getframe())
+        if self._is_main and _now.interrupt.came:
+            _now.interrupt.pass_on(sys._getframe())
 
     def take(self) -> bool:
         """Whether one waits; the caller sees to it, and it does not come any more."""
-        came = self._is_main and _now.came
+        came = self._is_main and _now.interrupt.came
         if came:
-            _now.came = False
+            _now.interrupt.came = False
         return came
 
 
@@ -168,8 +238,8 @@ class interrupts_let_through:  # noqa: N801
         if not self._is_held:
             return
         self._around = _now.base, _now.whole
-        if _now.came:
-            _now.pass_on(sys._getframe())
+        _now.withdraw_others()
+        _now.pass_on(sys._getframe())
         _now.whole = self._but_in
         _now.base = sys._getframe(1)
 

@@ -20,6 +20,7 @@ from .joining.attribution import Joined, RunThreads, join_ops_and_lines, without
 from .joining.device_time import LAUNCHES
 from .joining.joined_run import join_the_rest
 from .joining.segments import Codes
+from .large_profiles import settled
 from .profile_tables import lay_out
 from .recording.streams import LineRecord
 from .traces.chrome_events import StoredTrace, is_own_frame, read_chrome_events, record_of_frames
@@ -40,8 +41,10 @@ def load_trace(path: str | os.PathLike[str]) -> Profile:
     Raises:
         TraceError: the file is missing, empty, cut off, or no trace of torch's profiler; in one line.
     """
-    started = time.perf_counter()
-    file = TraceFile(path_of(path, TraceError))
+    return settled(_read(TraceFile(path_of(path, TraceError)), time.perf_counter()))
+
+
+def _read(file: TraceFile, started: float) -> Profile:
     stored = read_chrome_events(file.events(stop=lambda head: OWN_KEY in head), 0)
     if OWN_KEY in file.head:
         return _own(file)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from torchbench_magic.core.process.torch_import import import_torch
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
-from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.plan import Plan, thread_counts
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import InputError
@@ -62,6 +63,7 @@ def benchmark_op(
         InputError: the profile has no shapes, no such op, not these shapes.
         ArgumentError: an argument cannot be rebuilt; the message names it.
     """
+    import_torch()
     row, others = _chosen(profile, op, input_shapes)
     recorded = parsed_call(*(str(row[name]) for name in _RECORDED))
     setup, stmt = code_of(recorded, _device(profile, recorded.op))
@@ -69,7 +71,7 @@ def benchmark_op(
     import torch
 
     own = profile.num_threads or torch.get_num_threads()  # a trace that was read does not say its threads
-    counts = (own,) if threads is None else (threads,) if isinstance(threads, int) else tuple(threads)
+    counts = thread_counts(threads) or (own,)
     task = Task(
         {recorded.op: Body(stmt, "<op>")},
         setup=[Body(setup, "<setup>")],

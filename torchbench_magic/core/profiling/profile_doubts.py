@@ -24,7 +24,7 @@ from .recording.user_threads import unseen_cpu_seconds
 from .sources.statement_lines import read_statements
 from .waiting_for_threads import waits_for_threads
 
-__all__ = ["doubts_of_steps", "find_doubts"]
+__all__ = ["did_not_begin", "doubts_of_steps", "find_doubts"]
 
 _CPU_SLACK = 0.01  # s: what the system's figures of threads are good for
 
@@ -328,3 +328,10 @@ def _host_memory(host: HostMemory | None) -> Doubt | None:
 
 def _seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+
+
+def did_not_begin(kind: str) -> Doubt:
+    """Of a body whose value is a generator or coroutine that has not begun."""
+    way = "Profile `list(...)` of it" if kind == "generator" else "Await it (in a script: `asyncio.run(...)`)"
+    text = f"The code returned a {kind} that has not begun to run: nothing of what it does is in this profile."
+    return Doubt("not-run", text, f"{way}.", {"kind": kind})

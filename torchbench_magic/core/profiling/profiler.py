@@ -19,17 +19,19 @@ from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.notebook_cells import cell_of
 from torchbench_magic.core.code.own_frames import without_own_frames
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
-from torchbench_magic.core.progress import NO_PROGRESS, Progress
+from torchbench_magic.core.process.torch_import import import_torch
+from torchbench_magic.core.progress import NO_PROGRESS, Awaiting, Progress
+from torchbench_magic.core.timing.plan import MOST, MOST_THREADS
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell_text import Body, CellText
-from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.cycles import sum_of_cycles
 from torchbench_magic.results.profiling.profile import MAX_EVENTS, Profile, ProfileOptions
 from torchbench_magic.results.profiling.schedule import Schedule
 
 from .body_inputs import InputsOfBody
+from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
-from .profile_doubts import doubts_of_steps
+from .profile_doubts import did_not_begin, doubts_of_steps
 from .profile_of_run import report
 from .recording.host_memory import HostMemory
 from .recording.line_sources import SOURCE_MODULES, choose_line_source
@@ -48,6 +50,8 @@ __all__ = ["Asked", "Outcome", "profile", "profile_body", "profile_body_async"]
 no_cells: Cells = lambda file: None
 
 _numbers = itertools.count(1)
+_LONG_MAKING = 1.0
+"""Seconds after which a reader is told that the profile is being made."""
 
 
 @dataclass(frozen=True)
@@ -177,17 +181,25 @@ class _Profiling:
                     run.leave()
             if error is not None and not has_begun:
                 raise error
+            self._tell_making()
             outcome = self._made(run, value, error, idle, inputs)
             if self.options.twice and outcome.error is None:
                 outcome = await self._repeated(outcome)
+            del run
+            settled(outcome.profile)
             if outcome.error is None and held.take():
                 outcome = replace(outcome, error=KeyboardInterrupt())
         return outcome
 
+    def _tell_making(self) -> None:
+        """What was recorded becomes a profile, which may take seconds in which a Ctrl-C waits."""
+        progress = self.asked.progress
+        if isinstance(progress, Awaiting):
+            progress.await_end(0.0, None, "making the profile", after=_LONG_MAKING)
+
     def run(self, progress: Progress) -> RecordedRun | SteppedRun:
         options, asked = self.options, self.asked
-        if options.threads is not None and options.threads < 1:
-            raise OptionError(f"--threads {options.threads}: at least 1")
+        _check_counts(options)
         if options.schedule is not None and (options.twice or options.host_memory):
             what = "--twice times" if options.twice else "--host-memory is of"
             raise OptionError(f"{what} the whole body, and a schedule records a part of it: give one of them")
@@ -239,7 +251,7 @@ class _Profiling:
             last = inputs.noted(self._sum(run, error))
         assert last is not None
         if idle is not None:
-            last = replace(last, warnings=[_only_made(idle), *last.warnings])
+            last = replace(last, warnings=[did_not_begin(idle), *last.warnings])
         return Outcome(last, value, error)
 
     async def _repeated(self, outcome: Outcome) -> Outcome:
@@ -265,17 +277,17 @@ class _Profiling:
         )
 
 
+def _check_counts(options: ProfileOptions) -> None:
+    """OptionError where threads or events are no whole numbers, or too many."""
+    for name, value, most in (("threads", options.threads, MOST_THREADS), ("max_events", options.max_events, MOST)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
+            raise OptionError(f"{name}: give a whole number from 1 to {most}")
+
+
 def _called(start: Callable[[], Any]) -> Any:
     """What ``start()`` returns, from a frame of its own: in the one that lets interrupts through none is heard."""
     __tracebackhide__ = True
     return start()
-
-
-def _only_made(kind: str) -> Doubt:
-    """Of a body whose value is a generator or coroutine that has not begun."""
-    way = "Profile `list(...)` of it" if kind == "generator" else "Await it (in a script: `asyncio.run(...)`)"
-    text = f"The code returned a {kind} that has not begun to run: nothing of what it does is in this profile."
-    return Doubt("not-run", text, f"{way}.", {"kind": kind})
 
 
 def _stripped(error: BaseException | None) -> BaseException | None:
@@ -319,6 +331,7 @@ def profile(
 
     Raises:
         Busy, OptionError: as `profile_body`; a schedule that is none.
+        MissingTool: torch cannot be imported, and why.
         BodyError: a target that is neither callable nor text; text that awaits; a callable that needs arguments; a
             generator or coroutine function, which would run nothing (profile ``lambda: list(f())`` or
             ``lambda: asyncio.run(f())``).
@@ -326,6 +339,7 @@ def profile(
         Exception: the code's own exceptions, as they are.
     """
     __tracebackhide__ = True
+    import_torch()
     run_body: Callable[[], object]
     names: dict[str, Any] = {}
     own: tuple[CodeType, ...]

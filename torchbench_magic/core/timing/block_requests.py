@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar, cast
 
+from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.errors import BodyError
 
 from ..code.timed_loop import Timeable
@@ -60,6 +61,8 @@ class Ended(Generic[T]):
 async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *, may_await: bool) -> Ended[T]:
     """Run the steps to their end; an exception of the measured code leaves through the steps' own cleanup.
 
+    A Ctrl-C is let through to the code, and waits in what measures it.
+
     Args:
         may_await: an event loop runs; without it this never suspends, and code that awaits is refused (BodyError).
     """
@@ -70,11 +73,13 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
             if awaits and not may_await:
                 raise BodyError("the code awaits: time it in a notebook cell, where an event loop runs")
             if call.primed:
-                primed = call.block.start(call.replica, call.primed, clocks, sync)
-                _ = await primed if awaits else primed
+                with interrupts_let_through():
+                    primed = call.block.start(call.replica, call.primed, clocks, sync)
+                    _ = await primed if awaits else primed
             try:
-                started = call.block.start(call.replica, call.calls, clocks, sync)
-                reading = await started if awaits else started
+                with interrupts_let_through():
+                    started = call.block.start(call.replica, call.calls, clocks, sync)
+                    reading = await started if awaits else started
             except Exception:
                 if not call.is_tried:
                     raise

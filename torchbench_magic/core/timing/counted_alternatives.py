@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchbench_magic.core.process.heard_progress import HeardProgress
 from torchbench_magic.errors import BodyError, CountError, MissingTool
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.counting.call_graph import CallGraph
@@ -32,32 +34,48 @@ _SLOWDOWN = 400  # valgrind's, generously: after so long there is something wron
 _PATIENCE = 120.0
 
 
-def with_counts(timed: Comparison, run: PointRun, counting: Counting) -> Comparison:
-    """The comparison with the counts of its alternatives; what could not be counted is among its warnings."""
+def with_counts(timed: Comparison, run: PointRun, counting: Counting) -> tuple[Comparison, bool]:
+    """The comparison with the counts of its alternatives; what could not be counted is among its warnings.
+
+    Returns:
+        it, and whether a Ctrl-C has ended the counting: then the counts are those until then.
+    """
     task, began = run.task, time.monotonic()
     found: dict[CountKey, Counted] = {}
     said: list[Doubt] = []
-    medians = timed.frame["median"]
     layouts = 1 + (_SHIFTED if len(task.bodies) > 1 else 0)
-    for threads in task.plan.threads or (1,):
-        for row, (name, body) in enumerate(task.bodies.items()):
-            subject = timed.subjects[row]
+    jobs = [(threads, row, name) for threads in task.plan.threads or (1,) for row, name in enumerate(task.bodies)]
+    uncounted: list[str] = []
+    for at, (threads, row, name) in enumerate(jobs):
+        subject = timed.subjects[row]
+        timeout = _PATIENCE + _SLOWDOWN * counting.number * float(timed.frame["median"].iloc[row])
+        try:
             job = run.code.job(name, threads, counting)
-            timeout = _PATIENCE + _SLOWDOWN * counting.number * float(medians.iloc[row])
-            try:
-                costs = count_instructions(job, the_server(), layouts=layouts, timeout=timeout, progress=task.progress)
-            except (MissingTool, NotStarted) as error:
-                missing = Doubt("not-counted", f"Instructions were not counted: {error}.")
-                return replace(timed, warnings=[*timed.warnings, missing])
-            except (BodyError, CountError) as error:
-                said.append(_told(name, body, error))
-                continue
-            stats = [_stats(subject, threads, counting.number, pair) for pair in costs]
-            statement, empty = costs[0]
-            calls = CallGraph(statement.calls, empty.calls, counting.number)
-            found[subject.description, subject.sub_label, threads] = Counted(stats[0], tuple(stats[1:]), calls)
+            progress = HeardProgress(task.progress)
+            costs = count_instructions(job, the_server(), layouts=layouts, timeout=timeout, progress=progress)
+        except (MissingTool, NotStarted) as error:
+            missing = Doubt("not-counted", f"Instructions were not counted: {error}.")
+            return replace(timed, warnings=[*timed.warnings, missing]), False
+        except (BodyError, CountError) as error:
+            said.append(_told(name, task.bodies[name], error))
+            continue
+        except KeyboardInterrupt:
+            uncounted = list(dict.fromkeys(name for _, _, name in jobs[at:]))
+            said.append(_stopped(uncounted, is_lone=len(task.bodies) == 1))
+            break
+        stats = [_stats(subject, threads, counting.number, pair) for pair in costs]
+        statement, empty = costs[0]
+        calls = CallGraph(statement.calls, empty.calls, counting.number)
+        found[subject.description, subject.sub_label, threads] = Counted(stats[0], tuple(stats[1:]), calls)
     counts = Counts(found, counting.form, time.monotonic() - began)
-    return replace(timed, counts=counts, warnings=[*timed.warnings, *said])
+    return replace(timed, counts=counts, warnings=[*timed.warnings, *said]), bool(uncounted)
+
+
+def _stopped(names: Sequence[str], *, is_lone: bool) -> Doubt:
+    """What a Ctrl-C left uncounted."""
+    which = "" if is_lone else f" of {' and '.join(f'`{name}`' for name in names)}"
+    text = f"Interrupted while instructions were counted: the times are complete, the count{which} is missing."
+    return Doubt("not-counted", text, "", {"names": list(names)})
 
 
 def _told(name: str, body: Body, error: BodyError | CountError) -> Doubt:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torchbench_magic.errors import OptionError
 
 if TYPE_CHECKING:
     from torchbench_magic.results.timing.subject import Clock
 
-__all__ = ["MOST_PROCESSES", "Plan", "Processes"]
+__all__ = ["MOST", "MOST_PROCESSES", "MOST_THREADS", "Plan", "Processes", "thread_counts"]
 
 Processes = int | Literal["auto"]
 MOST_PROCESSES = 1000
+MOST = 10**12
+"""Of whatever is counted: so many empty iterations of a loop take hours, and what holds the number has 64 bits."""
+MOST_THREADS = 4096
+"""torch starts as many as it is told, and systems end a process that asks for more than they allow."""
+MOST_SEED = 2**32 - 1
 
 
 def _is_above_zero(value: object) -> bool:
@@ -23,8 +29,15 @@ def _is_above_zero(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, Real) and 0 < float(value) < math.inf
 
 
-def _is_count(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
+def _is_count(value: object, most: int = MOST) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral) and 1 <= int(value) <= most
+
+
+def thread_counts(threads: Any) -> tuple[int, ...] | None:
+    """The thread counts of an argument that takes one, several or None; a `Plan` refuses what they cannot be."""
+    if threads is None or (isinstance(threads, Iterable) and not isinstance(threads, str)):
+        return None if threads is None else tuple(threads)
+    return (threads,)
 
 
 @dataclass(frozen=True)
@@ -84,8 +97,10 @@ class Plan:
     processes: Processes | None = None
 
     def __post_init__(self) -> None:
-        if self.threads is not None and (not self.threads or not all(map(_is_count, self.threads))):
-            raise OptionError("threads: give whole numbers from 1 on, such as 1,2")
+        if self.threads is not None and not (
+            self.threads and all(_is_count(count, MOST_THREADS) for count in self.threads)
+        ):
+            raise OptionError(f"threads: give whole numbers from 1 to {MOST_THREADS}, such as 1,2")
         for name in ("min_run_time", "max_run_time"):
             seconds = getattr(self, name)
             if not _is_above_zero(seconds) and (name == "min_run_time" or seconds is not None):
@@ -98,11 +113,13 @@ class Plan:
         for name in ("number", "repeat"):
             value = getattr(self, name)
             if value is not None and not _is_count(value):
-                raise OptionError(f"{name}: give a whole number from 1 on")
+                raise OptionError(f"{name}: give a whole number from 1 to {MOST}")
         for name in ("margin", "until", "adaptive"):
             share = getattr(self, name)
             if share is not None and not (_is_above_zero(share) and share < 10):
                 raise OptionError(f"{name}: give a share above 0")
+        if self.seed is not None and not (self.seed == 0 or _is_count(self.seed, MOST_SEED)):
+            raise OptionError(f"seed: give a whole number from 0 to {MOST_SEED}")
         numbers = range(2, MOST_PROCESSES + 1) if isinstance(self.processes, int) else (None, "auto")
         if self.processes not in numbers:
             raise OptionError(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import random
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -94,7 +96,7 @@ class PointRun:
         self.started_ns = self.ended_ns = self._told_ns = self._collected_ns = self._looked_ns = self.clocks.wall()
         self._collects = self.plan.gc
         self._turn_began = self.clocks.counters()
-        self._tried_calls = self._dropped_calls = 0
+        self._other_calls: Counter[str] = Counter()  # alternative -> calls that no entry or subject counts
         self.repeats = False
 
     # ---- before the first sample --------------------------------------------------------------------------
@@ -181,7 +183,7 @@ class PointRun:
             once.warming(name)
             warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
             if not group:
-                self._tried_calls += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
+                self._other_calls[name] += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
             isolation.note_warm_up(key)
             watched.restore()
             single = plan.cold or watched.has_streams
@@ -274,7 +276,7 @@ class PointRun:
         in blocks of other sizes than their speeds ask for, or measured how soon threads wake up."""
         former = self.rounds[i]
         former.done = True
-        self._dropped_calls += sum(e.calls_made + e.untimed_calls for e in former.entries)
+        self._other_calls += self._calls_of(former.entries)
         self.samples.drop({e.measurement for e in former.entries})
         anew = [
             e.again(former.other_speeds.get(e.measurement, e.seen_ns if held_up else e.call_ns)) for e in former.entries
@@ -293,16 +295,30 @@ class PointRun:
 
     def _finish(self) -> None:
         self.code.leave()
-        calls = len(self.blocks) + self._tried_calls + sum(s.warmup_calls for s in self.subjects)
-        calls += self._dropped_calls + sum(e.calls_made + e.untimed_calls for r in self.rounds for e in r.entries)
+        each = self._calls()
+        calls = each.total()
         if not self.plan.restore:
-            self.warnings += in_place(self.watched.versions.changed(), calls, len(self.task.bodies))
+            self.warnings += in_place(self.watched.versions.changed(), each, self.watched.readers)
         grown = self.watched.sizes.grown(calls)
         self.warnings += grown
         self.warnings += self.watched.not_restored([*self._said_of_objects(), *(str(d.facts["name"]) for d in grown)])
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
         self.warnings += prints(self.sink.characters)
+
+    def _calls(self) -> Counter[str]:
+        """Alternative -> all calls that were made of it."""
+        names = list(self.task.bodies)
+        made = Counter(names) + self._other_calls  # its first call
+        for at, subject in enumerate(self.subjects):
+            made[names[at % len(names)]] += subject.warmup_calls
+        return made + self._calls_of(e for r in self.rounds for e in r.entries)
+
+    def _calls_of(self, entries: Iterable[Entry]) -> Counter[str]:
+        names, made = list(self.task.bodies), Counter[str]()
+        for entry in entries:
+            made[names[entry.measurement % len(names)]] += entry.calls_made + entry.untimed_calls
+        return made
 
     def _said_of_objects(self) -> set[str]:
         """Labels of what is said to be used up, or to be kept, by the alternatives' calls."""

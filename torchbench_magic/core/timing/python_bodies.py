@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchbench_magic.core.counting.count_options import Counting
+from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.core.process.run_settings import collector
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.timing.subject import Subject
 
-from ..code.code_reads import notebook_functions
+from ..code.code_reads import notebook_functions, variables_read
 from ..code.timed_loop import compile_block
 from .block_requests import Ended
 from .effects.equal_results import check_equal_results
@@ -46,7 +47,8 @@ class PythonBodies:
 
     def __init__(self, task: Task, point: Point | None = None) -> None:
         self.task, self.point = task, point
-        made = point.make() if point is not None else {}
+        with interrupts_let_through():
+            made = point.make() if point is not None else {}
         self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local, **made}
         self._given = given_names(point, made)
         self._read = InputsRead(task, set(made))
@@ -61,12 +63,13 @@ class PythonBodies:
         try:
             with self._setting_up():
                 for part in self.task.compiled(self.task.setup):
-                    if not part.is_coroutine:
-                        part.run(self.names)
-                    elif may_await:
-                        await part.run_async(self.names)
-                    else:
+                    if part.is_coroutine and not may_await:
                         raise BodyError("setup awaits: time it in a notebook cell, where an event loop runs")
+                    with interrupts_let_through():
+                        if part.is_coroutine:
+                            await part.run_async(self.names)
+                        else:
+                            part.run(self.names)
             return Ended(self._left)
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
             return Ended(error=error)
@@ -98,6 +101,7 @@ class PythonBodies:
         by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
         self._own_inputs = own_inputs(by_name, names, task.plan.baseline or next(iter(task.bodies)))
         objects = WatchedObjects(task.plan, used, names, functions)
+        objects.readers = _readers(by_name, names, home)
         objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs)
         return TimedBlocks(blocks, objects, doubts)
 
@@ -119,3 +123,14 @@ class PythonBodies:
 
         task, body = self.task, self.task.bodies[name]
         return Job(body, self.names, counting.number, threads, counting.form, task.flags, task.transform_ast)
+
+
+def _readers(
+    used: Mapping[str, Iterable[str]], names: Mapping[str, Any], home: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Variable -> the alternatives that read it, or call a function of the notebook that may."""
+    found: dict[str, list[str]] = {}
+    for alternative, own in used.items():
+        for variable in variables_read(own, names, notebook_functions(own, names, home)):
+            found.setdefault(variable, []).append(alternative)
+    return found

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.counting.count_options import Counting
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import preserved_state
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
@@ -75,11 +76,16 @@ class Collected:
     async def measured(self, *, may_await: bool) -> Ended[Comparison]:
         """Run every point, with or without an event loop; all of them as one."""
         try:
-            with preserved_state():
+            with interrupts_held(), preserved_state():
                 for run in self.runs():
                     with self.taking(run):
                         (await run.measured(may_await=may_await)).get()
                 return Ended(self.joined())
+        except Interrupted as error:
+            return Ended(error=error)
+        except KeyboardInterrupt as error:  # while a point was made, or looked for in the store
+            partial = self._partial("interrupted", len(self._parts) + 1) if self._parts else None
+            return Ended(error=error if partial is None else Interrupted(partial))
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
             return Ended(error=error)
 
@@ -112,31 +118,46 @@ class Collected:
                 self._task.failed(partial)
             raise
         self._parts.append(run.result())
+        stopped = False
         try:
             if self._task.counting is not None:
-                self._count(run, self._task.counting)
-        finally:  # the timings too of a point whose counting was interrupted
-            if self._task.keep is not None:
-                self._task.keep(self._parts[-1])
+                stopped = self._count(run, self._task.counting)
+        finally:  # the timings too of a point whose counting failed
+            stopped |= not self._kept()
+        if stopped:
+            raise Interrupted(self._of_whole_points(run)) from None
 
-    def _count(self, run: PointRun, counting: Counting) -> None:
-        """Add the counts of a point that is timed; on Ctrl-C hand over its timings."""
+    def _count(self, run: PointRun, counting: Counting) -> bool:
+        """Add the counts of a point that is timed; whether a Ctrl-C has ended that."""
         from torchbench_magic.core.timing.counted_alternatives import with_counts
 
+        self._parts[-1], is_interrupted = with_counts(self._parts[-1], run, counting)
+        return is_interrupted
+
+    def _kept(self) -> bool:
+        """Hand the last point over to be stored; False where a Ctrl-C has ended the wait for the store."""
         try:
-            self._parts[-1] = with_counts(self._parts[-1], run, counting)
+            if self._task.keep is not None:
+                self._task.keep(self._parts[-1])
         except KeyboardInterrupt:
-            raise Interrupted(replace(self.joined(), partial=True)) from None
+            return False
+        return True
+
+    def _of_whole_points(self, run: PointRun) -> Comparison:
+        """All that was asked for, where ``run`` is of the last point; else the points until then, marked partial."""
+        return self.joined() if run.place[0] + 1 == run.place[1] else self._partial("interrupted", run.place[0] + 1)
 
     def _until_now(self, run: PointRun, why: str) -> Comparison | None:
         """The finished points and what there is of this one, marked partial; None when nothing was sampled."""
         unfinished = run.interrupted()
         if unfinished is not None:
             self._parts.append(unfinished)
-        if not self._parts:
-            return None
+        return self._partial(why, run.place[0] + 1) if self._parts else None
+
+    def _partial(self, why: str, point: int) -> Comparison:
+        """What there is, with the word that it is not all; ``point``: the number of the one that was under way."""
         whole, count = self.joined(), len(self._task.points)
-        where = f" at point {run.place[0] + 1} of {count}" if count else ""
+        where = f" at point {point} of {count}" if count else ""
         text = f"Partial: {why} after {whole.elapsed:.2g} s{where}. What was measured until then is kept."
         said = Doubt("partial", text, "", {"elapsed": whole.elapsed})
         return replace(whole, partial=True, warnings=[said, *whole.warnings])

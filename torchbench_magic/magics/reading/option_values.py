@@ -6,7 +6,7 @@ import keyword
 import math
 from typing import TYPE_CHECKING, TypeVar
 
-from torchbench_magic.core.timing.plan import MOST_PROCESSES
+from torchbench_magic.core.timing.plan import MOST, MOST_PROCESSES, MOST_THREADS
 from torchbench_magic.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "read_seconds",
     "read_seed",
     "read_thread_counts",
+    "read_threads",
     "read_threshold",
     "read_variable",
 ]
@@ -36,16 +37,14 @@ __all__ = [
 
 Name = TypeVar("Name", bound=str)
 
-MOST = 10**12
-"""Of whatever is counted: so many empty iterations of a loop take hours, and what holds the number has 64 bits."""
-MOST_THREADS = 4096
-"""torch starts as many as it is told, and systems end a process that asks for more than they allow."""
+_MOST_DIGITS = 20
+"""Python reads no number of thousands of digits, and says so in other words."""
 
 
 def read_count(text: str, most: int = MOST) -> int:
     try:
         value = int(text)
-    except ValueError:
+    except ValueError:  # of thousands of digits too
         value = 0
     if value < 1:
         raise ValueError("give a whole number from 1 on")
@@ -55,7 +54,7 @@ def read_count(text: str, most: int = MOST) -> int:
 
 
 def read_processes(text: str) -> int:
-    if not text.isdecimal() or int(text) < 2:
+    if not _is_whole(text) or int(text) < 2:
         raise ValueError("give a whole number from 2 on; one kernel alone is measured without it")
     return read_count(text, MOST_PROCESSES)
 
@@ -113,7 +112,7 @@ def _one_of(names: tuple[Name, ...], text: str) -> Name:
 
 
 def read_seed(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) < 2**32):
+    if not (_is_whole(text) and int(text) < 2**32):
         raise ValueError("give a whole number from 0 to 4294967295")
     return int(text)
 
@@ -128,9 +127,17 @@ def read_schedule(text: str) -> Schedule:
 
 
 def read_from_zero(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
+    if not _is_whole(text):
         raise ValueError("give a whole number from 0 on")
-    return int(text)
+    return read_count(text) if int(text) else 0
+
+
+def read_threads(text: str) -> int:
+    return read_count(text, MOST_THREADS)
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def read_rows(text: str) -> int:

@@ -24,6 +24,7 @@ from .option_values import (
     read_seconds,
     read_seed,
     read_thread_counts,
+    read_threads,
     read_threshold,
     read_variable,
 )
@@ -232,7 +233,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     """What ``%tprofile`` and ``%%tprofile`` take: `ProfileOptions`, and what lies round them."""
 
     threads = inherited(
-        "-t", "--threads", metavar="N", parse=read_count,
+        "-t", "--threads", metavar="N", parse=read_threads,
         help="torch thread count to run at.", shown_default="the current torch.get_num_threads()",
     )  # fmt: skip
     memory = inherited("--memory", help="Bytes allocated and freed, per op and per line, and the peak.")

@@ -40,7 +40,7 @@ class Peak:
 
 def devices_of(memory: pd.DataFrame | None) -> list[str]:
     """Devices whose totals changed, the CPU first; none where bytes were not recorded."""
-    return sorted(set() if memory is None else set(memory["device"]), key=lambda name: (name != "cpu", name))
+    return sorted(set() if memory is None else set(memory["device"].unique()), key=lambda name: (name != "cpu", name))
 
 
 def peak_of(memory: pd.DataFrame, device: str) -> Peak:
@@ -58,7 +58,7 @@ def _held(memory: pd.DataFrame, device: str, until: int) -> pd.DataFrame:
     seen = memory.iloc[: until + 1]
     seen = seen[(seen["device"] == device) & seen["change"].notna()]
     given = seen[seen["change"] > 0]
-    freed = set(seen.loc[seen["change"] < 0, "block"].dropna())
+    freed = seen.loc[seen["change"] < 0, "block"].dropna()
     return given[~given["block"].isin(freed)]
 
 

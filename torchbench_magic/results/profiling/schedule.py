@@ -46,7 +46,7 @@ class Schedule:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             least = 1 if name == "active" else 0
-            if not isinstance(value, int) or value < least:
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise OptionError(f"schedule: {name}={value}: give a whole number from {least} on")
 
     @classmethod
@@ -82,6 +82,14 @@ class Schedule:
             return Action.WARMUP
         return Action.RECORD if within < self._length - 1 else Action.RECORD_AND_SAVE
 
+    def awake(self, step: int) -> int | None:
+        """Number of the first step, from ``step`` on, in which something happens; None where nothing will."""
+        step = max(step, self.skip_first)
+        cycle, within = divmod(step - self.skip_first + (self.wait if self.skip_first_wait else 0), self._length)
+        if self.repeat and cycle >= self.repeat:
+            return None
+        return step + max(0, self.wait - within)
+
     @property
     def _length(self) -> int:
         return self.wait + self.warmup + self.active
@@ -105,6 +113,6 @@ class Schedule:
 
 def _pair(part: str, form: str) -> tuple[str, int]:
     name, equals, value = (piece.strip() for piece in part.partition("="))
-    if not equals or not (value.isascii() and value.isdecimal()):
+    if not equals or not (value.isascii() and value.isdecimal() and len(value) < 20):
         raise OptionError(f"schedule: {part.strip()!r} is no number of a step; {form}")
     return name, int(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -41,9 +42,12 @@ class Source:
 
     def line(self, number: int) -> str:
         """Text of line ``number``; empty where the text has no such line."""
-        lines = self.text.splitlines()
         index = number - self.first_line
-        return lines[index] if 0 <= index < len(lines) else ""
+        return self._lines[index] if 0 <= index < len(self._lines) else ""
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.splitlines()
 
 
 def node_sources(trace: Trace, sources: Mapping[str, Source]) -> list[Source | None]:

@@ -6,7 +6,7 @@ derives from these columns. They hold numbers and texts: no tensor, no frame, no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,7 +24,6 @@ __all__ = [
     "Trace",
     "Track",
     "compact",
-    "line_ranges",
 ]
 
 Ints = NDArray[np.int64]
@@ -55,8 +54,6 @@ NODE_COLUMNS: dict[str, str] = {
     "function": "int32",  # index in Trace.functions; -1 for a root
     "calls": "int64",
 }
-
-_DEEPEST = 200  # lines above a line that ranges are made of; a deeper recursion stands on the last of them
 
 SEGMENT_COLUMNS: dict[str, str] = {
     "thread": "int32",  # number in the tables
@@ -181,49 +178,3 @@ class Trace:
     def devices(self) -> list[str]:
         """Those that have streams."""
         return list(dict.fromkeys(track.device for track in self.tracks if track.device))
-
-
-@dataclass(frozen=True, slots=True)
-class LineRange:
-    """One stay on a line, with the lines it calls: ``node`` from ``start`` to ``end`` (ns since the body began)."""
-
-    thread: int
-    node: int
-    start: int
-    end: int
-
-
-def line_ranges(trace: Trace) -> Iterator[LineRange]:
-    """Each stay on a line as one range; those of a thread nest. Inner ranges come after the outer ones they are in."""
-    parent = trace.nodes["parent"].tolist()
-    chains: list[tuple[int, ...]] = []  # of each node, the nodes from the outermost line down to it
-    for node, above in enumerate(parent):  # a parent comes before its children
-        lines = (*chains[above], node) if above >= 0 else ()
-        chains.append(lines if len(lines) <= _DEEPEST else chains[above])
-
-    segments = trace.segments
-    for thread in segments["thread"].unique().tolist():
-        mine = segments[segments["thread"] == thread]
-        opened: list[tuple[int, int]] = []  # (node, start)
-        done: list[LineRange] = []
-        for start, node in zip(mine["start"].tolist(), mine["node"].tolist(), strict=True):
-            _move(opened, chains[node] if node >= 0 else (), thread, start, done)
-            if not opened:
-                yield from sorted(done, key=lambda one: (one.start, -one.end))
-                done.clear()
-        _move(opened, (), thread, max(trace.duration, int(mine["start"].max())), done)
-        yield from sorted(done, key=lambda one: (one.start, -one.end))
-
-
-def _move(
-    opened: list[tuple[int, int]], lines: tuple[int, ...], thread: int, now: int, done: list[LineRange]
-) -> None:
-    """Close the ranges that are not in ``lines`` and open those that are new."""
-    same = 0
-    while same < min(len(opened), len(lines)) and opened[same][0] == lines[same]:
-        same += 1
-    while len(opened) > same:
-        node, start = opened.pop()
-        if now > start:
-            done.append(LineRange(thread, node, start, now))
-    opened.extend((node, now) for node in lines[same:])

@@ -16,16 +16,20 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 from torchbench_magic.errors import TraceError
+from torchbench_magic.printable import printable
 
+from ..profiling.line_ranges import line_ranges
 from ..profiling.profile import Profile
 from ..profiling.source_texts import node_sources
-from ..profiling.trace import KINDS, Trace, Track, line_ranges
+from ..profiling.trace import KINDS, Ints, Trace, Track
 from ..written_files import TRACE, whole_file
 from .packed_columns import PackedColumn, check_packed_size, pack_columns, unpack_columns
 from .profile_record import profile_of, profile_record
@@ -48,26 +52,35 @@ _CATEGORIES = {
 _LINE_TRACKS = 900_000_000  # + thread number: above any thread id that a system gives
 _LEVEL = 5
 _BATCH = 10_000
+_DECIMALS = [f".{number:03d}" for number in range(1000)]
 
 
 def write_chrome_trace(profile: Profile, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """See `Profile.export_trace`. What is there is replaced, at the end, at once."""
     if profile.trace is None:
         raise TraceError("this profile holds no events over time, so there is no trace to export")
-    is_packed = os.fspath(path).endswith(".gz")
+    is_packed = os.fsdecode(path).endswith(".gz")
     with whole_file(path, TRACE, overwrite=overwrite) as part, _opened(part, gzipped=is_packed) as file:
         _write(file, profile, profile.trace)
         file.flush()  # what the disk has no room for is told here
 
 
-def _opened(path: Path, *, gzipped: bool) -> IO[str]:
-    if gzipped:
-        return io.TextIOWrapper(gzip.GzipFile(path, "wb", _LEVEL, mtime=0), encoding="ascii", newline="\n")
-    return path.open("w", encoding="ascii", newline="\n")
+@contextmanager
+def _opened(path: Path, *, gzipped: bool) -> Iterator[IO[str]]:
+    if not gzipped:
+        with path.open("w", encoding="ascii", newline="\n") as file:
+            yield file
+        return
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed,  # its header would hold the name of a passing file
+        io.TextIOWrapper(packed, encoding="ascii", newline="\n") as file,
+    ):
+        yield file
 
 
 def _write(file: IO[str], profile: Profile, trace: Trace) -> None:
-    properties = [{"id": number, "name": name} for number, name in enumerate(trace.devices)]
+    properties = [{"id": number, "name": printable(name)} for number, name in enumerate(trace.devices)]
     head = {
         "schemaVersion": 1,
         "deviceProperties": properties,
@@ -77,10 +90,11 @@ def _write(file: IO[str], profile: Profile, trace: Trace) -> None:
     }
     lines = ",\n".join(f"{_json(name)}: {_json(value)}" for name, value in head.items())
     file.write(f'{{\n{lines},\n"traceEvents": [\n')
-    events, first = _events(profile, trace), True
-    while some := list(islice(events, _BATCH)):
-        file.write(("" if first else ",\n") + ",\n".join(some))
-        first = False
+    first = True
+    for some in _events(profile, trace):
+        if some:
+            file.write(("" if first else ",\n") + ",\n".join(some))
+            first = False
     file.write("\n]\n}\n")
 
 
@@ -90,25 +104,35 @@ def _json(value: object) -> str:
 
 
 def _text(text: str) -> str:
-    """A name in JSON. Half of a surrogate pair is no character for a strict reader: it is written as its escape."""
-    return _json(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+    """A name in JSON, as viewers show it: half of a surrogate pair, which is no character for a strict reader, and what
+    would turn the order of a line are written as their escapes. The profile in the file has it as it is."""
+    return _json(printable(text))
 
 
-def _us(ns: int) -> str:
+def _us(ns: Ints) -> list[str]:
     """Microseconds with all three decimals."""
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+    whole, part = np.divmod(np.abs(ns), 1000)
+    found = [f"{us}{_DECIMALS[rest]}" for us, rest in zip(whole.tolist(), part.tolist(), strict=True)]
+    for at in np.flatnonzero(ns < 0).tolist():
+        found[at] = f"-{found[at]}"
+    return found
 
 
 # ---- events -------------------------------------------------------------------------------------------------------
 
 
-def _events(profile: Profile, trace: Trace) -> Iterator[str]:
-    yield from _track_names(trace)
-    yield from _lines(profile, trace)
-    yield from _ran(profile, trace)
+def _events(profile: Profile, trace: Trace) -> Iterator[list[str]]:
+    """Some at a time: there are as many texts as events, and each is needed once."""
+    places, texts = _labels(profile, trace)
+    yield list(_track_names(trace))
+    yield from _lines(trace, texts)
+    yield from _ran(trace, places)
     yield from _launches(trace)
     yield from _memory(profile, trace)
+
+
+def _parts(count: int) -> Iterator[slice]:
+    return (slice(at, at + _BATCH) for at in range(0, count, _BATCH))
 
 
 def _place(trace: Trace, track: Track) -> tuple[int, int]:
@@ -148,46 +172,76 @@ def _labels(profile: Profile, trace: Trace) -> tuple[list[str], list[str]]:
     return places, texts
 
 
-def _lines(profile: Profile, trace: Trace) -> Iterator[str]:
-    process = trace.process or 1
-    _, texts = _labels(profile, trace)
-    for stay in line_ranges(trace):
-        if texts[stay.node]:
-            yield (
-                f'{{"ph":"X","cat":"cell_line","name":{texts[stay.node]},"pid":{process},'
-                f'"tid":{_LINE_TRACKS + stay.thread},"ts":{_us(stay.start)},"dur":{_us(stay.end - stay.start)}}}'
-            )
+def _lines(trace: Trace, texts: Sequence[str]) -> Iterator[list[str]]:
+    stays = line_ranges(trace)
+    known = np.array([bool(text) for text in texts], dtype=bool)[stays.node]
+    key, node_of, thread_of = _different(stays.node[known], stays.thread[known])
+    heads = [
+        f'{{"ph":"X","cat":"cell_line","name":{texts[node]},"pid":{trace.process or 1},'
+        f'"tid":{_LINE_TRACKS + thread},"ts":'
+        for node, thread in zip(node_of, thread_of, strict=True)
+    ]
+    start, duration = stays.start[known], (stays.end - stays.start)[known]
+    for part in _parts(len(key)):
+        columns = key[part].tolist(), _us(start[part]), _us(duration[part])
+        yield [f'{heads[at]}{ts},"dur":{dur}}}' for at, ts, dur in zip(*columns, strict=True)]
 
 
-def _ran(profile: Profile, trace: Trace) -> Iterator[str]:
-    places, _ = _labels(profile, trace)
-    names = [_text(name) for name in trace.names]
+def _ran(trace: Trace, places: Sequence[str]) -> Iterator[list[str]]:
+    """An event is a text that few others differ from, its times, its number and another such text."""
+    events = {name: trace.events[name].to_numpy().astype(np.int64) for name in trace.events.columns}
+    kind, runtime = events["kind"], KINDS.index("runtime")
+    head, heads = _heads(trace, events)
+    tail, tails = _tails(trace, events, places)
+    number = np.where(kind <= runtime, np.arange(1, len(trace) + 1), events["launched_by"] + 1)
+    calls = (kind == runtime) & (events["parent"] >= 0)
+    for part in _parts(len(trace)):
+        numbers: list[object] = number[part].tolist()
+        for at in np.flatnonzero(calls[part]).tolist():
+            numbers[at] = f'{numbers[at]},"External id":{events["parent"][part][at] + 1}'
+        columns = head[part].tolist(), _us(events["start"][part]), _us(events["duration"][part]), tail[part].tolist()
+        yield [
+            f'{heads[first][0]}{ts},"dur":{dur},{heads[first][1]}{own}{tails[last]}'
+            for first, ts, dur, last, own in zip(*columns, numbers, strict=True)
+        ]
+
+
+def _heads(trace: Trace, events: Mapping[str, Ints]) -> tuple[Ints, list[tuple[str, str]]]:
+    """Of each event the number of its texts: up to its time, and between its duration and its number."""
     where = [_place(trace, track) for track in trace.tracks]
-    inputs = [_inputs(texts) for texts in trace.inputs]
-    heads = [f'{{"ph":"X","cat":"{_CATEGORIES[kind]}","name":' for kind in KINDS]
+    names = [_text(name) for name in trace.names]
     runtime = KINDS.index("runtime")
-    for row, (name, kind, start, duration, track, parent, by, node, caused, given) in enumerate(_rows(trace), 1):
+    key, *columns = _different(events["kind"], events["name"], events["track"])
+    found = []
+    for kind, name, track in zip(*columns, strict=True):
         pid, tid = where[track]
-        if kind < runtime:
-            args = f'"External id":{row}'
-        elif kind == runtime:
-            args = f'"correlation":{row}' + (f',"External id":{parent + 1}' if parent >= 0 else "")
-        else:
-            args = f'"device":{pid},"stream":{tid},"correlation":{by + 1 if by >= 0 else 0}'
-        if given >= 0 and inputs[given]:
-            args += f",{inputs[given]}"
-        if node >= 0 and places[node]:
-            args += f',"line":{places[node]}'
-        if caused >= 0 and places[caused]:
-            args += f',"caused by":{places[caused]}'
-        yield (
-            f'{heads[kind]}{names[name]},"pid":{pid},"tid":{tid},"ts":{_us(start)},"dur":{_us(duration)},'
-            f'"args":{{{args}}}}}'
-        )
+        on_device = f'"device":{pid},"stream":{tid},"correlation":'
+        own = '"External id":' if kind < runtime else '"correlation":' if kind == runtime else on_device
+        head = f'{{"ph":"X","cat":"{_CATEGORIES[KINDS[kind]]}","name":{names[name]},"pid":{pid},"tid":{tid},"ts":'
+        found.append((head, f'"args":{{{own}'))
+    return key, found
 
 
-def _rows(trace: Trace) -> Iterable[tuple[int, ...]]:
-    return zip(*(trace.events[name].tolist() for name in trace.events.columns), strict=True)
+def _tails(trace: Trace, events: Mapping[str, Ints], places: Sequence[str]) -> tuple[Ints, list[str]]:
+    """Of each event the number of its text behind its number: its inputs, its line, and what line caused it."""
+    inputs = [_inputs(texts) for texts in trace.inputs]
+    key, *columns = _different(events["inputs"], events["node"], events["caused_by"])
+    found = []
+    for given, node, caused in zip(*columns, strict=True):
+        tail = f",{inputs[given]}" if given >= 0 and inputs[given] else ""
+        tail += f',"line":{places[node]}' if node >= 0 and places[node] else ""
+        tail += f',"caused by":{places[caused]}' if caused >= 0 and places[caused] else ""
+        found.append(f"{tail}}}}}")
+    return key, found
+
+
+def _different(*columns: Ints) -> tuple[Any, ...]:
+    """Of each row the number of its values, then those of each number, a list per column."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:  # each time fewer numbers than rows: no product outgrows 64 bits
+        values, numbers = np.unique(column, return_inverse=True)
+        _, first, key = np.unique(key * max(len(values), 1) + numbers, return_index=True, return_inverse=True)
+    return key, *(column[first].tolist() for column in columns)
 
 
 def _inputs(texts: tuple[str, str, str]) -> str:
@@ -200,30 +254,37 @@ def _inputs(texts: tuple[str, str, str]) -> str:
         except (ValueError, SyntaxError):
             value = text
         if value:
-            found.append(f'"{key}":{_json(value)}')
+            found.append(f'"{key}":{_text(value) if isinstance(value, str) else _json(value)}')
     return ",".join(found)
 
 
-def _launches(trace: Trace) -> Iterator[str]:
+def _launches(trace: Trace) -> Iterator[list[str]]:
     """An arrow from each launch to what it launched."""
     events = trace.events
-    where = [_place(trace, track) for track in trace.tracks]
-    launched = events[trace.is_on_device & (events["launched_by"].to_numpy() >= 0)]
-    start, track = events["start"].tolist(), events["track"].tolist()
-    for row, by in zip(launched.index.tolist(), launched["launched_by"].tolist(), strict=True):
-        (pid, tid), (there_pid, there_tid) = where[track[by]], where[track[row]]
-        ends = f'"cat":"ac2g","name":"ac2g","id":{row + 1}'
-        yield f'{{"ph":"s",{ends},"pid":{pid},"tid":{tid},"ts":{_us(start[by])}}}'
-        yield f'{{"ph":"f","bp":"e",{ends},"pid":{there_pid},"tid":{there_tid},"ts":{_us(start[row])}}}'
+    where = ['"pid":{},"tid":{}'.format(*_place(trace, track)) for track in trace.tracks]
+    start, track, by = (events[name].to_numpy() for name in ("start", "track", "launched_by"))
+    launched = np.flatnonzero(trace.is_on_device & (by >= 0))
+    for part in _parts(len(launched)):
+        rows = launched[part]
+        froms, tos = ((track[at].tolist(), _us(start[at])) for at in (by[rows], rows))
+        yield [
+            f'{{"ph":"s","cat":"ac2g","name":"ac2g","id":{row + 1},{where[a]},"ts":{begin}}},\n'
+            f'{{"ph":"f","bp":"e","cat":"ac2g","name":"ac2g","id":{row + 1},{where[b]},"ts":{end}}}'
+            for row, a, begin, b, end in zip(rows.tolist(), *froms, *tos, strict=True)
+        ]
 
 
-def _memory(profile: Profile, trace: Trace) -> Iterator[str]:
+def _memory(profile: Profile, trace: Trace) -> Iterator[list[str]]:
     if profile.memory is None:
         return
-    process = trace.process or 1
-    for seconds, held, device in profile.memory[["time", "bytes", "device"]].itertuples(index=False):
-        ts = _us(round(seconds * 1e9))
-        yield f'{{"ph":"C","name":{_text(f"bytes on {device}")},"pid":{process},"ts":{ts},"args":{{"bytes":{held}}}}}'
+    ns = np.round(profile.memory["time"].to_numpy(np.float64) * 1e9).astype(np.int64)
+    held, device = profile.memory["bytes"].to_numpy(), profile.memory["device"].tolist()
+    heads = {
+        name: f'{{"ph":"C","name":{_text(f"bytes on {name}")},"pid":{trace.process or 1},"ts":' for name in set(device)
+    }
+    for part in _parts(len(ns)):
+        columns = device[part], _us(ns[part]), held[part].tolist()
+        yield [f'{heads[name]}{ts},"args":{{"bytes":{of}}}}}' for name, ts, of in zip(*columns, strict=True)]
 
 
 # ---- the profile in the file ------------------------------------------------------------------------------------

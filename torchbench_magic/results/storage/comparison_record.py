@@ -50,5 +50,5 @@ def comparison_from_record(record: Record) -> Comparison:
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(made.subjects)):
             raise ValueError("samples of a measurement that is not there")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise StoreError(f"a stored {record.kind} is damaged ({error})") from error
+        raise StoreError(f"a stored {record.kind} is damaged ({error})") from None
     return made

@@ -100,14 +100,13 @@ def _packed(name: str, values: pd.Series) -> PackedColumn:
         filled = values.fillna(0).to_numpy(dtype=np.int64)
         data = there.tobytes() + _shuffled(filled)
         return PackedColumn(name, dtype, len(values), "mask-shuffle-zlib", zlib.compress(data, _LEVEL))
-    texts = [None if value is None or value is pd.NA or value != value else value for value in values.tolist()]
-    kinds = sorted({type(text).__name__ for text in texts if not (text is None or isinstance(text, str))})
+    texts = values.to_numpy(dtype=object)
+    kinds = sorted({kind.__name__ for kind in set(map(type, texts[~pd.isna(texts)])) if not issubclass(kind, str)})
     if kinds:
         raise TypeError(f"column {name} holds {', '.join(kinds)}; only numbers and texts can be stored")
-    words = list(dict.fromkeys(text for text in texts if text is not None))
-    numbers = {word: number for number, word in enumerate(words)}
-    codes = np.array([-1 if text is None else numbers[text] for text in texts], dtype="<i4")
-    listed = json.dumps(words).encode("ascii")  # the ASCII form also holds lone surrogates
+    numbers, words = pd.factorize(texts)  # -1 for what is not there; words in the order of their first
+    codes = numbers.astype("<i4")
+    listed = json.dumps(words.tolist()).encode("ascii")  # the ASCII form also holds lone surrogates
     data = listed + b"\n" + codes.tobytes()
     return PackedColumn(name, _TEXT, len(values), "words-zlib", zlib.compress(data, _LEVEL))
 

@@ -66,7 +66,7 @@ def profile_of(record: Record) -> Profile:
         cycles = tuple(profile_of(cycle) for cycle in _cycles(record))
         return Profile(**tables, trace=_trace_of(record), cycles=cycles, **state, saved=record.saved)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise StoreError(f"a stored {record.kind} is damaged ({error})") from error
+        raise StoreError(f"a stored {record.kind} is damaged ({error})") from None
 
 
 def _cycles(record: Record) -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
 from collections import Counter
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from torchbench_magic.errors import StoreError
+from torchbench_magic.errors import Interrupted, StoreError
 
 from ..cell_text import Body
 from ..doubts import Doubt
@@ -72,6 +73,10 @@ class Recording:
 
     Raises:
         StoreError: the store cannot be written, before anything is measured.
+
+    Attributes:
+        skipped: points that were taken over.
+        is_finished: `finish` was called.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Recording:
         self._run, self._wrote = uuid.uuid4().hex, False
         self._pending: list[Comparison] = []
         self._error: StoreError | None = None
+        self._is_interrupted, self.is_finished = False, False
         self._resume, self.skipped = resume, 0
         self._uncompared: dict[str, str] = {}
         self._has_tensors = False
@@ -95,7 +101,11 @@ class Recording:
         self._counting = counting
 
     def keep(self, finished: Comparison) -> None:
-        """Write a finished point, and whatever waited for the store."""
+        """Write a finished point, and whatever waited for the store.
+
+        Raises:
+            KeyboardInterrupt: what `Store.waiting` raised while another process held the file; see there.
+        """
         commit = self._environment.commit
         self._pending.append(replace(finished, environment=replace(finished.environment, commit=commit)))
         self._write(self._store.patience if self._error is None else _IMPATIENT)
@@ -152,11 +162,20 @@ class Recording:
         return None not in keys and numbers == {number} and found.counts.form == form
 
     def finish(self, result: Comparison) -> Comparison:
-        """The result with what is to be said of the store, and with the history that the store knows of it."""
-        self._write(self._store.patience)
+        """The result with what is to be said of the store, and with the history that the store knows of it.
+
+        Raises:
+            Interrupted: as `keep`; the result is its ``partial``.
+        """
+        self.is_finished, was_interrupted = True, self._is_interrupted
+        with contextlib.suppress(KeyboardInterrupt):
+            self._write(_IMPATIENT if was_interrupted else self._store.patience)
         commit = self._environment.commit
         result = replace(result, environment=replace(result.environment, commit=commit))
         found = list(result.warnings)
+        if result.partial:
+            text = f"{self._store.path} holds finished points only: what was interrupted is not stored."
+            found.append(Doubt("not-stored", text, "`.save(PATH)` stores the partial result."))
         if self._error is not None:
             points = f"{len(self._pending)} finished point{'s' if len(self._pending) > 1 else ''} could not be stored"
             action = "The result is here all the same: `.save(PATH)` writes it."
@@ -169,10 +188,19 @@ class Recording:
             found.append(Doubt("resumed", text, facts={"uncompared": dict(self._uncompared)}))
         found += self._measured_again()
         result = replace(result, warnings=found)
+        with contextlib.suppress(StoreError):  # it has said above what is wrong with it
+            if not self._is_interrupted:
+                result = self._with_history(result)
+        if self._is_interrupted and not was_interrupted:
+            raise Interrupted(result)
+        return result
+
+    def _with_history(self, result: Comparison) -> Comparison:
         try:
             return replace(result, history=self._store.history(result))
-        except StoreError:
-            return result  # it has said above what is wrong with it
+        except KeyboardInterrupt:
+            self._is_interrupted = True
+            return result
 
     def _measured_again(self) -> Iterator[Doubt]:
         """Why stored points were not taken over, in one line."""
@@ -192,9 +220,15 @@ class Recording:
         if not self._pending:
             return
         try:
-            Store(self._store.path, patience=patience).append(*self._pending, run=self._run)
+            store = Store(self._store.path, patience=patience, waiting=self._store.waiting)
+            store.append(*self._pending, run=self._run)
         except StoreError as error:
-            self._error = error
+            if self._error is None or not self._is_interrupted:
+                self._error = error
+        except KeyboardInterrupt:
+            self._error = StoreError(f"{self._store.path}: interrupted while another process held it locked")
+            self._is_interrupted = True
+            raise
         else:
             self._error, self._wrote = None, True
             self._pending.clear()

@@ -13,14 +13,18 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from torchbench_magic.errors import StoreError
 
-__all__ = ["LAYOUT", "reading", "writing"]
+__all__ = ["LAYOUT", "Waiting", "reading", "writing"]
+
+Waiting = Callable[[float], object]
+"""Called again and again while another process holds a file, with the seconds that it was waited for; what it raises
+ends the waiting."""
 
 LAYOUT = 1
 """Version of the tables below, kept in ``PRAGMA user_version``."""
@@ -28,6 +32,7 @@ _APPLICATION = 0x54424D31  # "TBM1", kept in PRAGMA application_id
 _TRY = 0.25  # seconds that SQLite itself waits
 _IN_THE_WAY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _MAGIC = b"SQLite format 3\0"
+_LAST_NUMBER = 2**63 - 1
 
 _TABLES = """
 CREATE TABLE record (
@@ -67,11 +72,12 @@ CREATE INDEX measurement_fingerprint ON measurement (fingerprint);
 
 
 @contextmanager
-def writing(path: Path, *, patience: float) -> Iterator[sqlite3.Connection]:
+def writing(path: Path, *, patience: float, waiting: Waiting = lambda passed: None) -> Iterator[sqlite3.Connection]:
     """One transaction of the store at ``path``, made where there is none; committed when the block ends well.
 
     Args:
         patience: seconds to wait for another process that is writing.
+        waiting: called meanwhile.
 
     Raises:
         StoreError: in one line, whatever keeps the transaction from being written.
@@ -82,14 +88,14 @@ def writing(path: Path, *, patience: float) -> Iterator[sqlite3.Connection]:
     with _told(path, patience):
         connection = _connected(path, "rwc")
         try:
-            _patiently(connection, "BEGIN IMMEDIATE", patience)
+            _patiently(connection, "BEGIN IMMEDIATE", patience, waiting)
             if not _is_ours(connection, path):
                 for statement in _TABLES.split(";"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                 connection.execute(f"PRAGMA user_version = {LAYOUT}")
             yield connection
-            _patiently(connection, "COMMIT", patience)  # waits for readers
+            _patiently(connection, "COMMIT", patience, waiting)  # waits for readers
         finally:
             with contextlib.suppress(sqlite3.Error):
                 if connection.in_transaction:
@@ -98,7 +104,7 @@ def writing(path: Path, *, patience: float) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def reading(path: Path, *, patience: float) -> Iterator[sqlite3.Connection]:
+def reading(path: Path, *, patience: float, waiting: Waiting = lambda passed: None) -> Iterator[sqlite3.Connection]:
     """The store at ``path``, to read from; raises as `writing` does, also where there is no file."""
     if not path.exists():
         raise StoreError(f"{path}: there is no such file")
@@ -108,7 +114,7 @@ def reading(path: Path, *, patience: float) -> Iterator[sqlite3.Connection]:
         connection = _connected(path, "rw" if os.access(path, os.W_OK) else "ro")
         try:
             connection.execute("BEGIN")
-            _patiently(connection, "SELECT 1 FROM sqlite_schema", patience)
+            _patiently(connection, "SELECT 1 FROM sqlite_schema", patience, waiting)
             if not _is_ours(connection, path):
                 raise StoreError(f"{path}: holds no results yet")
             yield connection
@@ -126,13 +132,14 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _patiently(connection: sqlite3.Connection, statement: str, patience: float) -> None:
+def _patiently(connection: sqlite3.Connection, statement: str, patience: float, waiting: Waiting) -> None:
     """Try until the file is free, for so many seconds. SQLite's own waiting would not hear Ctrl-C."""
-    until = time.monotonic() + patience
+    began = time.monotonic()
     while True:
         with contextlib.suppress(_InTheWay):
-            _tried(connection, statement, is_last=time.monotonic() >= until)
+            _tried(connection, statement, is_last=time.monotonic() >= began + patience)
             return
+        waiting(time.monotonic() - began)
 
 
 class _InTheWay(Exception):
@@ -200,9 +207,9 @@ def _told(path: Path, patience: float) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(f"{path}: {_reason(error, path, patience)}") from error
+        raise StoreError(f"{path}: {_reason(error, path, patience)}") from None
     except UnicodeDecodeError as error:  # SQLite quotes what the file holds
-        raise StoreError(f"{path}: is damaged ({error.reason})") from error
+        raise StoreError(f"{path}: is damaged ({error.reason})") from None
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -215,11 +222,24 @@ def _reason(error: sqlite3.Error, path: Path, patience: float) -> str:
         return f"another process has held it locked for {patience:g} s; end its transaction, or give another name"
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return "cannot be written: the file or its folder is read-only; give another name"
+    if code == sqlite3.SQLITE_FULL and _has_no_number_left(path):
+        return "is damaged (it has no number left for another record)"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full: make room, or give a name on another disk"
+    if code == sqlite3.SQLITE_IOERR:
+        why = "look at the disk, and at this process's limit (ulimit -f)"
+        return f"cannot be read or written ({_one_line(error)}): {why}"
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return f"is damaged ({_one_line(error)})"
     return f"SQLite says: {_one_line(error)}"
+
+
+def _has_no_number_left(path: Path) -> bool:
+    """Whether the file says that its last record had the highest number there is: SQLite calls that full too."""
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(_connected(path, "ro")) as connection:
+        (last,) = connection.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
+        return bool(last == _LAST_NUMBER)
+    return False
 
 
 def _one_line(error: sqlite3.Error) -> str:

@@ -18,6 +18,7 @@ from functools import cache, partial
 from typing import Any
 
 from torchbench_magic.errors import StoreError
+from torchbench_magic.printable import printable
 
 from ..profiling.profile import Profile
 from ..timing.comparison import Comparison
@@ -30,7 +31,7 @@ from .comparison_record import comparison_from_record, comparison_record
 from .packed_columns import PackedColumn, pack_columns, unpack_columns
 from .profile_record import profile_fingerprint, profile_of, profile_record
 from .records import VERSIONS, Record
-from .sqlite_file import reading, writing
+from .sqlite_file import Waiting, reading, writing
 
 __all__ = ["PATIENCE", "Store", "load", "save"]
 
@@ -47,13 +48,20 @@ class Store:
     Args:
         path: of the file; it is made when something is first appended.
         patience: seconds to wait for another process that is writing.
+        waiting: called again and again meanwhile, with the seconds that have passed; what it raises ends the waiting.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        patience: float = PATIENCE,
+        waiting: Waiting = lambda passed: None,
+    ) -> None:
         self.path = path_of(path, StoreError)
         if len(os.fsencode(self.path.name)) > _LONGEST_NAME:
             raise StoreError(f"{self.path.name[:60]}...: is too long for the name of a store; give a shorter one")
-        self.patience = patience
+        self.patience, self.waiting = patience, waiting
 
     def check(self) -> None:
         """Find out before a long run whether the store can be written.
@@ -61,7 +69,7 @@ class Store:
         Raises:
             StoreError: it cannot, and why.
         """
-        with writing(self.path, patience=self.patience):
+        with writing(self.path, patience=self.patience, waiting=self.waiting):
             pass
 
     def append(self, *results: Comparison | Profile, run: str | None = None) -> None:
@@ -73,7 +81,7 @@ class Store:
         Raises:
             StoreError: the file cannot be written as it stands; nothing was added.
         """
-        with writing(self.path, patience=self.patience) as connection:
+        with writing(self.path, patience=self.patience, waiting=self.waiting) as connection:
             for result in results:
                 if isinstance(result, Profile):
                     if not _known(connection, [profile_fingerprint(result)]):
@@ -93,7 +101,7 @@ class Store:
         Raises:
             StoreError: there is no such file, or it cannot be read as it stands.
         """
-        with reading(self.path, patience=self.patience) as connection:
+        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             rows = connection.execute("SELECT id, run FROM record ORDER BY id").fetchall()
             runs: dict[str, list[Comparison | Profile]] = {}
             for number, run in rows:
@@ -116,7 +124,7 @@ class Store:
         """(run, record) of each record that holds a measurement of this task (see `identity.task_of`), newest last."""
         if not self.path.exists():
             return []
-        with reading(self.path, patience=self.patience) as connection:
+        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             query = "SELECT DISTINCT id, run FROM record JOIN measurement ON record = id WHERE task = ? ORDER BY id"
             rows = connection.execute(query, (key,)).fetchall()
             read = [(run, self._read(connection, number)) for number, run in rows]
@@ -126,7 +134,7 @@ class Store:
         """Whether any timing is stored."""
         if not self.path.exists():
             return False
-        with reading(self.path, patience=self.patience) as connection:
+        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             return bool(connection.execute("SELECT 1 FROM record WHERE kind = 'Comparison' LIMIT 1").fetchone())
 
     def of_code(self, source_ids: Sequence[str], most: int = 5) -> list[Comparison]:
@@ -140,7 +148,7 @@ class Store:
             return []
         where = " OR ".join(["header LIKE ?"] * len(source_ids))
         query = f"SELECT id FROM record WHERE kind = 'Comparison' AND ({where}) ORDER BY id DESC LIMIT {most}"
-        with reading(self.path, patience=self.patience) as connection:
+        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             rows = connection.execute(query, [f'%"{source}"%' for source in source_ids]).fetchall()
             read = [self._read(connection, number) for (number,) in rows]
         return [found for found in read if isinstance(found, Comparison)]
@@ -152,7 +160,7 @@ class Store:
             " ORDER BY record DESC LIMIT 1"
         )
         found: dict[int, tuple[Comparison, int]] = {}
-        with reading(self.path, patience=self.patience) as connection:
+        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             read = cache(partial(self._read, connection))
             for row, subject in enumerate(result.subjects):
                 hit = connection.execute(query, (key_of(identity_of(subject)), fingerprint(result, row))).fetchone()
@@ -168,7 +176,7 @@ class Store:
         """The stored records that repeat a row of ``result`` (see `identity.likeness`), oldest first."""
         keys = {likeness(result, row) for row in range(len(result.subjects))}
         query = "SELECT record FROM measurement WHERE likeness = ?"
-        with reading(self.path, patience=self.patience) as connection:
+        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             numbers = {number for key in keys for (number,) in connection.execute(query, (key,))}
             read = [self._read(connection, number) for number in sorted(numbers)]
         return [found for found in read if isinstance(found, Comparison)]
@@ -187,7 +195,7 @@ class Store:
 
     def history(self, result: Comparison) -> dict[int, Range]:
         """Row of ``result`` -> range of the medians of the stored runs that repeat it, where they make a history."""
-        with reading(self.path, patience=self.patience) as connection:
+        with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             return _history(connection, result)
 
     def _read(self, connection: sqlite3.Connection, number: int) -> Comparison | Profile | None:
@@ -196,17 +204,17 @@ class Store:
         row = connection.execute(query, (number,)).fetchone()  # none where the file's own index is damaged
         kind, version, saved, header = (None,) * 4 if row is None else row
         if not (isinstance(version, int) and isinstance(kind, str) and isinstance(header, str)):
-            warnings.warn(f"{self.path}: record {number} is left out: it is damaged", stacklevel=4)
+            warnings.warn(printable(f"{self.path}: record {number} is left out: it is damaged"), stacklevel=4)
             return None
         if version > VERSIONS.get(kind, 0):
             newer = f"is left out: it is a {kind} of layout {version}, which a newer torchbench_magic wrote"
-            warnings.warn(f"{self.path}: record {number} {newer}; upgrade this one", stacklevel=4)
+            warnings.warn(printable(f"{self.path}: record {number} {newer}; upgrade this one"), stacklevel=4)
             return None
         try:
             record = Record(kind, version, _json(header), _tables(connection, number), str(saved))
             return profile_of(record) if kind == "Profile" else comparison_from_record(record)
         except StoreError as error:
-            warnings.warn(f"{self.path}: record {number} is left out: {error}", stacklevel=4)
+            warnings.warn(printable(f"{self.path}: record {number} is left out: {error}"), stacklevel=4)
             return None
 
 
@@ -305,7 +313,7 @@ def _tables(connection: sqlite3.Connection, number: int) -> dict[str, Any]:
     try:
         return {name: unpack_columns(found) for name, found in columns.items()}
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise StoreError(f"its columns are damaged ({error})") from error
+        raise StoreError(f"its columns are damaged ({error})") from None
 
 
 def _json(text: str) -> dict[str, Any]:

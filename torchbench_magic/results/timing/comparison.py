@@ -291,7 +291,8 @@ class Comparison(Storable):
             return judgement(1.0, 1.0, 1.0, "baseline", how)
         interval, rounds, _ = self._judged[i]
         known = interval.exp() if rounds else Interval(math.nan, math.nan, math.nan)
-        near = median < subject.near_loop or float(np.median(self.call_times(base))) < subject.near_loop
+        of_base = self.call_times(base)  # none, where the run was interrupted in its first round
+        near = median < subject.near_loop or (len(of_base) > 0 and float(np.median(of_base)) < subject.near_loop)
         word = None if near else verdict(interval, self.margin) if rounds and not self._is_used_up(i) else "undecided"
         if word is not None and void is not None and void.cause != "unsteady":  # whose interval says it already
             return judgement(known.median, 0.0, math.inf, "undecided", how)

@@ -10,6 +10,7 @@ from torchbench_magic.results.written_files import PAGE, check_target, whole_fil
 
 from ..document import Document
 from . import html, markdown, text
+from .page_modules import with_modules
 
 __all__ = ["bundle", "mimebundle", "to_html", "to_markdown", "to_text"]
 
@@ -53,4 +54,5 @@ def bundle(document: Document, *under: Document) -> dict[str, str]:
     """
     below = "".join(map(html.render, under))
     plain = "\n\n".join(map(text.render, (document, *under)))
-    return {"text/plain": plain, "text/html": html.render(document, most_bytes=html.MOST_BYTES - len(below)) + below}
+    fragment = html.render(document, most_bytes=html.MOST_BYTES - len(below)) + below
+    return {"text/plain": plain, "text/html": with_modules(fragment)}

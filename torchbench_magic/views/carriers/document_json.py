@@ -51,17 +51,17 @@ def _line(line: StyledText) -> list[Any]:
 
 def _table(table: Table) -> dict[str, Any]:
     spec: dict[str, Any] = {
-        "name": table.name,
+        "name": _text(table.name),
         "columns": [_column(table, at) for at in range(len(table.columns))],
         "groups": [_group(group) for group in table.groups],
-        "hidden": table.hidden,
+        "hidden": _text(table.hidden),
     }
     if table.sentence:
         spec["sentence"] = _line(table.sentence)
     if table.totals:
         spec["totals"] = [_row(row) for row in table.totals]
     if table.sorted_by:
-        spec["sorted"] = [table.sorted_by, -1 if table.descending else 1]
+        spec["sorted"] = [_text(table.sorted_by), -1 if table.descending else 1]
     if table.headless:
         spec["headless"] = True
     return spec
@@ -71,7 +71,7 @@ def _column(table: Table, at: int) -> dict[str, Any]:
     column: Column = table.columns[at]
     longest = max((_characters(row.cells[at], column) for row in table.every_row()), default=0)
     spec: dict[str, Any] = {
-        "name": column.name,
+        "name": _text(column.name),
         "label": _text(column.label),
         "unit": _text(column.unit),
         "kind": column.kind,

@@ -2,7 +2,7 @@
 
 Where scripts run (a trusted notebook, a page exported by nbconvert) ``static/table.js`` draws the same document in a
 shadow root and the static part disappears behind it; where they do not (GitHub, an untrusted notebook) the static
-part is what is read. Nothing is fetched.
+part is what is read. Nothing is fetched: `page_modules` says how an output comes by the module.
 """
 
 from __future__ import annotations
@@ -14,29 +14,33 @@ from torchbench_magic import units
 from ..document import Document, StyledText, clipped, printable
 from ..table import HUES, Cell, Column, Row, Table
 from . import document_json
-from .mounting import attribute, mounted, script, stored
+from .mounting import attribute, mounted, stored
+from .page_modules import es_module, with_modules
 
 __all__ = ["MOST_BYTES", "around", "module", "page", "render", "static"]
 
 MOST_BYTES = 960_000  # of text/html as a notebook stores it; with text/plain an output stays below 1 MB
+_MODULES = 40_000  # of these, what is left for the modules
 _STATIC_ROWS = 200
 _STATIC_TEXT = 120
 _FIGURE, _POINT = "\u2007", "\u2008"  # spaces as wide as a digit and as a point
 
 _BOX = "display:inline-block;height:8px;width"
+_ROW, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left
 _DOUBT = "border-left:3px solid #cf4f2c;padding-left:9px"
 
 
 def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
-    """One fragment: the static part, the document as JSON, the module. At most about ``most_bytes`` when stored."""
+    """The static part, and the document as packed JSON: `with_modules` adds the modules that draw it. At most about
+    ``most_bytes`` when stored, with these."""
     scripts = "".join(drawn.scripts for drawn in document.drawn)
     parts = mounted(
         "torchbench",
         document.kind,
         static(document),
-        module(),
+        "table",
         lambda room: document_json.as_json(document, room),
-        most_bytes=most_bytes - stored(scripts),
+        most_bytes=most_bytes - stored(scripts) - _MODULES,
     )
     return "".join(parts) + scripts
 
@@ -47,13 +51,13 @@ def page(document: Document) -> str:
 
 
 def around(fragment: str, title: str) -> str:
-    """The page around any of our fragments."""
+    """The page around any of our fragments, with all that draws it."""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>torchbench_magic: {escape(title)}</title>"
         "<style>:root{color-scheme:light dark}body{margin:16px 20px}"
         "@media (prefers-color-scheme:dark){body{background:#111;color:#dfe1e4}}</style>"
-        f"<body>{fragment}</body></html>"
+        f"<body>{with_modules(fragment)}</body></html>"
     )
 
 
@@ -74,8 +78,8 @@ def static(document: Document) -> str:
 
 
 def module() -> str:
-    """The text of the module that draws a document."""
-    return script("makers", "pattern", "table")
+    """The module that draws a document, for a widget."""
+    return es_module("table")
 
 
 def _table(table: Table) -> str:
@@ -91,16 +95,16 @@ def _table(table: Table) -> str:
             words = " ".join(_text(part) for part in (group.title, group.note) if part)
             sums = list(zip(shown, places, strict=True))[1:]
             cells = "".join(_cell(group.sums[at], column, place) for (at, column), place in sums)
-            rows.append(f'<tr{line}><th scope="rowgroup" style="text-align:left">{words}</th>{cells}</tr>')
+            rows.append(f"<tr{_ROW}{line}><th scope=rowgroup{_LEFT}>{words}</th>{cells}</tr>")
         elif group.title:
             words = " · ".join(_text(part) for part in (group.title, group.note) if part)
-            rows.append(f'<tr><th colspan="{len(shown)}" scope="rowgroup" style="text-align:left">{words}</th></tr>')
+            rows.append(f"<tr><th colspan={len(shown)} scope=rowgroup{_LEFT}>{words}</th></tr>")
         for first, row in enumerate(group.rows):
             cells = "".join(
                 "<td></td>" if first and column.leading else _cell(row.cells[at], column, place)
                 for (at, column), place in zip(shown, places, strict=True)
             )
-            rows.append(f"<tr{line if not first and not group.title else ''}>{cells}</tr>")
+            rows.append(f"<tr{_ROW}{line if not first and not group.title else ''}>{cells}</tr>")
     foot = "".join(_total(row, shown, places) for row in table.totals)
     return (
         f"<table>{'' if table.headless else f'<thead><tr>{head}</tr></thead>'}<tbody>{''.join(rows)}</tbody>"
@@ -111,32 +115,32 @@ def _table(table: Table) -> str:
 
 def _total(row: Row, shown: list[tuple[int, Column]], places: list[int]) -> str:
     cells = (_cell(row.cells[at], column, place) for (at, column), place in zip(shown, places, strict=True))
-    return f'<tr style="border-top:1px solid #7b8087">{"".join(cells)}</tr>'
+    return f'<tr{_ROW} style="border-top:1px solid #7b8087">{"".join(cells)}</tr>'
 
 
 def _head(column: Column) -> str:
     unit = f"<br>{_text(column.unit)}" if column.unit else ""
-    return f'<th scope="col" style="text-align:{"right" if column.right else "left"}">{_text(column.label)}{unit}</th>'
+    return f"<th scope=col{' align=right' if column.right else _LEFT}>{_text(column.label)}{unit}</th>"
 
 
 def _cell(cell: Cell, column: Column, places: int) -> str:
     if column.kind == "bar":
-        return f'<td style="text-align:left">{_bar(cell)}</td>'
+        return f"<td{_LEFT}>{_bar(cell)}</td>"
     if column.kind == "change":
-        return f'<td style="text-align:left;white-space:nowrap">{_change(cell)}</td>'
+        return f"<td style=text-align:left;white-space:nowrap>{_change(cell)}</td>"
     if column.kind == "dots":
-        return f'<td style="text-align:left;white-space:nowrap">{_dots(cell)}</td>'
+        return f"<td style=text-align:left;white-space:nowrap>{_dots(cell)}</td>"
     text = printable(cell.text)
     if column.kind == "number":
         unseen = units.padding(text, places).replace(".", _POINT).replace("0", _FIGURE)
-        return f'<td style="text-align:right">{escape(text)}{unseen}</td>'
+        return f"<td>{escape(text)}{unseen}</td>"
     inner = escape(clipped(text, _STATIC_TEXT))
     title = f' title="{attribute(clipped(text, document_json.LONGEST_TEXT))}"' if len(text) > _STATIC_TEXT else ""
     if column.kind in ("code", "source") and text:
-        inner = f'<code style="white-space:pre">{inner}</code>'
+        inner = f"<code{' style=white-space:pre' if ' ' in inner else ''}>{inner}</code>"
     if cell.note:
         inner += f" <small>{_text(cell.note)}</small>"
-    return f'<td style="text-align:{"right" if column.right else "left"}"{title}>{inner}</td>'
+    return f"<td{'' if column.right else _LEFT}{title}>{inner}</td>"
 
 
 def _bar(cell: Cell) -> str:
@@ -144,7 +148,7 @@ def _bar(cell: Cell) -> str:
         return ""
     bars = [part for parts in cell.picture for part in parts]  # type: ignore[attr-defined]
     return "".join(
-        f'<span style="{_BOX}:{max(1, round(share * 82))}px;background-color:{HUES[meaning]}"></span>'
+        f"<span style={_BOX}:{max(1, round(share * 82))}px;background-color:{HUES[meaning]}></span>"
         for meaning, share in bars
     )
 
@@ -157,7 +161,7 @@ def _change(cell: Cell) -> str:
     width = max(1, round(abs(share) * 60))
     before = 60 if share > 0 else 60 - width
     hue = HUES["slower" if share > 0 else "faster"]
-    return f'<span style="{_BOX}:{before}px"></span><span style="{_BOX}:{width}px;background-color:{hue}"></span>'
+    return f"<span style={_BOX}:{before}px></span><span style={_BOX}:{width}px;background-color:{hue}></span>"
 
 
 def _dots(cell: Cell) -> str:
@@ -170,8 +174,8 @@ def _dots(cell: Cell) -> str:
     spans, until = [], 0
     for start, width, hue in sorted(marks):
         if start >= until:  # what lies on another one is drawn by it
-            spans.append(f'<span style="{_BOX}:{start - until}px"></span>' if start > until else "")
-            spans.append(f'<span style="{_BOX}:{width}px;background-color:{hue}"></span>')
+            spans.append(f"<span style={_BOX}:{start - until}px></span>" if start > until else "")
+            spans.append(f"<span style={_BOX}:{width}px;background-color:{hue}></span>")
             until = start + width
     return "".join(spans)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from torchbench_magic.results.profiling.trace import Ints
 
-from ..carriers.mounting import script
+from ..carriers.page_modules import es_module
 
 __all__ = ["HUES", "Bars", "module"]
 
@@ -59,14 +59,11 @@ class Bars:
         kept, rest = self.where(~short), self.where(short)
         span = int((self.start + self.duration).max()) + 1
         pixel = max(1, span * max(1, len(np.unique(self.track * 1000 + self.depth))) // max(1, most // 2))
-        groups = np.stack([rest.track, rest.depth, rest.start // pixel], axis=1)
-        _, first, index = np.unique(groups, axis=0, return_index=True, return_inverse=True)
-        index = index.reshape(-1)
-        end = np.zeros(len(first), dtype=np.int64)
-        np.maximum.at(end, index, rest.start + rest.duration)
-        start = np.full(len(first), span, dtype=np.int64)
-        np.minimum.at(start, index, rest.start)
-        count = np.bincount(index, weights=rest.count).astype(np.int64)
+        keys = (rest.track, rest.depth, rest.start // pixel)  # bars of one row stand together, by their start
+        changes = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+        first = np.flatnonzero(np.append(True, changes))
+        start, count = rest.start[first], np.add.reduceat(rest.count, first)
+        end = np.maximum.reduceat(rest.start + rest.duration, first)
         merged = rest.where(first)
         merged = Bars(
             merged.track, merged.depth, start, end - start, merged.name, merged.hue, merged.place, count
@@ -76,4 +73,4 @@ class Bars:
 
 def module() -> str:
     """The text of the module that draws them, as it may stand in a script element."""
-    return script("makers", "canvas", "timeline")
+    return es_module("timeline", "canvas_widget")

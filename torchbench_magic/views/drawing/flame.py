@@ -17,7 +17,8 @@ from torchbench_magic import units
 
 from ..built_columns import BuiltColumn, built_table, texts
 from ..carriers import any_result, html, text
-from ..carriers.mounting import fitted, mounted, script, script_data
+from ..carriers.mounting import fitted, mounted, script_data
+from ..carriers.page_modules import es_module, with_modules
 from ..document import Document, Phrase, clipped, printable
 from ..table import Cell, Column
 from .axes import literal, new_axes
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document"]
 
-MOST_BYTES = 300_000
+MOST_BYTES = 100_000
 KINDS: dict[str, tuple[str, str]] = {
     "line": ("line", "notebook line"),
     "thread": ("line", "notebook line"),
@@ -148,7 +149,7 @@ class FlameGraph:
         return _plot(self, ax)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": text.render(flame_document(self)), "text/html": "".join(markup(self))}
+        return {"text/plain": text.render(flame_document(self)), "text/html": with_modules("".join(markup(self)))}
 
 
 def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
@@ -185,7 +186,7 @@ def _share(part: float, whole: float) -> Cell:
 def markup(
     graph: FlameGraph, *, slot: str = "", most_bytes: int = MOST_BYTES, rows: int = TABLE_ROWS
 ) -> tuple[str, str]:
-    """(the element, with the table in it, that the picture is drawn in; the scripts that draw it).
+    """(the element, with the table in it, that the picture is drawn in; the script with its data).
 
     ``slot`` names a place in the shadow root of the element that this one is put into; ``rows`` are those of the
     table. Together at most about ``most_bytes`` as a notebook stores them: the smallest frames are left out, and
@@ -195,8 +196,8 @@ def markup(
         "torchbench-flame",
         graph.title,
         html.static(flame_document(graph, rows)),
-        module(),
-        lambda room: fitted(lambda most: script_data(spec_of(graph.largest(most))), room, len(graph), 1),
+        "flame",
+        lambda room: fitted(lambda n: script_data(spec_of(graph.largest(n))), room, len(graph), 1, is_packed=True),
         most_bytes=most_bytes,
         slot=slot,
     )
@@ -239,8 +240,8 @@ def _values(values: npt.NDArray[np.float64], scale: units.Scale) -> list[float |
 
 
 def module() -> str:
-    """The text of the module, as it may stand in a script element."""
-    return script("makers", "canvas", "pattern", "flame")
+    """The module, for a widget."""
+    return es_module("flame", "canvas_widget")
 
 
 # ---- with matplotlib ---------------------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ def _plot(graph: FlameGraph, ax: Axes | None) -> Axes:
             ax.text(left, int(depths[at]), f" {literal(name)}", va="center", fontsize=7, clip_on=True)
     left_out = int(every.sum()) - len(shown)
     said = f"; {units.count(left_out)} narrow frames are not drawn" if left_out else ""
-    ax.set_xlabel(f"{measure.name}{f' ({unit.unit})' if unit.unit else ''}{said}")
+    ax.set_xlabel(f"{literal(measure.name)}{f' ({unit.unit})' if unit.unit else ''}{said}")
     ax.set_xlim(0, span / unit.size)
     ax.set_ylim(levels - 0.5, -0.5)
     ax.set_yticks([])

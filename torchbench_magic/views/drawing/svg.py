@@ -21,15 +21,13 @@ _COLOURS = {  # variables of the front ends, the first that is known; and what s
 
 def theme(box: str, names: tuple[str, ...], own: str) -> str:
     """Rules that give ``box`` the colours of these names as variables, light and dark, and its ``own`` declarations."""
-    light, dark = (
-        ";".join(
-            f"--{name}:var({known}{fallbacks[at]}{')' * (1 + known.count('('))}"
-            for name, (known, *fallbacks) in _COLOURS.items()
-            if name in names
-        )
-        for at in (0, 1)
+    light, dark = (";".join(f"--_{name}:{_COLOURS[name][at]}" for name in names) for at in (1, 2))
+    known = ";".join(
+        f"--{name}:var({first}var(--_{name}){')' * (1 + first.count('('))}"
+        for name, (first, _, _) in _COLOURS.items()
+        if name in names
     )
-    return f"{box}{{{light};{own}}}@media(prefers-color-scheme:dark){{{box}{{{dark}}}}}"
+    return f"{box}{{{light};{known};{own}}}@media(prefers-color-scheme:dark){{{box}{{{dark}}}}}"
 
 
 def svg_text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:

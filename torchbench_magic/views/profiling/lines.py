@@ -87,7 +87,14 @@ class Annotated:
 
     def bytes_scale(self, *names: str) -> units.Scale:
         """That of these columns together."""
-        return units.bytes_scale([float_or_none(value) for name in names for value in self.profile.lines[name]])
+        if names not in self._bytes_scales:  # it is asked for at each line
+            values = [float_or_none(value) for name in names for value in self.profile.lines[name]]
+            self._bytes_scales[names] = units.bytes_scale(values)
+        return self._bytes_scales[names]
+
+    @cached_property
+    def _bytes_scales(self) -> dict[tuple[str, ...], units.Scale]:
+        return {}
 
     @cached_property
     def numbers(self) -> tuple[tuple[BuiltColumn, units.Scale], ...]:

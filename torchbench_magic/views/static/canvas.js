@@ -1,11 +1,10 @@
-// What the pictures on one canvas have in common: colours, where the pointer is, two mounts. It stands before each.
-//   mount(el, spec, on)   of the module, called by the inline <script type="module"> of an HTML output: `mounted`
-//   export default        anywidget's render(), the same drawing from a model that Python can change
-//
+// What the pictures on one canvas have in common: colours, where the pointer is, how they are mounted.
 // All is drawn in a shadow root; what stands in the light DOM of el (a table) is shown on demand.
 
+import { THEME, h, textScale } from "./makers.js";
+
 // Bars and frames carry text: their colours are mixed with the background.
-const HUED = `
+export const HUED = `
 .hued{--line:#8b909755;--torch:#2468b088;--python:#d28a1a77;--backward:#c583c488;--memory:#2ca18488;--other:#8b909744}
 @supports (color:color-mix(in srgb,red,blue)){.hued{
  --line:color-mix(in srgb,#8b9097 28%,var(--bg));--torch:color-mix(in srgb,#2468b0 50%,var(--bg));
@@ -16,14 +15,14 @@ const HUED = `
 summary{cursor:pointer;font-size:11.5px;color:var(--ink2);margin-top:6px;width:max-content}`;
 
 // Where an event is on a canvas, in the px that it is drawn in (the page may be zoomed).
-function inside(event, canvas) {
+export function inside(event, canvas) {
   const seen = canvas.getBoundingClientRect(), scale = canvas.clientWidth / (seen.width || 1);
   return { x: (event.clientX - seen.left) * scale, y: (event.clientY - seen.top) * scale };
 }
 
 // Draw a picture (its box, its pane, draw()) into the shadow root of el, and anew whenever its size or the theme changes.
 // Returns what takes it away again. Make the picture before: where that fails the table stays.
-function mounted(el, picture, css) {
+export function mounted(el, picture, css) {
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
   el.setAttribute("data-lm-suppress-shortcuts", "true"); // keys of the canvas are not a notebook's shortcuts
   if (textScale() !== 1) picture.box.style.zoom = textScale();
@@ -42,19 +41,3 @@ function mounted(el, picture, css) {
     root.replaceChildren();
   };
 }
-
-export default {
-  render({ model, el }) {
-    let unmount = () => {};
-    const redraw = () => {
-      unmount();
-      unmount = mount(el, { ...model.get("spec"), state: structuredClone(model.get("state")) }, (state) => {
-        model.set("state", structuredClone(state));
-        model.save_changes();
-      });
-    };
-    model.on("change:spec", redraw);
-    redraw();
-    return () => { model.off("change:spec", redraw); unmount(); };
-  },
-};

@@ -1,7 +1,11 @@
-// A zoomable flame graph on one canvas. It stands after makers.js, canvas.js and pattern.js.
+// A zoomable flame graph on one canvas.
 //
 // spec is what torchbench_magic/views/drawing/flame.py writes: columns with one entry per frame, a parent before its
 // children, children in the order in which they ran. Text from it only ever becomes a text node or pixels.
+
+import { h, number, segments } from "./makers.js";
+import { inside, mounted } from "./canvas.js";
+import { usablePattern } from "./pattern.js";
 
 const ROW = 19, AXIS = 22, LEAST = 0.5, MOST_ROWS = 600, SIGHT = 560; // px; rows drawn at most; px of the scrolled box
 const HUES = ["line", "torch", "python", "backward", "memory", "other"];

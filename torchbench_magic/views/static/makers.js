@@ -1,7 +1,7 @@
-// What the modules that draw have in common: making elements, numbers, the theme. It stands before each of them.
+// What the modules that draw have in common: making elements, numbers, the theme.
 
 // Colours of the notebook's theme, else of VS Code's, else the system's; and what all that is drawn looks like.
-const THEME = `
+export const THEME = `
 :host{display:block}
 .themed{--bg:var(--jp-layout-color0,var(--vscode-editor-background,#fff));
  --ink0:var(--jp-ui-font-color0,var(--vscode-foreground,#000));--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));
@@ -29,7 +29,7 @@ input{font:12px/20px var(--mono);color:var(--ink1);background:var(--bg);border:1
 input::placeholder{color:var(--ink2)}input[aria-invalid=true]{border-color:#cf4f2c}
 .foot{margin:8px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2);overflow-wrap:anywhere}`;
 
-function h(tag, attributes = {}, ...children) {
+export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -39,7 +39,7 @@ function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-function segments(label, names, pressed, choose) {
+export function segments(label, names, pressed, choose) {
   const buttons = names.map((name, at) =>
     h("button", { type: "button", "aria-pressed": String(at === pressed), onclick() {
       buttons.forEach((button, other) => button.setAttribute("aria-pressed", String(other === at)));
@@ -49,7 +49,7 @@ function segments(label, names, pressed, choose) {
 }
 
 // Three significant digits, as torchbench_magic.units.number; a zero is ·, less than the column shows is <0.1.
-function number(value, places) {
+export function number(value, places) {
   if (value === null || value === undefined) return "–";
   if (!value) return "·";
   const size = Math.abs(value), least = 10 ** -places;
@@ -59,4 +59,4 @@ function number(value, places) {
 }
 
 // A reader's larger letters: sizes here are px, so all grows as the page's text does.
-const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1;
+export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1;

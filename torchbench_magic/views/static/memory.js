@@ -6,8 +6,8 @@ const STEPS = { ArrowRight: 1, ArrowLeft: -1, PageDown: 20, PageUp: -20 };
 
 const shown = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 }).replace(/,/g, "\u202f").replace("-", "\u2212");
 
-export function read(box) {
-  const data = JSON.parse(box.querySelector("script").textContent), drawing = box.querySelector("svg");
+export function mount(box, data) {
+  const drawing = box.querySelector("svg");
   const status = box.querySelector("p"), count = data.total.length;
   const cursor = document.createElementNS(SVG, "line");
   cursor.setAttribute("class", "at");

@@ -1,4 +1,4 @@
-// A regular expression that a reader typed, or an error in words. It stands before the modules that have a filter.
+// A regular expression that a reader typed, or an error in words.
 //
 // A browser cannot stop a match that is under way, so what could run for ever is refused before it starts: a repetition
 // of something that repeats or chooses itself takes time that doubles with each character; otherwise each further
@@ -7,7 +7,7 @@
 const MOST_STEPS = 5e7; // of one text, about a tenth of a second
 const REPEATED = /^(?:[*+]|\{(?:\d*,|\d{2,})\d*\})/;
 
-function usablePattern(text, longest) { // longest: characters of the longest text that it will be tried on
+export function usablePattern(text, longest) { // longest: characters of the longest text that it will be tried on
   const pattern = new RegExp(text, "iu"), groups = [], tooLong = new Error("this pattern takes too long");
   let repeats = 0, varied = false, isInClass = false; // varied: the group at hand repeats or chooses
   for (let at = 0; at < text.length; at++) {

@@ -1,11 +1,14 @@
-// Draws a result of torchbench_magic: sentence, tables, doubts, footer. It stands after makers.js and pattern.js.
+// Draws a result of torchbench_magic: sentence, tables, doubts, footer.
 // One function, two who call it:
-//   the inline <script type="module"> of an HTML output
+//   page.js, for an HTML output
 //   widget.js, anywidget's render(): the same drawing from a model that Python can change
 //
-// spec is what torchbench_magic/views/carriers/spec.py writes. Text from it only ever becomes a text node or an attribute
+// spec is what torchbench_magic/views/carriers/document_json.py writes. Text from it only ever becomes a text node or an attribute
 // set by name, never markup. All is drawn in a shadow root: the notebook's own styles do not reach it, its colour
 // variables do, and the static table in the light DOM disappears behind it.
+
+import { THEME, h, segments, textScale } from "./makers.js";
+import { usablePattern } from "./pattern.js";
 
 const ROW = 22, HEADING = 27, DETAIL_ROW = 20; // px, as in CSS
 const MANY = 300; // rows from which only those in sight are in the DOM

@@ -1,7 +1,10 @@
-// A timeline on one canvas: rows of bars per thread and stream. It stands after makers.js and canvas.js.
+// A timeline on one canvas: rows of bars per thread and stream.
 //
-// spec is what torchbench_magic/views/profiling/pictures/timeline.py writes: bars by row, starts as differences, in ticks. Text from it
-// only ever becomes a text node or pixels.
+// spec is what torchbench_magic/views/profiling/pictures/timeline.py writes: columns with one entry per bar, in ticks. Text
+// from it only ever becomes a text node or pixels.
+
+import { h, number } from "./makers.js";
+import { inside, mounted } from "./canvas.js";
 
 const ROW = 16, GAP = 8, AXIS = 22, LABEL = 132, LEAST = 0.6, SIGHT = 480; // px
 const MOST_ROWS_OF_TABLE = 12;
@@ -22,14 +25,11 @@ td{height:22px;line-height:22px;padding:0 8px 0 0;white-space:nowrap;overflow:hi
 // ---- the bars -----------------------------------------------------------------------------------------------
 
 class Lane { // one row of bars, in the order of their start
-  constructor(row, tick) {
-    Object.assign(this, { track: row.track, depth: row.depth, name: row.name, hue: row.hue, place: row.place, many: row.many });
-    this.n = row.start.length;
-    this.from = new Float64Array(this.n);
-    this.to = new Float64Array(this.n);
-    let at = 0;
-    row.start.forEach((step, i) => { at += step; this.from[i] = at * tick; this.to[i] = (at + row.duration[i]) * tick; });
+  constructor(track, depth) {
+    Object.assign(this, { track, depth, from: [], to: [], name: [], hue: [], place: [], many: [] });
   }
+
+  get n() { return this.from.length; }
 
   first(moment) { // the first bar that may reach beyond a moment: bars of a row hardly overlap
     let low = 0, high = this.n;
@@ -41,6 +41,27 @@ class Lane { // one row of bars, in the order of their start
   }
 }
 
+// Rows of bars, from columns: of each track one bar after the other, each before those in it, starts as distances.
+function lanesOf(bars, tick) {
+  const lanes = [];
+  let i = 0;
+  bars.of.forEach((count, track) => {
+    const rows = [], begun = [], ended = [];
+    let before = -1;
+    for (const end = i + count; i < end; i++) {
+      const depth = bars.depth[i], start = bars.ahead[i] + ((depth > before ? begun[depth - 1] : ended[depth]) ?? 0);
+      [begun[depth], ended[depth], before] = [start, start + bars.duration[i], depth];
+      const lane = (rows[depth] ??= new Lane(track, depth));
+      lane.from.push(start * tick);
+      lane.to.push(ended[depth] * tick);
+      for (const name of ["name", "hue", "place"]) lane[name].push(bars[name][i]);
+      lane.many.push(bars.count[i] > 1 ? bars.count[i] : 0);
+    }
+    lanes.push(...rows.filter(Boolean));
+  });
+  return lanes;
+}
+
 class Timeline {
   constructor(spec, state, on) {
     this.spec = spec;
@@ -48,7 +69,7 @@ class Timeline {
     this.on = on;
     this.view = state.view ?? [0, spec.seconds];
     this.brush = state.brush ?? null;
-    this.lanes = spec.rows.map((row) => new Lane(row, spec.tick)).sort((a, b) => a.track - b.track || a.depth - b.depth);
+    this.lanes = lanesOf(spec.bars, spec.tick);
     this.tops = new Map(); // lane -> y
     this.heads = []; // [track, y]
     let y = 0, track = -1;
@@ -211,7 +232,10 @@ class Timeline {
     return many ? `${many} short` : this.spec.names[lane.name[i]];
   }
 
-  time(seconds) { return seconds < this.spec.tick ? "0" : `${number(seconds / this.spec.size, this.spec.places + 1)} ${this.spec.unit}`; }
+  time(seconds) { // no digit that a tick does not know
+    const { size, unit, places, tick } = this.spec, known = Math.max(0, Math.floor(-Math.log10(tick / size)));
+    return seconds < tick ? "0" : `${number(seconds / size, Math.min(places + 1, known))} ${unit}`;
+  }
 
   tell(hit) {
     const text = hit ? [this.label(hit.lane, hit.i), hit.lane.many[hit.i] ? "drawn together" : "", this.spec.placesOf[hit.lane.place[hit.i]] ?? "", `${this.time(hit.lane.to[hit.i] - hit.lane.from[hit.i])} from ${this.time(hit.lane.from[hit.i])} on`].filter(Boolean).join(" · ") : "";

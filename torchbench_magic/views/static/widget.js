@@ -1,6 +1,9 @@
-// anywidget's render(): what table.js draws, from a model that Python can change. It stands after table.js.
+// anywidget's render(): what table.js draws, from a model that Python can change.
 //
 // Sorting needs no kernel; what the controls round the table do, Python does. If it does not answer, a line says so.
+
+import { h } from "./makers.js";
+import { mount } from "./table.js";
 
 const PATIENCE = 2000; // ms
 const SILENT = "The kernel does not answer: it is busy, was restarted or has ended. What is drawn stays and can be sorted; "

@@ -52,10 +52,8 @@ _STYLE = (
     ".tb-curves .over{fill:var(--ink2);opacity:.09}"
     ".tb-curves .l{fill:none;stroke:var(--h);stroke-width:1.5}.tb-curves .c{stroke:var(--h);stroke-width:1.5}"
     ".tb-curves .m{fill:var(--h);stroke:var(--h);stroke-width:1.5}.tb-curves .m.o{fill:var(--bg)}"
-    + "".join(
-        f".tb-curves .{role}{{--h:{hue};--h:color-mix(in srgb,{hue} 84%,var(--ink0))}}"
-        for role, hue in zip(_ROLES, CURVE_HUES, strict=True)
-    )
+    ".tb-curves g{--h:color-mix(in srgb,var(--c,#000) 84%,var(--ink0))}"
+    + "".join(f".tb-curves .{role}{{--c:{hue}}}" for role, hue in zip(_ROLES, CURVE_HUES, strict=True))
     + "</style>"
 )
 

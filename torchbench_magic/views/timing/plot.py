@@ -106,7 +106,7 @@ def _dress(ax: Axes, comparison: Comparison, axis: str, unit: units.Scale, place
         ax.axvspan(cores, max(*places, cores), color="0.5", alpha=0.12, linewidth=0, label=f"beyond {cores} cores")
         ax.set_xticks(sorted(set(places)), [f"{place:g}" for place in sorted(set(places))])
         ax.set_xticks([], minor=True)
-    ax.set_xlabel("threads" if axis == THREADS else axis.replace("$", r"\$"))
+    ax.set_xlabel("threads" if axis == THREADS else literal(axis))
     ax.set_ylabel(f"time of one call ({unit.unit})")
     ax.grid(visible=True, which="major", alpha=0.3)
     ax.legend(frameon=False)

@@ -7,6 +7,7 @@ counted in frames of the call tree (``In[3]:4 in forward``), where torch's are e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 import pandas as pd
@@ -56,8 +57,10 @@ def table(
     column = sort_column(sort_by)
     if time_unit is not None and time_unit not in _TIME_UNITS:
         raise OptionError(f"time_unit {time_unit!r} is unknown; there are: s, ms, us")
-    if group_by_stack_n < 0:
-        raise OptionError(f"group_by_stack_n={group_by_stack_n}: 0 or more frames")
+    if not _is_whole(group_by_stack_n) or group_by_stack_n < 0:
+        raise OptionError(f"group_by_stack_n={group_by_stack_n}: give a whole number from 0 on")
+    if not _is_whole(row_limit):
+        raise OptionError(f"row_limit={row_limit}: give a whole number; -1 is all rows")
     if group_by_input_shape and not profile.options.shapes:
         raise InputError("shapes were not recorded: profile with --shapes to group by shape")
     made = _rows(profile, by_shape=group_by_input_shape, depth=group_by_stack_n)
@@ -81,6 +84,10 @@ def table(
         lines.append(f"Self {_device(profile)} time total: {_time(1e6 * device, time_unit)}")
     lines.append(f"Wall time: {_time(1e6 * profile.wall_time, time_unit)}; percentages are of it")
     return "\n".join(lines) + "\n"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral)
 
 
 def _rows(profile: Profile, *, by_shape: bool, depth: int) -> pd.DataFrame:

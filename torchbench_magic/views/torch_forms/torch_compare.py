@@ -19,6 +19,7 @@ from torch.utils.benchmark import Compare as TorchCompare
 from torch.utils.benchmark import Measurement
 
 from torchbench_magic import units
+from torchbench_magic.printable import printable
 from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 from torchbench_magic.results.timing.comparison import Comparison
 
@@ -127,6 +128,10 @@ def _row_name(measurement: Measurement) -> str:
     return spec.sub_label or " ".join(spec.stmt.split()) or "[Unknown]"
 
 
+def _shown_name(name: str | None) -> str | None:
+    return None if name is None else printable(name)
+
+
 def _replicates(measurements: Iterable[Measurement], *, apart: bool) -> list[list[Measurement]]:
     """Measurements of one task, taken together; with ``apart`` only those of like medians. In the order given."""
     groups: list[list[Measurement]] = []
@@ -183,7 +188,7 @@ def _marks(groups: Sequence[Sequence[Measurement]]) -> dict[tuple[object, ...], 
             said.append(f"{len(last)} runs merged whose medians are unlike: {ends}")
         if said:
             column = last[0].task_spec.description
-            found[place] = f"{_row_name(last[0])}{f' ({column})' if column else ''}: {'; '.join(said)}"
+            found[place] = printable(f"{_row_name(last[0])}{f' ({column})' if column else ''}: {'; '.join(said)}")
     return found
 
 
@@ -199,9 +204,10 @@ def _renamed(
         row = f"{row} *" if _place(group)[:4] in marked else row
         named = replace(
             spec,
-            env="no env" if mixed and spec.env is None else spec.env,
-            description=spec.description or "",
-            sub_label=row if nth == 1 else f"{row} (run {nth})",
+            label=_shown_name(spec.label),
+            env="no env" if mixed and spec.env is None else _shown_name(spec.env),
+            description=_shown_name(spec.description) or "",
+            sub_label=printable(row if nth == 1 else f"{row} (run {nth})"),
         )
         times = [max(time, _SMALLEST) for measurement in group for time in measurement.times]
         found.append(Measurement(number_per_run=1, raw_times=times, task_spec=named))

@@ -6,12 +6,14 @@ and the table of a profiler has its percentages of torch's own total, in which t
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torchbench_magic import units
+from torchbench_magic.printable import printable, printable_lines
 
 from ..built_columns import BuiltColumn, built_table, cells_of, columns_of, texts
 from ..carriers.any_result import bundle
@@ -72,7 +74,7 @@ def measurement(result: Measurement) -> Bundle:
             footer=((Phrase("torch's Measurement: one window of time; the median of a rerun lies elsewhere."),),),
             folded=True,
         ),
-        repr(result),
+        printable_lines(repr(result)),
     )
 
 
@@ -106,7 +108,7 @@ def callgrind_stats(stats: CallgrindStats) -> Bundle:
         said.append("torch was built without debug symbols: places in its sources are not known.")
     footer = tuple((Phrase(text),) for text in said)
     document = Document("instruction counts", sentence, (_functions(counts),), (), footer, where=".stats()")
-    return _shown(document, repr(stats))
+    return _shown(document, printable_lines(repr(stats)))
 
 
 def function_counts(counts: FunctionCounts) -> Bundle:
@@ -116,7 +118,8 @@ def function_counts(counts: FunctionCounts) -> Bundle:
         Phrase(units.count(len(counts)), "figure"), Phrase(f" functions, {kind}: "),
         Phrase(units.count(counts.sum()), "strong"), Phrase(" instructions in all"),
     )  # fmt: skip
-    return _shown(Document("function counts", sentence, (_functions(counts),), where="the object itself"), repr(counts))
+    document = Document("function counts", sentence, (_functions(counts),), where="the object itself")
+    return _shown(document, printable_lines(repr(counts)))
 
 
 def _functions(counts: FunctionCounts) -> Table:
@@ -149,10 +152,19 @@ def event_list(events: EventList) -> Bundle:
 
 def events_text(events: EventList) -> str:
     """torch's own table of the largest self times."""
-    averages: Any = _averages(events)  # torch's methods have no annotations
+    averages: Any = copy.copy(_averages(events))  # torch's methods have no annotations
     if not averages:
         return "no event was recorded"
+    averages[:] = map(_printable_event, averages)
     return str(averages.table(sort_by="self_cpu_time_total", row_limit=_ROWS))
+
+
+def _printable_event(event: Any) -> Any:
+    """The event with names that torch's table may hold: a cell of it is a part of one line."""
+    shown = copy.copy(event)
+    shown.key = printable(str(event.key))
+    shown.stack = [printable(str(frame)) for frame in event.stack or ()]
+    return shown
 
 
 def _averages(events: EventList) -> EventList:

@@ -24,7 +24,7 @@ from ..counting import counts
 from ..counting.callers_and_callees import neighbours_table
 from ..counting.exploration import Step, after
 from ..counting.patterns import replaced
-from ..document import clipped
+from ..document import clipped, printable
 from ..table import Table
 from .explorers import MOST_ROWS, TableExplorer, TableWidget
 
@@ -188,7 +188,7 @@ class CountsExplorer(TableExplorer):
         self.find_text = ipywidgets.Text(placeholder="transform, regex", layout=wide)
         self.to_text = ipywidgets.Text(placeholder="to nothing", layout=narrow)
         self.add_button = _button("add", self._add)
-        names = [names_of_pair(pair)[1] for pair in self._pairs] or [self._given.names[1]]
+        names = [printable(names_of_pair(pair)[1]) for pair in self._pairs] or [printable(self._given.names[1])]
         options = [
             (clipped(f"{at + 1}: {name}", 40) if names.count(name) > 1 else clipped(name, 40), at)
             for at, name in enumerate(names)
@@ -277,7 +277,7 @@ def _button(words: str, act: Callable[[], None]) -> ipywidgets.Button:
 
 def _chip(words: str, act: Callable[[], None] | None = None) -> ipywidgets.Button:
     layout = ipywidgets.Layout(width="auto", height="24px")
-    made = ipywidgets.Button(description=words, layout=layout, disabled=act is None)
+    made = ipywidgets.Button(description=printable(words), layout=layout, disabled=act is None)
     if act is not None:
         made.tooltip = "take this back"
         made.on_click(lambda _: act())

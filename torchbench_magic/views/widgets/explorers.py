@@ -23,8 +23,8 @@ from torchbench_magic.results.timing.comparison import Comparison
 from ..carriers import document_json
 from ..carriers.any_result import bundle
 from ..carriers.kept_output import Lasting
-from ..carriers.mounting import script
-from ..document import Document
+from ..carriers.page_modules import es_module, self_unpacking
+from ..document import Document, printable
 from ..drawing import flame
 from ..frame_rows import frame_rows
 from ..profiling import profile as profile_view
@@ -50,7 +50,7 @@ class TableWidget(anywidget.AnyWidget):
             cell measures: then Python is busy as a rule.
     """
 
-    _esm = script("makers", "pattern", "table", "widget")
+    _esm = self_unpacking(es_module("widget"))
     spec = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     answers = traitlets.Bool(False).tag(sync=True)
@@ -68,7 +68,7 @@ class TableWidget(anywidget.AnyWidget):
 class FlameWidget(anywidget.AnyWidget):
     """A flame graph drawn by ``static/flame.js``. ``state`` is what the reader chose: width, order, zoom, selection."""
 
-    _esm = flame.module()
+    _esm = self_unpacking(flame.module())
     spec = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
 
@@ -151,7 +151,7 @@ class Explorer(TableExplorer):
         try:
             self._matcher = re.compile(change["new"], re.IGNORECASE) if change["new"] else None
         except re.error as error:
-            self.message.value = f"not a usable pattern: {error}"
+            self.message.value = printable(f"not a usable pattern: {error}")
             return
         self.message.value = ""
         self._refresh()
@@ -166,7 +166,7 @@ class ComparisonExplorer(Explorer):
         names = list(dict.fromkeys(s.description for s in comparison.subjects if s.description is not None))
         self._given = comparison
         self.baseline = ipywidgets.Dropdown(
-            options=names or ["-"],
+            options=[(printable(name), name) for name in names or ["-"]],
             value=comparison.baseline if comparison.baseline in names else (names or ["-"])[0],
             description="baseline",
             disabled=len(names) < 2,

@@ -19,7 +19,7 @@ import traitlets
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..carriers import document_json
-from ..document import Document
+from ..document import Document, printable
 from ..timing import comparison as comparison_view
 from .explorers import TableWidget
 
@@ -86,7 +86,7 @@ class LiveView(ipywidgets.VBox):
     def tell(self, done: float, total: float | None, what: str) -> None:
         """Say how far the run is; seconds."""
         with self.bar.hold_sync():
-            self.bar.what, self.bar.done, self.bar.total = what, done, total
+            self.bar.what, self.bar.done, self.bar.total = printable(what), done, total
             self.bar.can_stop, self.bar.stopping = self._heard, self.stop_asked
 
     def draw(self, partial: Comparison) -> None:

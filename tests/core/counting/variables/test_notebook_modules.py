@@ -160,7 +160,7 @@ def test_code_that_imports_what_takes_long_is_counted_by_a_second_server(
     asked: list[tuple[str, ...]] = []
 
     class Second:
-        def __init__(self, preloaded: list[str]) -> None:
+        def __init__(self, preloaded: list[str], *, idle: float | None) -> None:
             asked.append(tuple(preloaded))
 
         def count(self, job: Any, **_: Any) -> Any:

@@ -306,7 +306,7 @@ def test_what_ends_a_step_and_begins_the_next_is_no_time_of_the_cell(
 ) -> None:
     slept = 0.05
     sleeping = eval("lambda self: sleep(slept)", {"sleep": time.sleep, "slept": slept})  # no line of this file
-    monkeypatch.setattr(SteppedRun, "_tell", sleeping)
+    monkeypatch.setattr(SteppedRun, "tell", sleeping)
     names = {"x": torch.ones(4), "net": torch.nn.Tanh()}
     result = run(loop.format(body), "wait=1,warmup=1,active=3,repeat=1", in_loop=True, names=names).profile
     (cycle,) = result.cycles
@@ -576,3 +576,64 @@ def test_steps_that_an_exception_ends_hold_no_time_from_before_them() -> None:
     ((wall, recorded, between),) = spans
     assert wall <= recorded
     assert between > 0
+
+
+@pytest.mark.parametrize(
+    "loop", ["for i in range(2000):", "i = -1\nwhile i < 1999:\n    i += 1"], ids=["for", "while"]
+)
+def test_a_step_that_is_not_recorded_is_counted_and_nothing_else(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    moves: list[int] = []
+    move = SteppedRun._move_to
+    monkeypatch.setattr(SteppedRun, "_move_to", lambda self, number: moves.append(number) or move(self, number))
+    seen: list[int | None] = []
+    text = f"{loop}\n    seen.append(step_num())\nafter = step_num()\n"
+    names: dict[str, Any] = {"seen": seen, "step_num": step_num}
+    found = run(text, "skip_first=500,active=2,warmup=1,repeat=1", in_loop=True, names=names)
+    assert found.error is None
+    assert seen == list(range(2000))
+    assert found.profile.steps == (501, 502)
+    assert moves == [0, 500, 501, 502, 503]
+
+
+def test_steps_of_the_code_itself_are_counted_too_and_those_of_other_threads_refused() -> None:
+    refused: list[str] = []
+
+    def elsewhere() -> None:
+        try:
+            torchbench_magic.step()
+        except BodyError as error:
+            refused.append(str(error))
+
+    def job() -> None:
+        for _ in range(50):
+            torchbench_magic.step()
+        other = threading.Thread(target=elsewhere)
+        other.start()
+        other.join()
+        assert step_num() == 50
+
+    assert profile(job, schedule="wait=2,active=1,repeat=1").steps == (2,)
+    assert len(refused) == 1
+
+
+def test_a_long_loop_tells_where_it_is_while_it_records_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchbench_magic.core.profiling.recording import steps as module
+
+    told: list[str] = []
+
+    class Told:
+        def update(self, elapsed: float, total: float | None, text: str) -> None:
+            told.append(text)
+
+    monkeypatch.setattr(module, "_RARELY", 0.0)
+    run("for i in range(20):\n    pass", "wait=3,active=1,repeat=1", in_loop=True, progress=Told())
+    steps = [text.partition(",")[0] for text in told if text.startswith("step")]
+    assert steps[-4:] == ["step 17", "step 18", "step 19", "step 20"], "where the loop ends, a step has begun"
+
+
+@pytest.mark.parametrize("numbers", TRIED, ids=lambda numbers: str(Schedule(**numbers)))
+def test_a_schedule_knows_when_something_happens_next(numbers: dict[str, int]) -> None:
+    schedule = Schedule(**numbers)
+    acts = [step for step in range(200) if schedule(step).value != "none"]
+    for step in range(100):
+        assert schedule.awake(step) == next((at for at in acts if at >= step), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from torchbench_magic.core.code.body import compile_body  # noqa: E402
 from torchbench_magic.core.profiling.loop_steps import mark_loop  # noqa: E402
 from torchbench_magic.core.profiling.profiler import profile_body  # noqa: E402
 from torchbench_magic.core.profiling.recording import worker_loop  # noqa: E402
+from torchbench_magic.core.profiling.recording.worker_notes import WorkerNotes, open_notes, write_note  # noqa: E402
 from torchbench_magic.core.profiling.recording.workers import WorkerRecord  # noqa: E402
 from torchbench_magic.core.profiling.waiting_for_workers import waits_for_workers  # noqa: E402
 from torchbench_magic.results.cell_text import Body  # noqa: E402
@@ -94,11 +94,9 @@ class Killed(Slow):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Any:
-    folders = os.path.join(tempfile.gettempdir(), f"torchbench_magic_workers_{os.getpid()}_*")
-    loop, before = torch_worker._worker_loop, set(glob.glob(folders))
+    loop = torch_worker._worker_loop
     yield
-    assert torch_worker._worker_loop is loop
-    assert set(glob.glob(folders)) == before
+    assert torch_worker._worker_loop is loop  # open files are looked at for every test
 
 
 def functions(made: Profile) -> set[str]:
@@ -141,7 +139,8 @@ def test_while_it_looks_the_interpreters_lock_is_handed_over_soon_and_as_before_
             seen.append((sys.getswitchinterval(), seconds))
             return len(seen) > 40
 
-    worker_loop._look(threading.get_ident(), tmp_path, Ended())  # type: ignore[arg-type]
+    file = os.open(tmp_path / "notes", os.O_WRONLY | os.O_CREAT)
+    worker_loop._look(threading.get_ident(), file, Ended())  # type: ignore[arg-type]
     assert all(interval == pytest.approx(worker_loop._SWITCH) for interval, _ in seen)
     assert sys.getswitchinterval() == pytest.approx(before)
     assert len({round(seconds, 6) for _, seconds in seen}) == len(seen), "no two waits are equal"
@@ -223,17 +222,55 @@ def test_an_error_and_a_killed_worker_are_the_users_as_without(tmp_path: Path) -
     with pytest.raises(ValueError, match="a broken file"):
         profile(SLOW, globals={"loader": DataLoader(Fails(), num_workers=1)})
     # of a killed worker torch leaves pipes and a thread behind: in a process of its own
-    text = f"""import glob, tempfile
+    text = f"""import os, tempfile
 from {__name__} import DataLoader, Killed, SLOW, profile
 try:
     profile(SLOW, globals=dict(loader=DataLoader(Killed(), num_workers=1)))
 except RuntimeError as error:
-    print(error, glob.glob(tempfile.gettempdir() + '/torchbench_magic_workers_*'))
+    print(error, [name for name in os.listdir(tempfile.gettempdir()) if not name.startswith("pymp-")])  # Python's own
 """
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment, timeout=100)
     assert "exited unexpectedly" in ran.stdout or "killed by signal" in ran.stdout, ran.stderr
-    assert ran.stdout.strip().endswith("[]"), "the folder is gone"
+    assert ran.stdout.strip().endswith("[]"), "no file is left"
+
+
+def test_notes_are_read_until_they_are_sealed_and_what_a_killed_worker_left_half_written_is_no_note() -> None:
+    notes = WorkerNotes()
+    file = open_notes(notes.place)
+    assert file is not None
+    try:
+        write_note(file, {("a.py", 3, "f"): 0.5})
+        write_note(file, {("a.py", 3, "f"): 1.5})
+        os.write(file, b'[7, [["a.py", 4')
+        assert notes.close() == {os.getpid(): {("a.py", 3, "f"): 1.5}}
+        with pytest.raises(OSError, match="not permitted"):
+            write_note(file, {})
+    finally:
+        os.close(file)
+
+
+def test_where_no_file_can_lie_in_memory_one_on_the_disk_serves_and_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS and Windows."""
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert "sleeps" in functions(profile(SLOW, globals={"loader": DataLoader(Slow(), num_workers=1)}))
+    assert not list(tmp_path.glob("torchbench*"))
+    notes = WorkerNotes()
+    notes.close()
+    assert open_notes(notes.place) is None
+
+
+def test_a_worker_that_starts_when_the_profile_has_ended_writes_to_nothing_else() -> None:
+    """Another file may have the descriptor by then."""
+    notes = WorkerNotes()
+    notes.close()
+    assert open_notes(notes.place) is None
+    with tempfile.TemporaryFile() as other:
+        taken = notes.place._replace(path=f"/proc/self/fd/{other.fileno()}")
+        assert open_notes(taken) is None
 
 
 def test_without_workers_there_is_no_table_and_no_sentence() -> None:

@@ -184,10 +184,21 @@ def test_a_lone_statement_that_changes_its_input_shares_it_with_no_alternatives(
     lone = timed(FakeClock(), {"": "x.add_(1); clock.work(5)"}, names={"x": torch.ones(2)}, min_run_time=0.01)
     (doubt,) = (d for d in lone.warnings if d.kind == "in-place")
     assert doubt.text.endswith("names are restored after each call, objects are not.")
-    two = {"a": "clock.work(5)", "b": "x.add_(1); clock.work(5)"}
+    two = {"a": "x.sum(); clock.work(5)", "b": "x.add_(1); clock.work(5)"}
     result = timed(FakeClock(), two, names={"x": torch.ones(2)}, min_run_time=0.01)
     (doubt,) = (d for d in result.warnings if d.kind == "in-place")
     assert doubt.text.endswith("objects are not, and the alternatives share them.")
+
+
+def test_a_tensor_that_one_alternative_reads_is_not_said_to_be_shared_and_its_calls_alone_are_counted() -> None:
+    two = {"a": "y.add_(1); clock.work(5)", "b": "x.add_(1); clock.work(5)"}
+    result = timed(FakeClock(), two, names={"x": torch.ones(2), "y": torch.ones(2)}, min_run_time=0.01)
+    doubts = [d for d in result.warnings if d.kind == "in-place"]
+    assert len(doubts) == 2
+    for doubt in doubts:
+        assert doubt.text.endswith("objects are not.")
+        (times,) = doubt.facts["changes"].values()
+        assert times == doubt.facts["calls"]
 
 
 def fresh(make: Any) -> dict[str, Any]:

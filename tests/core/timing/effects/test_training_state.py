@@ -192,7 +192,7 @@ def test_changes_that_nobody_counted_are_said_without_a_count() -> None:
     w = torch.zeros(3)
     versions = TensorVersions(["w"], {"w": w}, [])
     w.data.add_(1)
-    (doubt,) = in_place(versions.changed(), 1234, 1)
+    (doubt,) = in_place(versions.changed(), {"": 1234}, {})
     assert doubt.text.startswith("`w` changed in place in 1\u202f234 calls")
 
 

@@ -1,8 +1,6 @@
-"""What is left where a notebook ends without a word: the process that counts, and its folder.
+"""What is left of a process that counts where all ends without a word, as with a container: its folder.
 
-A kernel that is killed closes its end of control, but a server that is still starting, or that hangs, does not read
-it. So a shell waits beside it for the same to happen, and ends both. Where that is killed too, as with a container,
-the folder stays: the next start, of any kernel of that user, takes away those that nobody holds locked any more.
+The next start, of any kernel of that user, takes away those that nobody holds locked any more.
 """
 
 from __future__ import annotations
@@ -10,25 +8,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
-import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
-__all__ = ["ServerWatch", "cpu_ticks", "locked_output", "new_directory", "remove_leftovers"]
+__all__ = ["WorkDone", "locked_output", "new_directory", "remove_leftovers", "work_done"]
 
 _PREFIX = "torchbench-count-"
 _OUTPUT = "output"
 _JUST_MADE = 3600.0
 """Seconds for which a folder without a file may be another kernel's, on its way to a lock."""
-_WAIT_AND_END = """\
-read -r _
-if grep -qF -- "$2" "/proc/$1/cmdline" 2>/dev/null; then kill -9 "-$1"; fi
-rm -rf -- "$2"
-"""
-"""The number of a process may be another's by then: its command line has the name of the folder."""
 
 
 def new_directory() -> str:
@@ -80,43 +70,23 @@ def _is_left(folder: Path) -> bool:
         return time.time() - folder.stat(follow_symlinks=False).st_mtime > _JUST_MADE
 
 
-class ServerWatch:
-    """Ends a server, with all that it has forked, and removes its folder when this process is gone.
+class WorkDone(NamedTuple):
+    """How far a process is.
 
-    Args:
-        pid: of the server, which leads a group of its own.
-        directory: its folder, whose name stands in its command line.
-
-    Raises:
-        OSError: the shell cannot be started.
+    Attributes:
+        ticks: of processor time, in the system's.
+        is_stopped: by a signal, as `Server.hold` sends.
     """
 
-    def __init__(self, pid: int, directory: str) -> None:
-        self._held, theirs = socket.socketpair()  # its other end closes with this process
-        with theirs:
-            self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", _WAIT_AND_END, "sh", str(pid), directory],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                start_new_session=True,  # Ctrl-C is the notebook's
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._shell.pid
-
-    def end(self) -> None:
-        """The server is seen to by others."""
-        self._shell.kill()
-        self._shell.wait()
-        self._held.close()
+    ticks: int
+    is_stopped: bool
 
 
-def cpu_ticks(pid: int) -> int | None:
-    """Processor time of a process, in the system's ticks; None where it is not known."""
+def work_done(pid: int) -> WorkDone | None:
+    """None where it has ended, or is not known."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return int(fields[11]) + int(fields[12])
+        if fields[0] in (b"Z", b"X"):
+            return None
+        return WorkDone(int(fields[11]) + int(fields[12]), fields[0] == b"T")
     return None

@@ -91,7 +91,7 @@ def pack_variables(
     """Pickle the variables that the code uses; functions that have ``home`` as globals share one dict there too.
 
     Args:
-        names: that the code reads from ``namespace``, or as attributes.
+        names: that the code may look for in ``namespace``.
         namespace: its globals.
         words: more names that it may look up.
         loaded: the modules of this process; None: as they are now.

@@ -71,8 +71,9 @@ class RunEvents:
 
 
 def read_run(run: RecordedRun, options: ProfileOptions, own: Sequence[CodeType]) -> RunEvents:
-    """Read what ``run`` recorded; ``own`` are the code objects of its body."""
+    """Read what ``run`` recorded, which it does not hold any more then; ``own`` are the code objects of its body."""
     read = read_events(run.results, shapes=options.shapes, memory=options.memory, limit=options.max_events)
+    run.results = None  # a kilobyte an event in C++
     markers = read.is_named(Kineto.marker.__eq__)
     offset = _clock_offset(read.start[markers], run.brackets)
     every, dropped = _within_budget(gather_compiling(read.where(~markers).shifted(-offset)), options.max_events)

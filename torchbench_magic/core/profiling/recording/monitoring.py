@@ -147,6 +147,7 @@ class MonitoringSource:
                 frame = frame.f_back
             if frames:
                 self._write_frames(self._new_stream(thread.native_id, thread.name), frames[::-1])
+        del innermost  # this frame's own, perhaps: it would keep all that its callers hold until a collection
 
     def _write_frames(self, recent: list[int], frames: list[FrameType]) -> None:
         """Write down frames that run already, the outermost first, and switch on their events."""

@@ -7,6 +7,7 @@ own, which starts and stops in the middle of the user's code, and becomes a `Pro
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
@@ -64,8 +65,10 @@ class SteppedRun:
 
     Attributes:
         number: of the step that runs; -1 before the first.
-        made: steps that were begun.
         num_threads: torch's threads at the beginning.
+        idle_until: number of the first step that takes more to begin than to count it: between two of those before it
+            nothing is to be done.
+        tell_at: by ``perf_counter``, when the reader is to be told of such a step; see `tell`.
         cycles: the profile of each, as soon as it has ended.
         load: how long threads waited for a core in the cycles together; None where that is not known.
         skipped: cycles that could not be recorded, since a profiler of the code's own was running.
@@ -83,7 +86,8 @@ class SteppedRun:
         if _current is not None:
             raise Busy("a profile with a schedule is running already; this one is not started within it")
         self.stopped_leaked = make_ready(progress)
-        self.number, self.made, self.skipped, self.num_threads = -1, 0, 0, 1
+        self.number, self.skipped, self.num_threads = -1, 0, 1
+        self.idle_until = self.tell_at = 0.0
         self.cycles: list[Profile] = []
         self.load: CoreWait | None = None
         assert options.schedule is not None
@@ -101,8 +105,14 @@ class SteppedRun:
         self._ended = 0  # Unix ns at which the step before ended
         self._steps: list[int] = []
         self._is_between = False
-        self._told, self._most = 0.0, ""
+        self._empty = 0
+        self._most = ""
         self._told_of: tuple[Action | bool, int] = (False, -1)
+
+    @property
+    def made(self) -> int:
+        """How many steps were begun."""
+        return self.number + 1 - self._empty
 
     def __enter__(self) -> Self:
         global _current
@@ -130,13 +140,23 @@ class SteppedRun:
             raise BodyError("torchbench_magic.step() is to be called by the thread that runs the cell")
         if self._is_between:
             raise BodyError("torchbench_magic.step() was called between two steps, by the function of --on-trace")
-        self._move_to(self.number + 1)
+        if not self.count():
+            self._move_to(self.number + 1)
+
+    def count(self) -> bool:
+        """Begin the next step where that takes no more than to count it. Whether it did."""
+        if self.number + 1 >= self.idle_until:
+            return False
+        self.number += 1
+        if time.perf_counter() >= self.tell_at:
+            self.tell()
+        return True
 
     def end_of_loop(self, *, is_empty: bool) -> None:
         """The body's loop has ended; ``is_empty``: the step that it began last has nothing in it."""
         with interrupts_held():
             if is_empty:
-                self.made -= 1
+                self._empty += 1
                 self._steps = [number for number in self._steps if number != self.number]
             self._close_range()
             self._action = Action.NONE
@@ -168,14 +188,14 @@ class SteppedRun:
         __tracebackhide__ = True
         now = time.time_ns()
         with interrupts_held():
-            self._is_between = True
+            self._is_between, self.idle_until = True, 0.0
             try:
                 self._close_range(now)
-                before, self.number, self.made = self._action, number, self.made + 1
+                before, self.number = self._action, number
                 self._action = self._schedule(number)
                 if before is Action.RECORD_AND_SAVE or not self._action.records:
                     self._end_cycle()
-                self._tell()
+                self.tell()
                 if self._action is Action.WARMUP and self._prepared is None:
                     self._prepare()
                 elif self._action.records and self._recording is None:
@@ -184,6 +204,9 @@ class SteppedRun:
                     self._discard()
             finally:
                 self._is_between = False
+            if self._action is Action.NONE:
+                awake = self._schedule.awake(number + 1)
+                self.idle_until = math.inf if awake is None else awake
             if self._recording is not None:
                 self._steps.append(number)
                 self._open_range()
@@ -258,15 +281,15 @@ class SteppedRun:
         if opened is not None:
             opened.__exit__(None, None, None)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         """What a reader sees while it runs: where the job is, and what the last cycle spent most time in.
 
         As recording begins or ends, and else rarely: it takes the time of a step.
         """
         now, state = time.perf_counter(), (self._action.records or self._action, len(self.cycles))
-        if state == self._told_of and now - self._told < _RARELY:
+        if state == self._told_of and now < self.tell_at:
             return
-        self._told, self._told_of = now, state
+        self.tell_at, self._told_of = now + _RARELY, state
         of = getattr(self._schedule, "steps", None)
         said = f"step {self.number}" + (f" of {of}" if of is not None and self.number < of else "")
         if self._action.records:
@@ -285,10 +308,20 @@ def _most_time_in(cycle: Profile) -> str:
 
 
 def loop(items: Iterable[Any]) -> Iterator[Any]:
-    """``items``, each a step: what fetches an item is part of its step."""
-    each = iter(items)
+    """``items``, each a step: what fetches an item is part of its step.
+
+    Steps between which nothing is to be done are counted right here, as `SteppedRun.count` does: of many short ones
+    the call would be most of the time.
+    """
+    each, clock = iter(items), time.perf_counter
     while True:
-        going()
+        run = _current
+        if run is not None and run.number + 1 < run.idle_until:
+            run.number += 1
+            if clock() >= run.tell_at:
+                run.tell()
+        else:
+            going()
         try:
             item = next(each)
         except StopIteration:
@@ -304,8 +337,9 @@ def loop_async(items: AsyncIterable[Any]) -> AsyncIterator[Any]:
 
 def going() -> bool:
     """A ``while`` is about to test its condition: a step begins. Always False."""
-    if _current is not None:
-        (_current.begin if _current.number < 0 else _current.step)()
+    run = _current
+    if run is not None and not run.count():
+        (run.begin if run.number < 0 else run.step)()
     return False
 
 

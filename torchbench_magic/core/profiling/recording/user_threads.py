@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from types import FrameType
 
 from torchbench_magic.core.machine.proc_files import proc_text, thread_ids, thread_times
 
@@ -44,15 +45,18 @@ def python_threads() -> dict[int, str]:
 def kernel_threads() -> frozenset[int]:
     """Native ids of the kernel's own threads (heartbeat, output, control, ...), without the calling one."""
     natives = {t.ident: t.native_id for t in threading.enumerate() if t is not threading.current_thread()}
-    found = set()
-    for ident, frame in sys._current_frames().items():
-        native = natives.get(ident)
-        while native is not None and frame is not None:
-            if str(frame.f_globals.get("__name__", "")).partition(".")[0] in _KERNEL_PACKAGES:
-                found.add(native)
-                break
-            frame = frame.f_back  # type: ignore[assignment]
-    return frozenset(found)
+    # no name here may hold a frame: its own is among them, and would keep all that its callers hold until a collection
+    found = (natives.get(ident) for ident, frame in sys._current_frames().items() if _is_kernels(frame))
+    return frozenset(native for native in found if native is not None)
+
+
+def _is_kernels(frame: FrameType | None) -> bool:
+    """Whether a function of the kernel's called ``frame``, directly or not."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in _KERNEL_PACKAGES:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ equal waits fall into step with items that take about as long: so they are 5 to 
 off system calls of libraries that do not expect it. What the process did before the loop (a spawned
 one imports), and the loop before it asks for its first batch, is the start of the worker, no line of the user's.
 
-Every 0.2 s, and as time goes on every tenth of it, the sums are written to a file in a folder of the notebook's; once
-that folder is gone the profile has ended, and so does the thread. Nothing of this package stays in the loader or in
+Every 0.2 s, and as time goes on every tenth of it, the sums are written to the profile's file (`worker_notes`); once
+that takes nothing more the profile has ended, and so does the thread. Nothing of this package stays in the loader or in
 the data set.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -29,7 +28,9 @@ from typing import Any
 
 from torchbench_magic.core.code.library_files import is_library_file
 
-__all__ = ["STARTING", "WAITING", "WorkerPlace", "observed_loop", "original_loop", "replace_loop"]
+from .worker_notes import NotesPlace, WorkerPlace, open_notes, write_note
+
+__all__ = ["STARTING", "WAITING", "observed_loop", "original_loop", "replace_loop"]
 
 WAITING = "waiting for the loop"
 STARTING = "starting the worker"
@@ -43,9 +44,6 @@ _SWITCH = 1e-4
 _LOOP = "_worker_loop"  # torch's function, in the file of this ending:
 _LOOP_FILE = os.path.join("data", "_utils", "worker.py")
 _FETCH_FILE = os.path.join("data", "_utils", "fetch.py")
-
-WorkerPlace = tuple[str, int, str]  # file, line (0: none), function
-
 
 _original: Callable[..., None] | None = None
 
@@ -66,12 +64,16 @@ def replace_loop(original: Callable[..., None] | None) -> None:
     _original = original
 
 
-def observed_loop(folder: str, *args: Any, **kwargs: Any) -> None:
+def observed_loop(notes: NotesPlace, *args: Any, **kwargs: Any) -> None:
     """Takes the place of torch's ``_worker_loop`` as the target of a worker process."""
     _leave_trace_hooks()
+    file = open_notes(notes)
+    if file is None:
+        original_loop()(*args, **kwargs)
+        return
     ended = threading.Event()
     looking = threading.Thread(
-        target=_look, args=(threading.get_ident(), Path(folder), ended), name="torchbench_magic", daemon=True
+        target=_look, args=(threading.get_ident(), file, ended), name="torchbench_magic", daemon=True
     )
     looking.start()
     try:
@@ -93,17 +95,18 @@ def _leave_trace_hooks() -> None:
             monitoring.free_tool_id(tool)
 
 
-def _look(thread: int, folder: Path, ended: threading.Event) -> None:
+def _look(thread: int, file: int, ended: threading.Event) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
-        _sample(thread, folder, ended)
+        _sample(thread, file, ended)
     finally:
+        os.close(file)
         if sys.getswitchinterval() < 2 * _SWITCH:  # the user's code set no other
             sys.setswitchinterval(interval)
 
 
-def _sample(thread: int, folder: Path, ended: threading.Event) -> None:
+def _sample(thread: int, file: int, ended: threading.Event) -> None:
     seconds: Counter[WorkerPlace] = Counter({("", 0, STARTING): _age()})
     before = written = began = time.monotonic()
     looks, has_started, last = 0, False, False
@@ -121,7 +124,7 @@ def _sample(thread: int, folder: Path, ended: threading.Event) -> None:
         if last or now - written >= max(_WRITTEN_EVERY, _WRITTEN_SHARE * (now - began)):
             written = now
             try:
-                _write(folder, seconds)
+                write_note(file, seconds)
             except OSError:
                 return
 
@@ -134,13 +137,6 @@ def _age() -> float:
         return max(time.clock_gettime(time.CLOCK_BOOTTIME) - began, 0.0)
     except (OSError, ValueError, IndexError, AttributeError):
         return 0.0
-
-
-def _write(folder: Path, seconds: Counter[WorkerPlace]) -> None:
-    made = folder / f"{os.getpid()}.json"
-    part = made.with_suffix(".part")
-    part.write_text(json.dumps([[*place, took] for place, took in seconds.items()]), encoding="utf-8")
-    part.replace(made)
 
 
 def _place(frame: FrameType | None) -> tuple[WorkerPlace, bool]:

@@ -1,16 +1,13 @@
 """DataLoader workers that start during a run: where they spend their time, sampled from within (see `worker_loop`).
 
 torch starts a worker as a process whose target it reads from its own module at that moment. During a run that name
-holds `observed_loop`, with a folder to write to; the loader and the data set are not touched. Workers that ran before
+holds `observed_loop`, with a file to write to; the loader and the data set are not touched. Workers that ran before
 (``persistent_workers``) are not looked into: of these the processor time is known, from ``/proc``.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +19,8 @@ import pandas as pd
 
 from torchbench_magic.results.profiling.columns import WORKER_COLUMNS, frame_of
 
-from .worker_loop import STARTING, WAITING, WorkerPlace, observed_loop, original_loop, replace_loop
+from .worker_loop import STARTING, WAITING, observed_loop, original_loop, replace_loop
+from .worker_notes import WorkerNotes, WorkerPlace
 
 __all__ = ["WorkerRecord", "Workers", "worker_table"]
 
@@ -43,10 +41,10 @@ class WorkerRecord:
 
 
 class Workers:
-    """Looks between ``start`` and ``stop``; afterwards torch's name holds what it held, and the folder is gone."""
+    """Looks between ``start`` and ``stop``; afterwards torch's name holds what it held."""
 
     def __init__(self) -> None:
-        self._folder: str | None = None
+        self._notes: WorkerNotes | None = None
         self._put: Any = None
         self._cpu: dict[int, float] = {}
 
@@ -59,8 +57,8 @@ class Workers:
         if loop is None or isinstance(loop, partial):
             return
         replace_loop(loop)
-        self._folder = tempfile.mkdtemp(prefix=f"torchbench_magic_workers_{os.getpid()}_")
-        self._put = partial(observed_loop, self._folder)
+        self._notes = WorkerNotes()
+        self._put = partial(observed_loop, self._notes.place)
         worker._worker_loop = self._put
 
     def stop(self) -> WorkerRecord:
@@ -70,13 +68,8 @@ class Workers:
         older = {pid: max(now - then, 0.0) for pid, then in self._cpu.items() if (now := _cpu_of(pid)) is not None}
         if self._put is not None and worker._worker_loop is self._put:
             worker._worker_loop = original_loop()
-        seconds: dict[int, dict[WorkerPlace, float]] = {}
-        if self._folder is not None:
-            for file in Path(self._folder).glob("*.json"):
-                rows = json.loads(file.read_text(encoding="utf-8"))
-                seconds[int(file.stem)] = {(name, line, function): took for name, line, function, took in rows}
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder, self._put = None, None
+        seconds = {} if self._notes is None else self._notes.close()
+        self._notes, self._put = None, None
         replace_loop(None)
         return WorkerRecord(seconds, older)
 

@@ -71,8 +71,15 @@ def _config(options: dict[str, bool]) -> Any:
 
 
 def results_of(profiler: Any) -> Any:
-    """The events of a profiler that was stopped; None where another profiler took them."""
-    return getattr(profiler.profiler, "kineto_results", None)
+    """The events of a profiler that was stopped, which lets go of them; None where another profiler took them.
+
+    torch's profiler refers to itself: with its events it would stay, a kilobyte an event, until a collection.
+    """
+    inner = profiler.profiler
+    results = getattr(inner, "kineto_results", None)
+    if results is not None:
+        inner.kineto_results = None
+    return results
 
 
 def event_type() -> Any:

@@ -140,7 +140,9 @@ class TraceFile:
         while True:
             try:
                 value, end = self._decode(self._text, self._at)
-            except (ValueError, RecursionError):
+            except RecursionError:
+                raise self._wrong("is no Chrome trace: its JSON is nested too deeply to be read") from None
+            except ValueError:
                 value, end = None, -1
             if end >= 0 and (end < len(self._text) or self._ended):  # a number at the end may go on
                 self._at = end

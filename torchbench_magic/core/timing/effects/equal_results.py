@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
+from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.errors import BodyError, CheckFailed, OptionError
 from torchbench_magic.results.cell_text import Body
 
@@ -41,7 +42,9 @@ def check_equal_results(
             raise BodyError("--check cannot compare code that awaits")
         put_back()
         try:
-            values[name] = _detached(compiled.run(dict(names)))
+            with interrupts_let_through():
+                value = compiled.run(dict(names))
+            values[name] = _detached(value)
         finally:
             inputs.restore_all()
     put_back()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -89,10 +90,26 @@ def _some_values(tensor: Any) -> Any:
         return None
 
 
-def in_place(changes: Mapping[str, int], calls: int, alternatives: int = 2) -> Iterator[Doubt]:
-    """Say which tensors the timed code changed, and how often."""
-    if not changes:
-        return
+def in_place(
+    changes: Mapping[str, int], calls: Mapping[str, int], readers: Mapping[str, Collection[str]]
+) -> Iterator[Doubt]:
+    """Say which tensors the timed code changed, and how often: of all calls of the alternatives that read them.
+
+    Args:
+        changes: label -> times, as `TensorVersions.changed`.
+        calls: alternative -> calls.
+        readers: variable -> the alternatives that may read it; one that is not there may be read by all.
+    """
+    groups: dict[frozenset[str], dict[str, int]] = {}
+    for label, times in changes.items():
+        variable = re.match(r"\w*", label)
+        group = frozenset(readers.get(variable[0] if variable is not None else "", calls))
+        groups.setdefault(group, {})[label] = times
+    for group, found in groups.items():
+        yield _in_place(found, sum(calls[name] for name in group), is_shared=len(group) > 1)
+
+
+def _in_place(changes: Mapping[str, int], calls: int, *, is_shared: bool) -> Doubt:
     names = sorted(changes, key=lambda n: -changes[n])
     shown = ", ".join(f"`{n}`" for n in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     most = changes[names[0]]
@@ -101,10 +118,10 @@ def in_place(changes: Mapping[str, int], calls: int, alternatives: int = 2) -> I
         if most
         else f"changed in place in {units.count(calls)} calls"
     )
-    yield Doubt(
+    return Doubt(
         "in-place",
         f"{shown} {how_often}: names are restored after each call, objects are"
-        f" not{', and the alternatives share them' if alternatives > 1 else ''}.",
+        f" not{', and the alternatives share them' if is_shared else ''}.",
         "",
         {"changes": dict(changes), "calls": calls},
     )

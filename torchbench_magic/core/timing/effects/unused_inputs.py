@@ -8,7 +8,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from torchbench_magic.core.code.bound_names import bound_names
-from torchbench_magic.core.code.code_reads import globals_read, names_used
+from torchbench_magic.core.code.code_reads import BY_TEXT, globals_read, names_used
 from torchbench_magic.core.code.timed_loop import Block
 from torchbench_magic.results.doubts import Doubt
 
@@ -16,9 +16,6 @@ from ..points.sweep import Point
 from ..timing_task import Task
 
 __all__ = ["given_names", "unused_inputs"]
-
-_BY_TEXT = frozenset(("eval", "exec", "globals", "locals", "vars", "get_ipython", "query"))
-"""Ways to read a variable by a text, in which it is not looked for: where code has one, nothing is said."""
 
 
 def given_names(point: Point | None, made: Mapping[str, Any]) -> dict[str, str]:
@@ -50,7 +47,7 @@ def unused_inputs(
         codes += of_part
     read |= {name for block in blocks for name in block.inputs} - overwritten
     texts |= {name for code in codes for name in names_used(code)}
-    if texts & _BY_TEXT:
+    if texts & BY_TEXT:  # it may read one by a text, in which it is not looked for
         return
     for name, what in given.items():
         if name not in read:

@@ -33,6 +33,7 @@ class WatchedObjects:
         sizes: of the containers.
         inputs: what is put back with ``plan.restore``; None without.
         once: what only the first call does. Set by whoever knows the blocks.
+        readers: variable -> the alternatives that may read it, likewise; of one that is not there nobody knows.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class WatchedObjects:
         homes = [(name, f.__globals__) for f in functions for name in globals_read(f.__code__)]
         self._unrestored = Unrestored(reached, homes) if plan.restore else None
         self.once = Once()
+        self.readers: Mapping[str, Collection[str]] = {}
         self._flush = cache_flusher() if plan.cold else None
 
     @property

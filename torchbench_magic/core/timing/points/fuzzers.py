@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils.benchmark.utils import fuzzer as torch_fuzzer
 
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.errors import OptionError
 
 from .sweep import MOST_POINTS, LazyPoints, Point
@@ -176,13 +177,18 @@ class FuzzPoints(LazyPoints):
 
     def _next(self) -> Any:
         """The next draw. The generator of torch's tensors goes on from where the last draw left it."""
+        with interrupts_held():
+            return self._drawn()
+
+    def _drawn(self) -> Any:
         before = torch.get_rng_state()
         try:
             if self._draws is None:
                 self._draws = iter(self._fuzzer.take(self._count))
             else:
                 torch.set_rng_state(self._generator)
-            return next(self._draws)
+            with interrupts_let_through():
+                return next(self._draws)
         except StopIteration:
             raise OptionError(f"--fuzz: the fuzzer gave only {self._at + 1} of {self._count} points") from None
         except ValueError as error:

@@ -6,11 +6,11 @@ The format is Brendan Gregg's "folded": ``outermost;...;innermost 123``, as torc
 from __future__ import annotations
 
 import os
-import re
 
 import pandas as pd
 
 from torchbench_magic.errors import InputError, OptionError
+from torchbench_magic.printable import escaped
 from torchbench_magic.results.written_files import STACKS, whole_file
 
 __all__ = ["STACK_METRICS", "folded", "metric_column", "write_stacks"]
@@ -35,7 +35,6 @@ _MEANING = {
     "self_device_time": "device time",
     "allocated": "bytes (profile with --memory)",
 }
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def metric_column(metric: str) -> str:
@@ -52,8 +51,8 @@ def metric_column(metric: str) -> str:
 def folded(frames: pd.DataFrame, metric: str = "self_cpu_time_total") -> str:
     """The stacks with a cost, one a line: whole nanoseconds, or bytes. Never empty.
 
-    In names ``;`` (which parts the frames) is written ``\\x3b``, a control character as its escape, and a double
-    quote as a single one; a line of code is its place and its text.
+    In names ``;`` (which parts the frames) is written ``\\x3b``, a control or direction character as its escape,
+    and a double quote as a single one; a line of code is its place and its text.
 
     Raises:
         OptionError: an unknown metric.
@@ -70,7 +69,7 @@ def folded(frames: pd.DataFrame, metric: str = "self_cpu_time_total") -> str:
     lines: list[str] = []
     columns = (frames[name].tolist() for name in ("parent", "name", "source"))
     for parent, name, source, value in zip(*columns, cost, strict=True):
-        own = _escaped(f"{name} {source}" if source else str(name))
+        own = _frame_name(f"{name} {source}" if source else str(name))
         stacks.append(f"{stacks[parent]};{own}" if parent >= 0 else own)
         if value > 0:
             lines.append(f"{stacks[-1]} {value}\n")
@@ -90,6 +89,6 @@ def write_stacks(
         part.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def _escaped(name: str) -> str:
+def _frame_name(name: str) -> str:
     name = name.replace(";", "\\x3b").replace('"', "'")
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), name).strip() or "?"
+    return escaped(name).strip() or "?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,8 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import peak_of
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import Ints
-from torchbench_magic.views.carriers.mounting import script, script_data
+from torchbench_magic.views.carriers.mounting import drawing_id, script_data
+from torchbench_magic.views.carriers.page_modules import data_script, packed_text
 from torchbench_magic.views.document import clipped, printable
 from torchbench_magic.views.drawing.scales import round_ticks
 from torchbench_magic.views.drawing.svg import figure, svg_text, theme
@@ -93,16 +93,32 @@ def stack(profile: Profile, device: str, columns: int = _COLUMNS) -> _Stack:
     totals = np.cumsum(change)
     seconds = max(profile.wall_time, float(mine["time"].max()) if len(mine) else 0.0) or 1.0
     shown_rows = _highest(mine["time"].to_numpy() / seconds, totals, columns)
-    rows_of = {key: np.cumsum(np.where(keys == key, change, 0)) for key in range(len(names))}
-    largest = sorted(rows_of, key=lambda key: -int(rows_of[key].max(initial=0)))
+    largest = sorted(range(len(names)), key=_highest_by_owner(keys, change, len(names)).__getitem__, reverse=True)
     named, others = largest[:_MOST_LAYERS], largest[_MOST_LAYERS:]
-    layers = [Layer(names[key], _at(rows_of[key], shown_rows), int(rows_of[key][-1])) for key in named]
+
+    def layer(name: str, own: NDArray[np.bool_]) -> Layer:
+        held = np.cumsum(np.where(own, change, 0))
+        return Layer(name, _at(held, shown_rows), int(held[-1]))
+
+    layers = [layer(names[key], keys == key) for key in named]
     if others:
-        rest = np.sum([rows_of[key] for key in others], axis=0)
-        layers.append(Layer(f"{len(others)} other lines", _at(rest, shown_rows), int(rest[-1])))
+        layers.append(layer(f"{len(others)} other lines", np.isin(keys, others)))
     layers.sort(key=lambda layer: -float(layer.held.sum()) * _constancy(layer))  # the largest that stays comes first
     older = np.cumsum(np.where(keys < 0, -change, 0))
     return _Stack(tuple(layers), _at(older, shown_rows), seconds)
+
+
+def _highest_by_owner(keys: Ints, change: Ints, owners: int) -> list[int]:
+    """The most bytes that each owner held at a time; in one pass, as there may be thousands."""
+    order = np.argsort(keys, kind="stable")
+    held = np.cumsum(change[order])
+    ends = np.searchsorted(keys[order], np.arange(-1, owners), side="right")  # of those of none, and of each owner
+    before = np.append(0, held)[ends[:-1]]  # what the sum was where an owner's changes begin
+    highest = np.zeros(owners, dtype=np.int64)
+    own = keys[order] >= 0
+    np.maximum.at(highest, keys[order][own], held[own] - before[keys[order][own]])
+    found: list[int] = highest.tolist()
+    return found
 
 
 def _constancy(layer: Layer) -> float:
@@ -112,23 +128,32 @@ def _constancy(layer: Layer) -> float:
 
 def _owners(profile: Profile, mine: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Of each change, the number of the line that allocated the block; -1 for a block from before. And the names."""
-    numbers: dict[tuple[Any, ...], int] = {}
-    names: list[str] = []
-    of_block: dict[int, int] = {}
-    keys = np.full(len(mine), -1, dtype=np.int64)
-    parts = (mine[name] for name in ("change", "block", "source_id", "line", "thread", "cell", "file"))
-    for row, (change, block, source_id, line, thread, cell, file) in enumerate(zip(*parts, strict=True)):
-        if change > 0:
-            known = not pd.isna(line)
-            key = (source_id, int(line), thread) if known else ()
-            number = numbers.get(key)
-            if number is None:
-                number = numbers[key] = len(numbers)
-                names.append(_name(profile, source_id, cell, file, line) if known else "no line")
-            of_block[int(block)] = keys[row] = number
-        elif not pd.isna(block):
-            keys[row] = of_block.get(int(block), -1)
-    return keys, names
+    is_given = (mine["change"] > 0).to_numpy(dtype=np.bool_)
+    given = mine[is_given]
+    by = [given[name].where(given["line"].notna()) for name in ("source_id", "line", "thread")]  # no line: one owner
+    group = given.groupby(by, sort=False, dropna=False).ngroup().to_numpy()
+    _, first, which = np.unique(group, return_index=True, return_inverse=True)
+    owners = np.full(len(mine), -1, dtype=np.int64)
+    owners[is_given] = np.argsort(np.argsort(first))[which]  # numbered in the order of their first
+    first = np.sort(first)
+    columns = (given[name].iloc[first] for name in ("source_id", "cell", "file", "line"))
+    names = [
+        "no line" if pd.isna(line) else _name(profile, source_id, cell, file, line)
+        for source_id, cell, file, line in zip(*columns, strict=True)
+    ]
+    return owners[_given_at(mine["block"], is_given)], names
+
+
+def _given_at(block: pd.Series, is_given: NDArray[np.bool_]) -> Ints:
+    """Of each change, the row that allocated its block, itself perhaps; of a block from before some row that frees
+    one."""
+    numbers = block.fillna(-1).to_numpy(dtype=np.int64)
+    order = np.argsort(numbers, kind="stable")
+    given, same = is_given[order], numbers[order]
+    starts = np.append(True, same[1:] != same[:-1])[: len(order)] | given  # of what one row allocated, or none did
+    row = np.empty(len(order), dtype=np.int64)
+    row[order] = order[np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))] if len(order) else order
+    return row
 
 
 def _name(profile: Profile, source_id: Any, cell: Any, file: Any, line: Any) -> str:
@@ -194,13 +219,11 @@ def picture(profile: Profile, device: str, scale: units.Scale) -> str:
         parts += _peak_marks(peak.time / drawn.seconds * _WIDTH, y(peak.bytes), peak.bytes, peak.time)
     parts += [*_strip(profile, drawn.seconds), *_times(drawn.seconds)]
     said = f"memory of {device} over time, peak {units.bytes_text(peak.bytes)} at {units.seconds_text(peak.time)}"
-    name = f"torchbench-{uuid.uuid4().hex[:12]}"
+    name = drawing_id()
     drawing = figure((_WIDTH, _HEIGHT), (_LEFT, _TOP, _RIGHT, _BOTTOM), said, parts, ' tabindex="0"')
     return (
-        f'{_STYLE}<div class="tb-memory" id="{name}">{drawing}<p role="status"></p>'
-        f'<script type="application/json">{_data(drawn, scale)}</script></div>'
-        f'<script type="module">{script("memory")}\nconst box = document.getElementById("{name}");\n'
-        "if (box) read(box);\n</script>"
+        f'{_STYLE}<div class="tb-memory" id="{name}">{drawing}<p role="status"></p></div>'
+        f"{data_script('memory', name, packed_text(_data(drawn, scale)))}"
     )
 
 
@@ -290,17 +313,17 @@ def _outermost(profile: Profile) -> list[tuple[float, float, str]]:
     outer: list[int] = []
     for node, parent in enumerate(parents):  # a parent comes before its children
         outer.append(node if parent < 0 or parents[parent] < 0 else outer[parent])
+    labels = [f":{lines[outer[node]]}" if parent >= 0 else "" for node, parent in enumerate(parents)]
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(["", *labels]))}
+    of_node = np.array([numbers[label] for label in (*labels, "")], dtype=np.int64)  # that of no node is the last
     mine = trace.segments[trace.segments["thread"] == 0]
-    found: list[tuple[float, float, str]] = []
-    starts = [*mine["start"].tolist(), trace.duration]
-    for at, node in enumerate(mine["node"].tolist()):
-        label = f":{lines[outer[node]]}" if node >= 0 and parents[node] >= 0 else ""
-        start, end = starts[at] / 1e9, starts[at + 1] / 1e9
-        if found and found[-1][2] == label:
-            found[-1] = (found[-1][0], end, label)
-        else:
-            found.append((start, end, label))
-    return [run for run in found if run[2]]
+    number = of_node[mine["node"].to_numpy()]
+    first = np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])
+    starts = mine["start"].to_numpy()[first] / 1e9
+    ends = np.append(starts[1:], trace.duration / 1e9)
+    texts = list(numbers)
+    runs = zip(starts.tolist(), ends.tolist(), number[first].tolist(), strict=False)
+    return [(start, end, texts[label]) for start, end, label in runs if texts[label]]
 
 
 def _times(seconds: float) -> Iterator[str]:

@@ -65,7 +65,7 @@ def _memory(profile: Profile, devices: list[str], ax: Axes | None) -> Axes:
         ax.margins(y=0.12)
     ax.set_xlim(0, drawn.seconds)
     ax.set_xlabel("s")
-    ax.set_ylabel(f"held on {device} ({scale.unit})")
+    ax.set_ylabel(f"held on {literal(device)} ({scale.unit})")
     ax.grid(visible=True, axis="y", alpha=0.3)
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))

@@ -23,7 +23,7 @@ __all__ = ["METRICS", "drawn", "flamegraph", "graph_of"]
 
 METRICS = {"time": "time", "device": "device", "bytes": "allocated", "allocated": "allocated"}
 _LONGEST = 80  # characters of a line of code on a frame
-_INLINE_BYTES = 150_000  # of the picture that a profile's output carries
+_INLINE_BYTES = 14_000  # of the picture that a profile's output carries
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,8 +6,7 @@ time on each track is read. Bars that are too short to be seen are drawn togethe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,14 +15,16 @@ import pandas as pd
 
 from torchbench_magic import units
 from torchbench_magic.errors import InputError
+from torchbench_magic.results.profiling.line_ranges import line_ranges
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.source_texts import node_sources
-from torchbench_magic.results.profiling.trace import KINDS, Ints, Trace, line_ranges
+from torchbench_magic.results.profiling.trace import KINDS, Ints, Trace
 from torchbench_magic.views.built_columns import BuiltColumn, built_table, counted, measured_columns, texts
 from torchbench_magic.views.carriers import any_result, html, text
 from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
+from torchbench_magic.views.carriers.page_modules import with_modules
 from torchbench_magic.views.document import Document, Drawn, Phrase, clipped, printable
-from torchbench_magic.views.drawing.bars import HUES, Bars, module
+from torchbench_magic.views.drawing.bars import HUES, Bars
 from torchbench_magic.views.frame_rows import frame_rows
 from torchbench_magic.views.table import Cell, Column
 
@@ -32,11 +33,12 @@ from ..place_names import op_text
 
 __all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
 
-MOST_BYTES = 300_000
-_MOST_BARS = 9_000
+MOST_BYTES = 100_000
+_MOST_BARS = 10_000
+_TICKS, _INLINE_TICKS = 22, 17  # bits: times are parts of the whole. Inline, a bar more is worth more than a digit more
 _MOST_DEPTH = 40  # rows of one track; what is nested deeper is not drawn, and counted
 _TABLE_ROWS = 20
-_INLINE_BYTES = 120_000  # within the output of a profile, which has other pictures too
+_INLINE_BYTES = 11_000  # within the output of a profile, which has other pictures too
 _MOST_INLINE = 20_000  # events and segments: about a fifth of a second
 _LONGEST_NAME = 100
 _WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
@@ -85,11 +87,18 @@ class Timeline:
     def between(self, start: float, end: float) -> pd.DataFrame:
         """What ran from ``start`` to ``end`` (seconds since the body was entered), per track, name and place:
         ``track name place calls time``, ``time`` being the seconds within the span, calls inside included."""
-        rows = self.frame[(self.frame["start"] < end) & (self.frame["start"] + self.frame["duration"] >= start)]
-        stop = np.minimum(rows["start"] + rows["duration"], end)
-        rows = rows.assign(time=stop - np.maximum(rows["start"], start), calls=1)
-        sums = rows.groupby(["track", "name", "place"], sort=False, dropna=False)[["calls", "time"]].sum()
-        return sums.reset_index().sort_values("time", ascending=False, kind="stable").reset_index(drop=True)
+        bars = self.bars
+        begins, ends = bars.start / 1e9, bars.start / 1e9 + bars.duration / 1e9
+        inside = np.flatnonzero((begins < end) & (ends >= start))
+        track = np.array(list(map(self.tracks.index, self.tracks)), dtype=np.int64)[bars.track[inside]]  # of its name
+        columns = {"track": track, "name": bars.name[inside], "place": bars.place[inside]}
+        time = np.minimum(ends[inside], end) - np.maximum(begins[inside], start)
+        rows = pd.DataFrame({**columns, "calls": 1, "time": time})
+        sums = rows.groupby(list(columns), sort=False)[["calls", "time"]].sum().reset_index()
+        texts = ((*self.tracks,), (*self.names,), (*self.places, None))  # -1 is no place
+        for name, of in zip(columns, texts, strict=True):
+            sums[name] = pd.Series([of[n] for n in sums[name].tolist()], dtype=object)
+        return sums.sort_values("time", ascending=False, kind="stable").reset_index(drop=True)
 
     def explore(self) -> Any:
         """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""
@@ -103,7 +112,7 @@ class Timeline:
     to_html = any_result.to_html
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": text.render(document(self)), "text/html": "".join(markup(self))}
+        return {"text/plain": text.render(document(self)), "text/html": with_modules("".join(markup(self)))}
 
 
 def timeline(profile: Profile) -> Timeline:
@@ -174,12 +183,13 @@ def _lines(
     depth_of = np.full(len(trace.nodes), -1, dtype=np.int64)  # a root is no row
     for node, parent in enumerate(trace.nodes["parent"].tolist()):
         depth_of[node] = depth_of[parent] + 1 if parent >= 0 else -1
-    rows = [(lines_of[stay.thread], stay.node, stay.start, stay.end - stay.start) for stay in line_ranges(trace)]
-    track, of, start, duration = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    hue = np.full(len(rows), HUES.index("line"))
+    stays = line_ranges(trace)
+    threads, which = np.unique(stays.thread, return_inverse=True)
+    tracks = np.array([lines_of[thread] for thread in threads.tolist()], dtype=np.int64)
     return Bars(
-        track, depth_of[of], start, duration, np.array(texts, dtype=np.int64)[of], hue, node_place[of],
-        np.ones(len(rows), dtype=np.int64),
+        tracks[which], depth_of[stays.node], stays.start, stays.end - stays.start,
+        np.array(texts, dtype=np.int64)[stays.node], np.full(len(stays), HUES.index("line")), node_place[stays.node],
+        np.ones(len(stays), dtype=np.int64),
     )  # fmt: skip
 
 
@@ -234,46 +244,35 @@ def drawn(profile: Profile, place: int) -> Drawn | None:
     trace = profile.trace
     if trace is None or not len(trace) or len(trace) + len(trace.segments) > _MOST_INLINE:
         return None
-    element, scripts = markup(timeline(profile), slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=5)
+    element, scripts = markup(
+        timeline(profile), slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=5, ticks=_INLINE_TICKS
+    )
     return Drawn("timeline", element, scripts)
 
 
 def markup(
-    line: Timeline, *, slot: str = "", most_bytes: int = MOST_BYTES, rows: int = _TABLE_ROWS
+    line: Timeline, *, slot: str = "", most_bytes: int = MOST_BYTES, rows: int = _TABLE_ROWS, ticks: int = _TICKS
 ) -> tuple[str, str]:
-    """(the element, with the table in it; the scripts that draw it): at most ``most_bytes`` as a notebook has them."""
+    """(the element, with the table in it; the script with its data): at most ``most_bytes`` as a notebook has them."""
     return mounted(
         "torchbench-timeline",
         line.title,
         html.static(document(line, rows)),
-        module(),
-        lambda room: fitted(lambda most: script_data(spec_of(line, most)), room, _MOST_BARS, 50),
+        "timeline",
+        lambda room: fitted(lambda n: script_data(spec_of(line, n, ticks)), room, _MOST_BARS, 50, is_packed=True),
         most_bytes=most_bytes,
         slot=slot,
     )
 
 
-def spec_of(line: Timeline, most: int = _MOST_BARS) -> dict[str, Any]:
-    """What ``static/timeline.js`` reads: bars by row, starts as differences, times in ticks of ``tick`` ns."""
+def spec_of(line: Timeline, most: int = _MOST_BARS, ticks: int = _TICKS) -> dict[str, Any]:
+    """What ``static/timeline.js`` reads, times in ticks of ``tick`` s, of which 2 to the ``ticks`` are about the whole;
+    see `_columns`."""
     bars = line.bars.fewer(most)
-    tick = max(1, line.duration >> 22)
+    tick = max(1, line.duration >> ticks)
     used, name = np.unique(bars.name, return_inverse=True)
+    bars = replace(bars, name=name.reshape(-1))
     scale = units.spread_scale([line.duration / 1e9])
-    rows = []
-    for (track, depth), at in _rows(bars):
-        start = bars.start[at] // tick
-        rows.append(
-            {
-                "track": track,
-                "depth": depth,
-                "start": np.diff(start, prepend=0).tolist(),
-                "duration": np.maximum(bars.duration[at] // tick, 0).tolist(),
-                "name": name.reshape(-1)[at].tolist(),
-                "hue": bars.hue[at].tolist(),
-                "place": bars.place[at].tolist(),
-                "many": {str(i): n for i, n in enumerate(bars.count[at].tolist()) if n > 1},
-            }
-        )
     merged = int(bars.count[bars.count > 1].sum())
     said = []
     if merged:
@@ -295,15 +294,33 @@ def spec_of(line: Timeline, most: int = _MOST_BARS) -> dict[str, Any]:
         "placesOf": [printable(place) for place in line.places],
         "hues": list(HUES),
         "legend": hues,
-        "rows": rows,
+        "bars": _columns(bars, tick, len(line.tracks)),
         "note": " ".join(said),
     }
 
 
-def _rows(bars: Bars) -> Iterator[tuple[tuple[int, int], Ints]]:
-    """(track, depth) and the bars of each row, which stand together."""
-    keys = bars.track * (_MOST_DEPTH + 1) + bars.depth
-    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if len(keys) else keys
-    for at in np.split(np.arange(len(keys)), starts[1:]):
-        if len(at):
-            yield (int(bars.track[at[0]]), int(bars.depth[at[0]])), at
+def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
+    """A list per column, the bars of each track one after the other, each before those in it. ``ahead``: ticks from the
+    start of the bar one row above, for the first in it, else from the end of the one before in its row.
+
+    The steps of a loop run alike: in this order each is nearly the list of the one before, which compression finds.
+    """
+    bars = bars.where(np.lexsort((bars.depth, bars.start, bars.track)))
+    start, end = bars.start // tick, (bars.start + bars.duration) // tick
+    ahead: list[int] = []
+    begun, ended, track, before = [0], [0], -1, -1
+    for at, first, last, depth in zip(*(part.tolist() for part in (bars.track, start, end, bars.depth)), strict=True):
+        if at != track:
+            begun, ended, track, before = [0] * (_MOST_DEPTH + 1), [0] * (_MOST_DEPTH + 1), at, -1
+        ahead.append(first - (begun[depth - 1] if 0 < depth > before else ended[depth]))
+        begun[depth], ended[depth], before = first, last, depth
+    return {
+        "of": np.bincount(bars.track, minlength=tracks).tolist(),
+        "depth": bars.depth.tolist(),
+        "ahead": ahead,
+        "duration": (end - start).tolist(),
+        "name": bars.name.tolist(),
+        "hue": bars.hue.tolist(),
+        "place": bars.place.tolist(),
+        "count": bars.count.tolist(),
+    }

@@ -10,6 +10,7 @@ import pandas as pd
 import traitlets
 
 from torchbench_magic.views.carriers.kept_output import Lasting
+from torchbench_magic.views.carriers.page_modules import self_unpacking
 from torchbench_magic.views.drawing.bars import module
 
 __all__ = ["TimelineWidget"]
@@ -34,7 +35,7 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
         state: what the reader chose: the span in view, the brush.
     """
 
-    _esm = module()
+    _esm = self_unpacking(module())
     spec = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     selection = traitlets.Tuple()

@@ -18,6 +18,7 @@ from typing import Any
 
 from torchbench_magic.core.code.reached_objects import ReachedObject, attributes_held
 from torchbench_magic.core.code.timed_loop import BlockAround, Timeable
+from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.errors import BodyError
 
 from ....machine.clocks import Clocks
@@ -133,14 +134,14 @@ class _GuardedBlock(BlockAround):
     def start(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
         if self.is_async:
             return self._awaited(replica, calls, clocks, sync)
-        with self._guarded() as dry:
+        with interrupts_held(), self._guarded() as dry, interrupts_let_through():
             done = self.block.start(replica, calls, clocks, sync)
         if dry:  # the code caught the error
             raise dry[0].error
         return done
 
     async def _awaited(self, replica: int, calls: int, clocks: Clocks, sync: Any) -> Any:
-        with self._guarded() as dry:
+        with interrupts_held(), self._guarded() as dry, interrupts_let_through():
             done = await self.block.start(replica, calls, clocks, sync)
         if dry:
             raise dry[0].error

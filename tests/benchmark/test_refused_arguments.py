@@ -1,0 +1,74 @@
+"""Arguments that cannot be are refused in one line by every entrance for scripts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import torchbench_magic
+from torchbench_magic.benchmark import Timer
+from torchbench_magic.errors import OptionError
+from torchbench_magic.results.profiling.profile import Profile
+
+NO_COUNT = [0, -1, 1.5, math.nan, math.inf, "3", True, None, 10**13]
+NO_SECONDS = [-1, math.nan, math.inf, "1", True]
+
+
+def _timer() -> Timer:
+    return Timer("pass")
+
+
+CALLS: list[tuple[str, Callable[[Any], object], list[Any]]] = [
+    ("number", lambda value: _timer().timeit(value), NO_COUNT),
+    ("number", lambda value: _timer().collect_callgrind(value), NO_COUNT),
+    ("num_threads", lambda value: Timer("pass", num_threads=value), [*NO_COUNT, 4097]),
+    ("min_run_time", lambda value: _timer().blocked_autorange(min_run_time=value), NO_SECONDS),
+    ("min_run_time", lambda value: _timer().adaptive_autorange(min_run_time=value), NO_SECONDS),
+    ("max_run_time", lambda value: _timer().adaptive_autorange(max_run_time=value), NO_SECONDS),
+    ("threshold", lambda value: _timer().adaptive_autorange(value), NO_SECONDS),
+    ("threads", lambda value: torchbench_magic.compare({"a": "1"}, threads=value), [0, 1.5, math.nan, "2", True, 9999]),
+    ("min_run_time", lambda value: torchbench_magic.compare({"a": "1"}, min_run_time=value), [*NO_SECONDS, 0, None]),
+    ("max_run_time", lambda value: torchbench_magic.compare({"a": "1"}, max_run_time=value), [*NO_SECONDS, 0]),
+    ("seed", lambda value: torchbench_magic.compare({"a": "1"}, seed=value), [-1, math.nan, 1.5, "1", True]),
+    ("threads", lambda value: torchbench_magic.profile(int, threads=value), [0, -1, 1.5, math.nan, "2", True, 9999]),
+    ("max_events", lambda value: torchbench_magic.profile(int, max_events=value), [0, -1, 1.5, math.nan, "2", True]),
+    ("schedule", lambda value: torchbench_magic.profile(int, schedule={"active": value}), [0, -1, math.nan, "2", True]),
+    ("schedule", lambda value: torchbench_magic.profile(int, schedule=f"active={value}"), [0, -1, "nan", "9" * 5000]),
+]
+EACH = [(name, call, value) for name, call, values in CALLS for value in values]
+
+
+@pytest.mark.parametrize(("name", "call", "value"), EACH)
+def test_a_value_that_cannot_be_is_one_line_with_its_name(name: str, call: Callable[[Any], object], value: Any) -> None:
+    with pytest.raises(OptionError, match=rf"^{name}: [^\n]+$"):
+        call(value)
+
+
+def test_what_torch_takes_is_taken() -> None:
+    timer = _timer()
+    assert len(timer.blocked_autorange(min_run_time=0).raw_times) == 1
+    assert timer.adaptive_autorange(0.5, min_run_time=0, max_run_time=0.01).raw_times
+    assert timer.timeit(1).number_per_run == 1
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Profile:
+    x = torch.ones(4)
+    return torchbench_magic.profile(lambda: x + 1, shapes=True)
+
+
+@pytest.mark.parametrize("value", [math.nan, 1.5, "3", None])
+@pytest.mark.parametrize("name", ["row_limit", "group_by_stack_n"])
+def test_a_table_of_no_number_of_rows_is_refused(recorded: Profile, name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=rf"^{name}=[^\n]*: give a whole number[^\n]*$"):
+        recorded.table(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("threads", math.nan), ("threads", 1.5), ("min_run_time", math.inf)])
+def test_a_benchmark_of_an_op_refuses_them_too(recorded: Profile, name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=rf"^{name}: [^\n]+$"):
+        torchbench_magic.benchmark_op(recorded, "aten::add", **{name: value})

@@ -1,0 +1,342 @@
+"""One process that counts for all kernels of a user: found, shared, left and ended. Its program is a stand-in here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchbench_magic.core.counting import client
+from torchbench_magic.core.counting.client import NotStarted, Server
+from torchbench_magic.core.counting.valgrind import keeper, lease, leftovers
+from torchbench_magic.core.counting.valgrind.lease import Lease
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="valgrind counts on Linux only")
+
+STAND_IN = """\
+#!{python}
+# Reads what the process that counts is told, says that it is ready, and forks for each byte, as that does.
+import os, struct, sys, time
+size, = struct.unpack("<Q", os.read(0, 8))
+while size:
+    size -= len(os.read(0, size))
+open({starts!r}, "a").write(f"{{os.getpid()}}\\n")
+os.write(0, b"R")
+while os.read(0, 1):
+    child = os.fork()
+    if child == 0:
+        time.sleep(1000)
+    open({children!r}, "a").write(f"{{child}}\\n")
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Folders of their own, and a program in the place of valgrind; ``starts`` lists its processes."""
+    program = tmp_path / "bin" / "valgrind"
+    program.parent.mkdir()
+    names = {"starts": str(tmp_path / "starts"), "children": str(tmp_path / "children")}
+    program.write_text(STAND_IN.format(python=sys.executable, **names))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    yield tmp_path
+    for pid in [*pids(tmp_path / "starts"), *pids(tmp_path / "children")]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def pids(file: Path) -> list[int]:
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def gone(pid: int) -> bool:
+    return leftovers.work_done(pid) is None
+
+
+def folders(where: Path) -> list[Path]:
+    return [*where.glob("torchbench-*")]
+
+
+def wait_until(holds: Callable[[], Any], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert holds()
+
+
+def ready(idle: float = 0.2) -> Lease:
+    taken = Lease.take((), idle)
+    wait_until(lambda: taken.look(0.02))
+    return taken
+
+
+KERNEL = """
+import os, sys, time
+import tempfile
+from torchbench_magic.core.counting.valgrind.lease import Lease
+held = Lease.take((), {idle})
+while not held.look(0.1):
+    pass
+{then}
+print(held.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def kernel(idle: float, then: str = "") -> subprocess.Popen[str]:
+    code = KERNEL.format(idle=idle, then=textwrap.dedent(then))
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+def heard(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    return int(process.stdout.readline())
+
+
+def test_two_kernels_share_one_and_it_ends_with_its_folders_when_both_were_gone_for_the_idle_time(place: Path) -> None:
+    first = ready()
+    other = kernel(idle=0.2)
+    try:
+        assert heard(other) == first.pid
+        assert pids(place / "starts") == [first.pid]
+        first.end()
+        assert not gone(first.pid)  # the other still has it
+    finally:
+        other.kill()
+        other.communicate()
+    wait_until(lambda: gone(first.pid) and not folders(place))
+
+
+def test_the_kernel_that_started_it_may_end_and_the_next_finds_it_ready(place: Path) -> None:
+    first = kernel(idle=60)
+    pid = heard(first)
+    first.kill()
+    first.communicate()
+    second = Lease.take((), 60)
+    assert second.pid == pid
+    wait_until(lambda: second.look(0.02))
+    second.end(for_all=True)
+    wait_until(lambda: gone(pid) and not folders(place))
+
+
+def test_without_an_idle_time_each_kernel_has_its_own_which_ends_with_it(place: Path) -> None:
+    one, two = ready(idle=0), ready(idle=0)
+    assert one.pid != two.pid
+    assert not one.is_shared
+    assert len(folders(place)) == 2  # none where kernels meet
+    one.end()
+    assert gone(one.pid)
+    assert not gone(two.pid)
+    two.end()
+    assert gone(two.pid)
+    wait_until(lambda: not folders(place))
+
+
+@pytest.mark.parametrize("idle", [0, 0.2])
+def test_a_killed_kernel_is_noticed_though_a_process_that_it_forked_holds_the_connection(
+    place: Path, idle: float
+) -> None:
+    fork = """
+        worker = os.fork()
+        if worker == 0:
+            time.sleep(1000)
+        open("worker", "w").write(str(worker))
+    """
+    alone = kernel(idle, textwrap.dedent(fork).replace('"worker"', repr(str(place / "worker"))))
+    pid = heard(alone)
+    alone.kill()
+    alone.wait()
+    try:
+        wait_until(lambda: gone(pid) and not folders(place))
+    finally:
+        os.kill(int((place / "worker").read_text()), signal.SIGKILL)
+        alone.communicate()
+
+
+def test_what_counts_for_a_killed_kernel_is_ended_and_what_counts_for_others_is_not(place: Path) -> None:
+    ours = ready(idle=60)
+    count = """
+        held.control.sendall(b"J")
+        import pathlib
+        children = pathlib.Path(os.environ["TMPDIR"], "children")
+        while not children.exists():
+            time.sleep(0.02)
+        counting = held.counted_by(int(children.read_text()))
+        counting.__enter__()
+        pathlib.Path(held.directory, f"cost.{children.read_text().strip()}.1").touch()
+    """
+    other = kernel(60, count)
+    try:
+        assert heard(other) == ours.pid
+        (theirs,) = pids(place / "children")
+        assert ours.control is not None
+        ours.control.sendall(b"J")
+        wait_until(lambda: len(pids(place / "children")) == 2)
+        mine = pids(place / "children")[1]
+        with ours.counted_by(mine):
+            other.kill()
+            other.communicate()
+            wait_until(lambda: gone(theirs))
+            wait_until(lambda: not list(Path(ours.directory).glob("cost.*")))
+            assert not gone(mine)
+    finally:
+        ours.end(for_all=True)
+    wait_until(lambda: gone(mine))
+
+
+@pytest.mark.parametrize("difference", ["HOME", "program", "module", "umask"])
+def test_kernels_that_would_start_another_process_do_not_share(
+    place: Path, monkeypatch: pytest.MonkeyPatch, difference: str
+) -> None:
+    first = ready(idle=60)
+    before = os.umask(0o022)
+    try:
+        if difference == "HOME":
+            monkeypatch.setenv("HOME", str(place))
+        elif difference == "program":
+            os.utime(place / "bin" / "valgrind", (1, 1))  # another version was installed
+        elif difference == "umask":
+            os.umask(before ^ 0o011)
+        second = Lease.take(("json",) if difference == "module" else (), 60)
+    finally:
+        os.umask(before)
+    assert second.pid != first.pid
+    for held in (first, second):
+        held.end(for_all=True)
+    wait_until(lambda: not folders(place))
+
+
+def _open_to_all(folder: Path) -> None:
+    folder.mkdir(0o755)
+
+
+def _link(folder: Path) -> None:
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir(0o700)
+    folder.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("spoil", [_open_to_all, _link, Path.touch], ids=["open to all", "a link", "a file"])
+def test_a_folder_that_is_not_this_user_s_alone_is_not_used_and_the_progress_says_so(
+    place: Path, spoil: Callable[[Path], None]
+) -> None:
+    folder = place / f"torchbench-magic-{os.geteuid()}"
+    spoil(folder)
+    told: list[str] = []
+
+    class Listening:
+        def update(self, done: float, total: float | None, what: str) -> None:
+            told.append(what)
+
+    server = Server(idle=60)
+    server.start(Listening())
+    pid = server.pid
+    assert pid is not None
+    server.close()
+    assert gone(pid)
+    assert all(f"once in a kernel ({folder}: " in what for what in told)
+    assert told
+
+
+def test_the_user_s_own_folder_for_sockets_is_taken_where_there_is_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = place / ("x" * 120)  # longer than the path of a socket may be
+    runtime.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    held = ready(idle=60)
+    assert [*(runtime / "torchbench_magic").iterdir()]
+    assert ready(idle=60).pid == held.pid
+    held.end(for_all=True)
+    wait_until(lambda: not [*runtime.iterdir()])
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", "1h", "\udc80"])
+def test_an_idle_time_that_cannot_be_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("TORCHBENCH_MAGIC_COUNT_IDLE", text)
+    with pytest.raises(NotStarted, match=r"^TORCHBENCH_MAGIC_COUNT_IDLE=.*: give seconds, 0 where kernels are not"):
+        Server().begin()
+
+
+def test_after_its_keeper_was_killed_the_next_job_starts_it_anew(place: Path) -> None:
+    first = ready(idle=60)
+    assert first._keeper is not None
+    first._keeper.kill()
+    wait_until(lambda: not first.is_alive)
+    first.end()  # its ends of the sockets were the last
+    wait_until(lambda: gone(first.pid))
+    second = ready(idle=60)
+    assert second.pid != first.pid
+    assert not Path(first.directory).exists()
+    second.end(for_all=True)
+
+
+def test_one_whose_folder_was_taken_away_is_replaced(place: Path) -> None:
+    first = ready(idle=60)
+    for file in Path(first.directory).iterdir():
+        file.unlink()
+    Path(first.directory).rmdir()
+    second = ready(idle=60)
+    assert second.pid != first.pid
+    wait_until(lambda: gone(first.pid))
+    assert ready(idle=60).pid == second.pid  # the one that ended has not taken the other's socket along
+    second.end(for_all=True)
+
+
+def test_another_user_is_not_served_and_does_not_serve(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(lease, "peer", lambda connection: (1, os.geteuid() + 1, 0))
+        with pytest.raises(ConnectionError, match="another user"):
+            Lease.take((), 60)
+    monkeypatch.setattr(keeper, "peer", lambda connection: (os.getpid(), os.geteuid() + 1, 0))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    plan = {"command": [str(place / "bin" / "valgrind")], "directory": str(place), "path": [], "idle": 0}
+    kept = keeper.Keeper(plan | {"socket": "", "listener": None, "kernel": theirs.detach()})
+    assert ours.recv(100) == b""
+    ours.close()
+    kept._server.kill()
+    kept._server.wait()
+    kept._control.close()
+    kept._jobs.close()
+    kept._selector.close()
+    if kept._server_ended is not None:
+        os.close(kept._server_ended)
+
+
+def test_a_kernel_that_waits_lets_one_go_on_that_another_kernel_holds(place: Path) -> None:
+    program = place / "bin" / "valgrind"
+    program.write_text(program.read_text().replace("size, =", "time.sleep(0.3)\nsize, ="))
+    first, second = Server(idle=60), Server(idle=60)
+    first.begin()
+    assert first.hold()
+    second.start()
+    assert second.pid == first.pid
+    assert second._lease is not None
+    second._lease.end(for_all=True)
+    first.close()
+
+
+def test_one_that_hangs_is_ended_for_all_kernels(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "bin" / "valgrind").write_text("#!/bin/sh\nsleep 1000\nexit 1\n")
+    monkeypatch.setattr(client, "_NO_PROGRESS_SECONDS", 0.5)
+    first, second = Server(idle=60), Server(idle=60)
+    first.begin()
+    with pytest.raises(NotStarted, match="was ended"):
+        second.start()
+    wait_until(lambda: not first.is_alive)
+    first.close()
+    wait_until(lambda: not folders(place))

@@ -1,0 +1,178 @@
+"""Ctrl-C at any line of a timing: what was measured is kept, and nothing stays switched."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.interrupting import PACKAGE, lines_run, with_interrupt_at
+from torchbench_magic.core import script_entrance
+from torchbench_magic.core.process.held_interrupts import interrupts_held
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.fuzzers import fuzz_points
+from torchbench_magic.core.timing.timer import compare_bodies
+from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.errors import Interrupted
+from torchbench_magic.results.cell_text import Body
+from torchbench_magic.results.timing.comparison import Comparison
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+TIMING = [PACKAGE / "core" / "timing", PACKAGE / "core" / "process", PACKAGE / "core" / "code" / "timed_loop.py"]
+
+
+def state() -> dict[str, Any]:
+    """What a timing switches."""
+    return {
+        "collector": (gc.isenabled(), gc.get_threshold()),
+        "streams": (sys.stdout, sys.stderr),
+        "threads": torch.get_num_threads(),
+        "grad": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+        "generators": (torch.initial_seed(), hash(random.getstate()), torch.get_rng_state().sum().item()),
+        "filters": tuple(warnings.filters),
+        "directory": os.getcwd(),
+        "environment": dict(os.environ),
+        "descriptors": {n: os.readlink(f"/proc/self/fd/{n}") for n in ("0", "1", "2")},
+        "handler": signal.getsignal(signal.SIGINT),
+        "trace": sys.gettrace(),
+    }
+
+
+def task(**more: Any) -> Task:
+    bodies = {"a": Body("torch.set_grad_enabled(False); x + 1"), "b": Body("torch.set_num_threads(1); print(y)")}
+    setup = [Body("x = torch.zeros(3); y = next(numbers)")]
+    names = {"torch": torch, "numbers": iter(range(10_000))}
+    plan = Plan(number=2, repeat=2, threads=(2, 1), **more)
+    return Task(bodies, setup=setup, namespace=names, plan=plan)
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_interrupt_at_any_line_of_a_timing_leaves_nothing_switched(step: int) -> None:
+    made: list[Comparison] = []
+
+    def run() -> None:
+        made.append(compare_bodies(task()))
+
+    run()
+    places = lines_run(run, TIMING)
+    assert len(places) > 300
+    for place in places[::step]:
+        made.clear()
+        before = state()
+        error = with_interrupt_at(place, run)
+        assert state() == before, place
+        assert made or isinstance(error, KeyboardInterrupt), (place, error)
+
+
+def test_two_interrupts_leave_nothing_switched_either() -> None:
+    places = lines_run(lambda: compare_bodies(task()), TIMING)
+    for place in places[::120]:
+        before = state()
+        error = with_interrupt_at(place, lambda: compare_bodies(task()), times=3)
+        assert state() == before, place
+        assert isinstance(error, KeyboardInterrupt), place
+
+
+def test_an_interrupt_after_the_last_sample_hands_the_whole_result_over_in_a_script(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    was = script_entrance.compare_bodies
+
+    def then_interrupted(task: Task) -> Comparison:
+        made = was(task)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(script_entrance, "compare_bodies", then_interrupted)
+    with pytest.raises(Interrupted) as caught:
+        script_entrance.compare({"a": "1 + 1"}, min_run_time=0.001, max_run_time=0.002)
+    partial: Any = caught.value.partial
+    assert not partial.partial
+    assert len(partial.samples) > 0
+
+
+def test_an_interrupt_while_a_later_point_is_made_keeps_the_points_before_it() -> None:
+    from torchbench_magic.core.timing.points.sweep import Point
+
+    def stop() -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    points = (Point(make=lambda: {"n": 1}, axes=(("n", 1),)), Point(make=stop, axes=(("n", 2),)))
+    asked = Task({"a": Body("n + 1")}, namespace={}, plan=Plan(number=1, repeat=2), points=points)
+    with pytest.raises(Interrupted) as caught:
+        compare_bodies(asked)
+    partial: Any = caught.value.partial
+    assert partial.partial
+    assert partial.frame["n"].tolist() == [1]
+    assert partial.warnings[0].text.endswith("at point 2 of 2. What was measured until then is kept.")
+
+
+def test_an_interrupt_at_any_line_of_a_draw_leaves_torchs_generator_as_it_was() -> None:
+    def draw() -> None:
+        fuzz_points("unary:2", {})[0].make()
+
+    fuzzers = [PACKAGE / "core" / "timing" / "points" / "fuzzers.py"]
+    for place in lines_run(draw, fuzzers):
+        torch.manual_seed(3)
+        before = torch.get_rng_state()
+        with_interrupt_at(place, draw)
+        assert torch.equal(torch.get_rng_state(), before), place
+
+
+def test_the_code_is_interrupted_at_once() -> None:
+    def work() -> None:
+        if len(calls) == 5:
+            signal.raise_signal(signal.SIGINT)
+            calls.append("not reached")
+        calls.append("called")
+
+    calls: list[str] = []
+    with pytest.raises(Interrupted):
+        compare_bodies(Task({"": Body("work()")}, namespace={"work": work}, plan=Plan(min_run_time=60.0)))
+    assert calls == ["called"] * 5
+
+
+def test_a_setup_is_interrupted_at_once() -> None:
+    names = {"signal": signal, "after": []}
+    setup = [Body("signal.raise_signal(signal.SIGINT); after.append(1)")]
+    with interrupts_held(), pytest.raises(KeyboardInterrupt):
+        compare_bodies(Task({"": Body("1")}, setup=setup, namespace=names, plan=Plan(number=1, repeat=1)))
+    assert names["after"] == []
+
+
+def test_a_queue_is_not_left_guarded(tmp_path: Path) -> None:
+    import queue
+
+    waiting = [PACKAGE / "core" / "timing" / "effects" / "first_calls"]
+
+    def run() -> None:
+        filled: queue.Queue[int] = queue.Queue()
+        for n in range(4):
+            filled.put(n)
+        queues.append(filled)
+        plan = Plan(number=2, repeat=2)
+        setup = [Body("for _ in range(2): q.get()\nfor n in range(2): q.put(n)")]
+        compare_bodies(Task({"": Body("q.get(); q.put(1)")}, setup=setup, namespace={"q": filled}, plan=plan))
+
+    queues: list[Any] = []
+    for place in lines_run(run, waiting)[::4]:
+        with_interrupt_at(place, run)
+        assert "get" not in vars(queues[-1]), place

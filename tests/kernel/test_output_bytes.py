@@ -1,0 +1,52 @@
+"""How many bytes an output takes in a saved notebook: alone, and where other cells hold the modules that draw it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.views.sent import brought, left_out
+
+pytestmark = pytest.mark.kernel
+
+SETUP = """\
+import torch
+torch.manual_seed(0)
+x = torch.rand(256, 64)
+layers = [m for _ in range(2) for m in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
+model = torch.nn.Sequential(*layers, torch.nn.Linear(64, 1))
+opt = torch.optim.Adam(model.parameters())
+"""
+COMPARISON = "%%timer -n 50 -r 20 --baseline mul\n# --- mul\nx.mul(x).sum(-1)  # {}\n# --- einsum\nx.square().sum(-1)"
+PROFILE = "%%tprofile\nfor _ in range({}):\n    opt.zero_grad(); loss = model(x).mean(); loss.backward(); opt.step()"
+COMPARISON_GOAL, PROFILE_GOAL = 12_000, 60_000
+
+
+def stored(ran: Any) -> int:
+    return len(json.dumps(ran.outputs, ensure_ascii=False).encode())
+
+
+@pytest.fixture(scope="module")
+def kernel(start_kernel: Callable[..., Any]) -> Any:
+    made = start_kernel()
+    assert not made.run(SETUP).error
+    return made
+
+
+def test_a_comparison_and_a_two_line_training_step_are_small(kernel: Any) -> None:
+    alone = kernel.run(PROFILE.format(10))
+    assert brought(alone.text("text/html")) == ["table", "flame", "timeline"]
+    assert stored(alone) < PROFILE_GOAL
+
+    comparisons = [kernel.run(COMPARISON.format(n)) for n in range(4)]
+    assert [bool(brought(ran.text("text/html"))) for ran in comparisons] == [True, False, False, False]
+    assert max(map(stored, comparisons[1:])) < 0.6 * COMPARISON_GOAL
+    assert stored(comparisons[0]) < 1.9 * COMPARISON_GOAL, "with the module that draws it and the next ten"
+
+    kernel.run(PROFILE.format(11))  # the second cell that holds the pictures' modules
+    third = kernel.run(PROFILE.format(12))
+    assert left_out(third.text("text/html")) == {"table", "flame", "timeline"}
+    assert stored(third) < 0.7 * PROFILE_GOAL

@@ -1,0 +1,96 @@
+"""What an output brings to its page: the modules that draw it, where nobody else has brought them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from torchbench_magic.views.carriers import html, page_modules
+from torchbench_magic.views.carriers.any_result import mimebundle
+from torchbench_magic.views.carriers.page_modules import packed_text, self_unpacking, shown_on, versioned, with_modules
+from torchbench_magic.views.timing import comparison
+
+from ..builders import HOSTILE, comparison_of, profile_of
+from ..drawing.test_flame import profiled
+from ..profiling.test_memory import made as memory_profile
+from ..sent import brought, left_out, sent, unpacked
+
+FORGED = (*HOSTILE, f"<script data-needs={versioned('flame')}>", f"<script data-brings={versioned('table')}>")
+
+
+class Held:
+    """A page on which these modules are."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name.rpartition("-")[0] not in self.names]
+
+
+def test_an_output_of_which_nothing_is_known_brings_all_that_draws_it_once() -> None:
+    assert brought(mimebundle(comparison_of())["text/html"]) == ["table"]
+    assert brought(mimebundle(profiled())["text/html"]) == ["table", "flame"]
+    assert brought(mimebundle(memory_profile())["text/html"]) == ["table", "memory"]
+    assert brought(comparison_of().to_html() or "") == ["table"]
+
+
+def test_what_is_on_the_page_is_left_out_and_the_output_says_so_where_it_is_gone() -> None:
+    with shown_on(Held("table")):
+        short, profile = (mimebundle(made)["text/html"] for made in (comparison_of(), profiled()))
+    assert (brought(short), left_out(short)) == ([], {"table"})
+    assert (brought(profile), left_out(profile)) == (["flame"], {"table"})
+    assert "is gone. Run the cell again" in short
+    assert "is gone" not in mimebundle(comparison_of())["text/html"]
+    assert len(sent(short)) == 1
+    assert len(short) < len(mimebundle(comparison_of())["text/html"]) - 15_000
+
+
+def test_a_file_holds_everything_whatever_is_on_the_page() -> None:
+    result = comparison_of()
+    with shown_on(Held("table")):
+        fragment = mimebundle(result)["text/html"]
+    assert brought(html.around(fragment, "a file")) == ["table"]
+
+
+def test_what_brings_its_modules_is_not_given_them_again() -> None:
+    fragment = with_modules(html.render(comparison.document(comparison_of())))
+    assert with_modules(fragment) == fragment
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_name_brings_nothing_and_keeps_nothing_away(name: str) -> None:
+    assert brought(mimebundle(comparison_of(names=(name, "b")))["text/html"]) == ["table"]
+
+
+def test_packed_text_has_no_sign_that_means_something_elsewhere() -> None:
+    text = "".join(chr(32 + n * n % 9000) for n in range(20_000))
+    assert unpacked(packed_text(text)) == text
+    assert not set(packed_text(text)) & set("\"'\\<&$`{} \n")
+
+
+def test_an_older_version_of_a_module_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = page_modules.versioned("table")
+    assert re.fullmatch(r"table-[0-9a-f]{8}", before)
+    assert before == page_modules.versioned("table")
+    assert page_modules.versioned("flame")[-8:] != before[-8:]
+    older = page_modules._Module(page_modules._module("makers").text + "// older\n", (), ())
+    real = page_modules._module
+    monkeypatch.setattr(page_modules, "_module", lambda name: older if name == "makers" else real(name))
+    page_modules.versioned.cache_clear()
+    assert page_modules.versioned("table") != before
+    page_modules.versioned.cache_clear()
+
+
+def test_a_saved_widget_holds_a_third_of_its_module() -> None:
+    text = page_modules.es_module("widget")
+    assert len(self_unpacking(text)) < 0.5 * len(text)
+
+
+def test_pictures_and_tables_are_packed() -> None:
+    made = mimebundle(profile_of())["text/html"]
+    (spec,) = sent(made)
+    assert spec["kind"] == "profile"
+    assert "np.argwhere" in "".join(str(table) for table in spec["tables"])

@@ -1,0 +1,174 @@
+"""The modules of ``static/`` as text: as an output brings them to its page, and as a widget has them.
+
+An output of 5 KB must not carry 40 KB of the same script in each cell. So an output names the modules that draw it,
+by their version, and leaves its data in a list on the page; some outputs bring the modules too, in one compressed
+script, which draws what waits and what comes later (``static/page.js``). Where nothing is known of the page every
+output brings all that it needs. Where a notebook's page is known (`shown_on`) those that other cells hold are left
+out. An output whose modules are nowhere on its page is the static table, with a line that says so.
+
+A version is a part of the name: outputs of two releases can stand on one page.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Protocol
+
+from .shortened_script import shortened
+
+__all__ = ["Page", "with_modules", "data_script", "es_module", "packed_text", "self_unpacking", "shown_on", "versioned"]
+
+_KINDS = ("table", "flame", "timeline", "memory")  # those that have a mount(element, data)
+_IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
+_NEEDS, _BRINGS = re.compile(r"<script data-needs=([\w-]+)>"), re.compile(r"<script data-brings=([\w,-]+)>")
+_GONE = (
+    "What sorts, filters and draws this is not on the page: the output that held it is gone. Run the cell again to have"
+    " it back; the numbers are here."
+)
+_PATIENCE = 4000  # ms after which an output says so
+_SIGNS = str.maketrans("$&<`{}", ",./:[]")  # what means something in HTML, in JavaScript or in a template
+
+
+class Page(Protocol):
+    """What is known of the page that an output comes to stand on."""
+
+    def missing(self, names: Sequence[str]) -> Sequence[str]:
+        """Those of the modules that an output which needs all of them is to bring; from then on it holds these."""
+
+
+_page: ContextVar[Page | None] = ContextVar("page that outputs come to stand on", default=None)
+
+
+@contextmanager
+def shown_on(page: Page | None) -> Iterator[None]:
+    """What is with_modules in here comes to stand on ``page``; None: nothing is known of where it goes."""
+    token = _page.set(page)
+    try:
+        yield
+    finally:
+        _page.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A file of ``static/``: its text without imports, and what it imports and exports."""
+
+    text: str
+    imports: tuple[tuple[str, str], ...]  # (names, module)
+    exports: tuple[str, ...]
+
+
+@cache
+def _module(name: str) -> _Module:
+    text = files("torchbench_magic.views").joinpath(f"static/{name}.js").read_text(encoding="utf-8")
+    imports = tuple((names, module) for names, module in _IMPORT.findall(text))
+    text = _IMPORT.sub("", text)
+    return _Module(text, imports, tuple(_EXPORT.findall(text)))
+
+
+@cache
+def _ordered(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Modules with all that they import, each after what it imports."""
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys((*_ordered(tuple(module for _, module in _module(name).imports)), name))
+    return tuple(found)
+
+
+@cache
+def versioned(name: str) -> str:
+    """``table-3f2a9c1d``: the name of a module on a page. Another text of it, or of what it imports, is another one."""
+    text = "".join(_module(each).text for each in _ordered(("page", name)))
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+@cache
+def _text_to_bring(names: tuple[str, ...]) -> str:
+    """A classic script that makes the modules known to the page, and all that they import."""
+    made = [_EXPORT.sub("", _module(name).text) for name in _ordered(("page",))]
+    for name in _ordered(names):
+        module = _module(name)
+        imports = "".join(f'const {{ {taken} }} = page["{versioned(of)}"];\n' for taken, of in module.imports)
+        body = f"{imports}{_EXPORT.sub('', module.text)}return {{ {', '.join(module.exports)} }};\n"
+        made.append(f'bring("{versioned(name)}", (page) => {{\n{body}}});\n')
+    return shortened(f'(() => {{\n"use strict";\n{"".join(made)}}})();\n')
+
+
+def packed_text(text: str) -> str:
+    """The text as a zlib stream, four bytes as five signs: what ``static/unpacked.js`` reads.
+
+    A twentieth shorter than base64. The signs are those of Python's base85 (RFC 1924) but for six: with the rest no
+    quote, element, entity, TeX formula or ``{{`` can come about.
+    """
+    return base64.b85encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii").translate(_SIGNS)
+
+
+@cache
+def _brought(names: tuple[str, ...]) -> str:
+    listed = ",".join(map(versioned, names))
+    unpacked = shortened(_EXPORT.sub("", _module("unpacked").text)).replace('"', "'")
+    return (
+        f"<script data-brings={listed}>(async()=>{{{unpacked}const made=document.createElement('script');"
+        f"made.textContent=await unpacked('{packed_text(_text_to_bring(names))}');"
+        "document.head.append(made);made.remove()})()</script>"
+    )
+
+
+def data_script(module: str, element: str, data: str) -> str:
+    """The script that leaves packed ``data`` for a module, which draws it in the element of that id."""
+    name = versioned(module)
+    push = f"((self.torchbench_magic??={{}})['{name}']??=[]).push(['{element}','{data}'])"
+    return f"<script data-needs={name}>{push}</script>"
+
+
+def with_modules(fragment: str) -> str:
+    """A fragment with the modules that its data scripts need, as far as they are neither in it nor on its page."""
+    names = {versioned(kind): kind for kind in _KINDS}
+    there = {name for listed in _BRINGS.findall(fragment) for name in listed.split(",")}
+    needed = [name for name in names if name in _NEEDS.findall(fragment) and name not in there]
+    if not needed:
+        return fragment
+    page = _page.get()
+    due = needed if page is None else page.missing(needed)
+    brought = _brought(tuple(names[name] for name in due)) if due else ""
+    return fragment + brought + _told_where_gone([name for name in needed if name not in due], fragment)
+
+
+def _told_where_gone(left_out: Sequence[str], fragment: str) -> str:
+    """The script that says so, in the output, where a module that was left out is not on the page after all."""
+    if not left_out:
+        return ""
+    found = re.search(rf"<script data-needs={left_out[0]}>.*?\.push\(\['([\w-]+)'", fragment)
+    element = found[1] if found is not None else ""
+    said = f"<p role=note><small>{_GONE}</small></p>"
+    return (
+        f"<script>setTimeout(()=>{{if(Array.isArray(self.torchbench_magic['{left_out[0]}']))"
+        f"document.getElementById('{element}')?.insertAdjacentHTML('beforeend','{said}')}},{_PATIENCE})</script>"
+    )
+
+
+@cache
+def es_module(*names: str) -> str:
+    """These modules, and all that they import, as the text of one."""
+    return "".join(_module(name).text for name in _ordered(names))
+
+
+def self_unpacking(text: str) -> str:
+    """An ES module for anywidget with the default export of ``text``, a third as long: a front end that saves the state
+    of widgets keeps the text with each of them."""
+    return (
+        f"{shortened(_module('unpacked').text)}"
+        f'const text = await unpacked("{packed_text(shortened(text))}");\n'
+        'const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));\n'
+        "export default (await import(address)).default;\n"
+    )

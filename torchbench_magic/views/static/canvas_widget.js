@@ -1,0 +1,18 @@
+// anywidget's render() for a picture on a canvas: the same drawing from a model that Python can change.
+// It stands after the module of the picture, whose `mount` it calls.
+
+export default {
+  render({ model, el }) {
+    let unmount = () => {};
+    const redraw = () => {
+      unmount();
+      unmount = mount(el, { ...model.get("spec"), state: structuredClone(model.get("state")) }, (state) => {
+        model.set("state", structuredClone(state));
+        model.save_changes();
+      });
+    };
+    model.on("change:spec", redraw);
+    redraw();
+    return () => { model.off("change:spec", redraw); unmount(); };
+  },
+};

@@ -1,0 +1,23 @@
+// What stands first in the text that an output brings to its page (views/carriers/page_modules.py packs it, each module
+// as one `bring` after this). `self.torchbench_magic` has, by name and version of a module, what it exports; before it
+// is there, the list of outputs that wait for it: [id of an element, packed data], which they push themselves.
+
+import { unpacked } from "./unpacked.js";
+
+const page = (self.torchbench_magic ??= {});
+
+export function bring(name, make) {
+  const waiting = page[name];
+  if (waiting && !Array.isArray(waiting)) return; // another output has brought it
+  const made = make(page), drawn = new WeakSet();
+  const push = async ([id, data]) => {
+    const spec = await unpacked(data);
+    for (const el of document.querySelectorAll(`#${id}`)) { // an output may be shown in two places
+      if (drawn.has(el)) continue;
+      drawn.add(el);
+      made.mount(el, JSON.parse(spec));
+    }
+  };
+  page[name] = { ...made, push };
+  waiting?.forEach(push);
+}
