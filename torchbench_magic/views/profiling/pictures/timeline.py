@@ -35,10 +35,10 @@ __all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
 
 MOST_BYTES = 100_000
 _MOST_BARS = 10_000
-_TICKS, _INLINE_TICKS = 22, 17  # bits: times are parts of the whole. Inline, a bar more is worth more than a digit more
+_TICKS, _INLINE_TICKS = 22, 15  # bits: times are parts of the whole. Inline, a bar more is worth more than a digit more
 _MOST_DEPTH = 40  # rows of one track; what is nested deeper is not drawn, and counted
 _TABLE_ROWS = 20
-_INLINE_BYTES = 11_000  # within the output of a profile, which has other pictures too
+_INLINE_BYTES = 6_800  # within the output of a profile, which has other pictures too
 _MOST_INLINE = 20_000  # events and segments: about a fifth of a second
 _LONGEST_NAME = 100
 _WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
