@@ -25,6 +25,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("CountsDiff", "explore"): f"{_VIEWS}.widgets.counts_explorer:CountsExplorer",
     ("CountsDiff", "flamegraph"): f"{_VIEWS}.counting.call_flame:of_diff",
     ("CountsDiff", "document"): f"{_VIEWS}.counting.counts:document",
+    ("Diagnosis", "document"): f"{_VIEWS}.diagnosis:document",
+    ("Diagnosis", "explore"): f"{_VIEWS}.widgets.explorers:DiagnosisExplorer",
     ("ProfileDiff", "explore"): f"{_VIEWS}.widgets.explorers:ProfileDiffExplorer",
     ("ProfileDiff", "document"): f"{_VIEWS}.profiling.profile_diff:document",
     ("Profile", "document"): f"{_VIEWS}.profiling.profile:document",

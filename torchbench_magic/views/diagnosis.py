@@ -1,0 +1,122 @@
+"""What the doctor found as a document: whether this machine can be trusted now, then everything that was looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from torchbench_magic import units
+from torchbench_magic.results.machine.diagnosis import Diagnosis, Finding, SelfTest
+
+from .built_columns import BuiltColumn, built_table, cells_of, columns_of
+from .document import Document, Phrase, StyledText, backticked
+from .table import Cell, Column, ColumnKind, Group, Row, Table, Tone
+
+__all__ = ["document"]
+
+_LONGEST = 400
+_TONES: dict[str, Tone] = {"warn": "slower", "not available": "quiet", "ok": ""}
+
+
+def document(diagnosis: Diagnosis) -> Document:
+    """The diagnosis, ready for any carrier."""
+    tables = (_self_test(diagnosis), _findings(diagnosis)) if diagnosis.self_test else (_findings(diagnosis),)
+    return Document(
+        kind="diagnosis of the machine",
+        sentence=tuple(_sentence(diagnosis)),
+        tables=tables,
+        doubts=tuple(_advice(one) for one in diagnosis.findings if one.fix),
+        footer=tuple(_footer(diagnosis)),
+        where=".frame",
+    )
+
+
+def _sentence(diagnosis: Diagnosis) -> Iterator[Phrase]:
+    found = diagnosis.warnings
+    states = {one.kind: one.state for one in diagnosis.findings}
+    if found:
+        yield from backticked(found[0].text.rstrip("."))
+        if len(found) > 1:
+            yield Phrase(f"; {len(found) - 1} more problem{'s' if len(found) > 2 else ''} below")
+    elif states.get("outside load") == "ok":
+        yield Phrase("This machine can be trusted now", "strong")
+        yield Phrase(": nothing was found that spoils a measurement")
+    else:
+        yield Phrase("Nothing was found that spoils a measurement; what other processes use is not known here")
+    if diagnosis.self_test:
+        yield Phrase(f". {_resolution(diagnosis)}")
+
+
+def _resolution(diagnosis: Diagnosis) -> str:
+    without = [one.name for one in diagnosis.self_test if not math.isfinite(one.smallest_effect)]
+    if without:
+        return f"No difference can be resolved now for: {', '.join(without)}"
+    worst = max(diagnosis.self_test, key=lambda one: one.smallest_effect)
+    return f"Differences from {_percent(worst.smallest_effect)} on can be resolved now (worst: {worst.name})"
+
+
+def _percent(share: float) -> str:
+    return f"{units.percent(share)} %" if math.isfinite(share) else "not known"
+
+
+def _findings(diagnosis: Diagnosis) -> Table:
+    def column(name: str, label: str, cell: Callable[[Finding], Cell], kind: ColumnKind = "text") -> BuiltColumn:
+        return BuiltColumn(Column(name, label, kind=kind, leading=True, widest=_LONGEST), cell)  # wrapped, not cut
+
+    built = [
+        column("state", "state", lambda one: Cell(one.state, tone=_TONES[one.state])),
+        column("kind", "about", lambda one: Cell(one.kind)),
+        column("text", "found", lambda one: Cell(one.text.replace("`", ""))),
+        column("evidence", "evidence", lambda one: Cell(one.evidence, tone="quiet")),
+    ]
+    rows = [Row(cells_of(built, one), key=one.kind) for one in diagnosis.findings]
+    return Table("findings", columns_of(built), tuple(Group((row,)) for row in rows))
+
+
+def _self_test(diagnosis: Diagnosis) -> Table:
+    scale = units.smallest_scale([one.median for one in diagnosis.self_test])
+    median = lambda one: Cell(units.number(one.median, scale), one.median)
+    built = [
+        BuiltColumn(Column("name", "self-test", kind="code"), lambda one: Cell(one.name)),
+        BuiltColumn(Column("median", "median", scale.unit, "number"), median),
+        BuiltColumn(Column("ratio", "ratio", kind="number"), _ratio),
+        BuiltColumn(Column("interval", "95 % interval", kind="range"), _interval),
+        BuiltColumn(Column("effect", "resolves from", "%", "number"), _effect),
+        BuiltColumn(Column("verdict", "verdict", kind="verdict"), _verdict),
+    ]
+    return built_table("self-test", built, diagnosis.self_test, key=lambda one: str(one.name))
+
+
+def _ratio(one: SelfTest) -> Cell:
+    known = math.isfinite(one.smallest_effect)
+    return Cell(units.ratio(one.ratio, one.low, one.high), one.ratio) if known else Cell(units.NOT_MEASURED)
+
+
+def _verdict(one: SelfTest) -> Cell:
+    return Cell(one.verdict, tone="slower" if one.is_wrong else "")
+
+
+def _interval(one: SelfTest) -> Cell:
+    known = math.isfinite(one.smallest_effect)
+    return Cell(units.interval(one.low, one.high) if known else "not known", one.low if known else None, "quiet")
+
+
+def _effect(one: SelfTest) -> Cell:
+    known = math.isfinite(one.smallest_effect)
+    return Cell(units.percent(one.smallest_effect), one.smallest_effect) if known else Cell(units.NOT_MEASURED)
+
+
+def _advice(one: Finding) -> StyledText:
+    return backticked(f"{one.kind}: {one.fix}")
+
+
+def _footer(diagnosis: Diagnosis) -> Iterator[StyledText]:
+    if diagnosis.self_test:
+        said = "Self-test: equal code twice, compared as %%timer does. It resolves half the width of its interval."
+        yield (Phrase(said),)
+    if diagnosis.partial:
+        yield (Phrase("The self-test was interrupted: what was measured until then is shown."),)
+    facts = [f"{len(diagnosis.findings)} findings in {units.seconds_text(diagnosis.seconds)}"]
+    if diagnosis.watched:
+        facts.append(f"load watched for {units.seconds_text(diagnosis.watched)}")
+    yield (Phrase(" · ".join([*facts, *([diagnosis.environment] if diagnosis.environment else [])])),)
