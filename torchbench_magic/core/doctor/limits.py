@@ -66,7 +66,7 @@ def core_limits(threads: int, files: SystemFiles = THIS_MACHINE) -> CoreLimits:
         allowed=allowed,
         quota=quota,
         throttled=throttled_share(quota, files),
-        usable=usable_cores(),
+        usable=usable_cores(files),
         threads=threads,
         variables={name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
     )

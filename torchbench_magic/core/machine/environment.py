@@ -16,6 +16,7 @@ from torchbench_magic.results.machine.environment import Environment
 from .facts.cgroups import cpu_quota
 from .facts.frequency import clock_control, governor_text
 from .facts.native_libraries import native_libraries
+from .facts.system_files import THIS_MACHINE, SystemFiles
 
 __all__ = ["KERNEL", "affinity_text", "ranges_text", "read_environment", "usable_cores"]
 
@@ -24,7 +25,7 @@ KERNEL = os.urandom(6).hex()
 """Tells this process, and its forks, from others: forks have its addresses."""
 
 
-def usable_cores() -> int:
+def usable_cores(files: SystemFiles = THIS_MACHINE) -> int:
     """Processors that this process may use at once: the affinity mask, cut by the cgroup's CPU quota.
 
     ``os.cpu_count()`` is wrong in containers.
@@ -33,7 +34,7 @@ def usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
         cores = os.cpu_count() or 1
-    quota = cpu_quota()
+    quota = cpu_quota(files)
     return max(1, math.ceil(min(cores, quota.value))) if quota.is_set else cores
 
 
