@@ -36,9 +36,7 @@ class _Part:
         self.progress.update(done, total, f"{self.name} against itself (self-test {self.at + 1} of {len(CASES)})")
 
 
-def self_tests(
-    progress: Progress, seconds: float = SECONDS, most: float = MOST_SECONDS
-) -> Iterator[SelfTest]:
+def self_tests(progress: Progress, seconds: float = SECONDS, most: float = MOST_SECONDS) -> Iterator[SelfTest]:
     """Each case as it is finished.
 
     Args:
