@@ -207,6 +207,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Profile", "flamegraph"),
             ("Diagnosis", "document"),
             ("Diagnosis", "explore"),
+            ("Diagnosis", "under"),
             ("ProfileDiff", "explore"),
             ("ProfileDiff", "document"),
             ("Profile", "plot"),

@@ -19,7 +19,7 @@ SAME_SUBJECT = {
 """Modules that are one subject on several floors: what is recorded or asked, what was seen, how it looks."""
 
 SAME_ROLE = {
-    "document", "drawn",  # a result as a document; a picture as one of its views
+    "document", "drawn", "under",  # a result as a document; a picture as one of its views; what stands below it
     "flamegraph", "plot", "render",  # what every view or carrier has
     "markup", "module", "spec_of",  # the parts of a picture: its element, its script, what the script reads
     "main",  # of a process: the command line, the server that counts

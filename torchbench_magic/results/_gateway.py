@@ -26,6 +26,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("CountsDiff", "flamegraph"): f"{_VIEWS}.counting.call_flame:of_diff",
     ("CountsDiff", "document"): f"{_VIEWS}.counting.counts:document",
     ("Diagnosis", "document"): f"{_VIEWS}.diagnosis:document",
+    ("Diagnosis", "under"): f"{_VIEWS}.diagnosis:under",
     ("Diagnosis", "explore"): f"{_VIEWS}.widgets.explorers:DiagnosisExplorer",
     ("ProfileDiff", "explore"): f"{_VIEWS}.widgets.explorers:ProfileDiffExplorer",
     ("ProfileDiff", "document"): f"{_VIEWS}.profiling.profile_diff:document",

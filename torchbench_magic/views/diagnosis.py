@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from torchbench_magic import units
 from torchbench_magic.results.machine.diagnosis import Diagnosis, Finding, SelfTest
@@ -12,22 +13,48 @@ from .built_columns import BuiltColumn, built_table, cells_of, columns_of
 from .document import Document, Phrase, StyledText, backticked
 from .table import Cell, Column, ColumnKind, Group, Row, Table, Tone
 
-__all__ = ["document"]
+__all__ = ["document", "under", "whole"]
 
 _LONGEST = 400
 _TONES: dict[str, Tone] = {"warn": "slower", "not available": "quiet", "ok": ""}
 
 
 def document(diagnosis: Diagnosis) -> Document:
-    """The diagnosis, ready for any carrier."""
-    tables = (_self_test(diagnosis), _findings(diagnosis)) if diagnosis.self_test else (_findings(diagnosis),)
+    """The findings, ready for any carrier."""
     return Document(
         kind="diagnosis of the machine",
         sentence=tuple(_sentence(diagnosis)),
-        tables=tables,
+        tables=(_findings(diagnosis),),
         doubts=tuple(_advice(one) for one in diagnosis.findings if one.fix),
         footer=tuple(_footer(diagnosis)),
         where=".frame",
+    )
+
+
+def under(diagnosis: Diagnosis) -> Sequence[Document]:
+    """The self-test, where there was one."""
+    if not diagnosis.self_test:
+        return ()
+    said = "Self-test: equal code twice, compared as %%timer does. It resolves half the width of its interval, in this"
+    said += " kernel: another one may differ by up to 3 %, see `--processes`."
+    if diagnosis.partial:
+        said += " It was interrupted: what was measured until then is shown."
+    sentence = (Phrase(_resolution(diagnosis)),)
+    return (Document("self-test", sentence, (_self_test(diagnosis),), footer=(backticked(said),)),)
+
+
+def whole(diagnosis: Diagnosis) -> Document:
+    """Findings and self-test as two views of one document, for where only one can stand."""
+    made = document(diagnosis)
+    below = under(diagnosis)
+    sentences = (made.sentence, *(each.sentence for each in below))
+    return replace(
+        made,
+        sentence=tuple(
+            phrase for at, each in enumerate(sentences) for phrase in ((Phrase(". "),) if at else ()) + each
+        ),
+        tables=(*made.tables, *(table for each in below for table in each.tables)),
+        footer=(*made.footer, *(line for each in below for line in each.footer)),
     )
 
 
@@ -43,8 +70,6 @@ def _sentence(diagnosis: Diagnosis) -> Iterator[Phrase]:
         yield Phrase(": nothing was found that spoils a measurement")
     else:
         yield Phrase("Nothing was found that spoils a measurement; what other processes use is not known here")
-    if diagnosis.self_test:
-        yield Phrase(f". {_resolution(diagnosis)}")
 
 
 def _resolution(diagnosis: Diagnosis) -> str:
@@ -111,11 +136,8 @@ def _advice(one: Finding) -> StyledText:
 
 
 def _footer(diagnosis: Diagnosis) -> Iterator[StyledText]:
-    if diagnosis.self_test:
-        said = "Self-test: equal code twice, compared as %%timer does. It resolves half the width of its interval."
-        yield (Phrase(said),)
-    if diagnosis.partial:
-        yield (Phrase("The self-test was interrupted: what was measured until then is shown."),)
+    if diagnosis.partial and not diagnosis.self_test:
+        yield (Phrase("The self-test was interrupted before anything was measured."),)
     facts = [f"{len(diagnosis.findings)} findings in {units.seconds_text(diagnosis.seconds)}"]
     if diagnosis.watched:
         facts.append(f"load watched for {units.seconds_text(diagnosis.watched)}")

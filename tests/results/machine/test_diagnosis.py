@@ -36,8 +36,16 @@ def test_the_sentence_is_the_worst_or_that_the_machine_can_be_trusted() -> None:
     assert sentence(Diagnosis((NOVEL, MEMORY, LOAD))) == f"{worst}; 2 more problems below"
     trusted = "This machine can be trusted now: nothing was found that spoils a measurement"
     assert sentence(Diagnosis((OK, QUIET, UNKNOWN))) == trusted
-    told = f"{trusted}. Differences from 2.0 % on can be resolved now (worst: product)"
-    assert sentence(Diagnosis((QUIET,), (TEST,))) == told
+    assert sentence(Diagnosis((QUIET,), (TEST,))) == trusted
+
+
+def test_the_self_test_stands_below_with_what_it_resolves() -> None:
+    said = str(Diagnosis((QUIET, LOAD), (TEST,)))
+    assert "\n\nDifferences from 2.0 % on can be resolved now (worst: product)\n\n" in said
+    assert said.index("outside load: Wait.") < said.index("Differences from") < said.index("0.98 … 1.02")
+    explored = Diagnosis((QUIET,), (TEST,)).explore()
+    assert [table.name for table in explored.document.tables] == ["findings", "self-test"]
+    assert "Differences from 2.0 % on" in str(explored.table.spec["sentence"])
 
 
 def test_a_machine_whose_load_is_not_known_is_not_called_trusted() -> None:
@@ -50,7 +58,7 @@ def test_a_self_test_without_an_interval_claims_no_resolution() -> None:
     without = SelfTest("stream", 1e-3, 4.2, math.nan, math.nan, "undecided", 1.3)
     made = Diagnosis((QUIET,), (TEST, without))
     assert made.smallest_effect == math.inf
-    assert sentence(made).endswith("No difference can be resolved now for: stream")
+    assert "No difference can be resolved now for: stream\n" in str(made)
     assert "4.2" not in str(made), "a ratio without an interval is no figure"
     assert json.loads(made.to_json())["self_test"][1]["smallest_effect"] is None
 

@@ -287,4 +287,4 @@ class DiagnosisExplorer(Explorer):
         return frame[frame["kind"].isin(self.selection)]
 
     def _build(self) -> Document:
-        return diagnosis_view.document(self.result)
+        return diagnosis_view.whole(self.result)
