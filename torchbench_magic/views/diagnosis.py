@@ -25,7 +25,7 @@ def document(diagnosis: Diagnosis) -> Document:
         kind="diagnosis of the machine",
         sentence=tuple(_sentence(diagnosis)),
         tables=(_findings(diagnosis),),
-        doubts=tuple(_advice(one) for one in diagnosis.findings if one.fix),
+        doubts=tuple(_advice(diagnosis)),
         footer=tuple(_footer(diagnosis)),
         where=".frame",
     )
@@ -131,8 +131,13 @@ def _effect(one: SelfTest) -> Cell:
     return Cell(units.percent(one.smallest_effect), one.smallest_effect) if known else Cell(units.NOT_MEASURED)
 
 
-def _advice(one: Finding) -> StyledText:
-    return backticked(f"{one.kind}: {one.fix}")
+def _advice(diagnosis: Diagnosis) -> Iterator[StyledText]:
+    """What to do, each once, with what it is about."""
+    about: dict[str, list[str]] = {}
+    for one in diagnosis.findings:
+        if one.fix:
+            about.setdefault(one.fix, []).append(one.kind)
+    yield from (backticked(f"{', '.join(kinds)}: {fix}") for fix, kinds in about.items())
 
 
 def _footer(diagnosis: Diagnosis) -> Iterator[StyledText]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,3 +143,34 @@ def test_the_whole_self_test_is_part_of_the_diagnosis(monkeypatch: pytest.Monkey
     assert made.smallest_effect == case().smallest_effect
     assert not made.partial
     assert {one.kind for one in made.findings} >= {"self-test"}
+
+
+ELSEWHERE = """
+import json, os, sys
+import pandas, torch
+del os.sched_getaffinity, os.getloadavg, os.sysconf
+sys.modules["resource"] = None
+
+def without(event, arguments):
+    if event in ("open", "os.listdir") and str(arguments[0]).startswith(("/proc", "/sys", "/dev/nvidia")):
+        raise FileNotFoundError(arguments[0])
+
+sys.addaudithook(without)
+import torchbench_magic
+made = torchbench_magic.doctor()
+print(made)
+print(json.dumps({one.kind: one.state for one in made.findings}))
+"""
+
+
+def test_where_there_is_neither_proc_nor_sys_each_says_so_and_the_rest_is_there() -> None:
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    states = json.loads(done.stdout.splitlines()[-1])
+    for kind in ("outside load", "waiting", "steal", "affinity", "quota", "memory", "libraries", "governor", "turbo"):
+        assert states[kind] == "not available", kind
+    for kind in ("debug torch", "debug Python", "hooks"):
+        assert states[kind] == "ok", kind
+    assert " ".join(done.stdout.split()).startswith(
+        "Nothing was found that spoils a measurement; what other processes use"
+    )
