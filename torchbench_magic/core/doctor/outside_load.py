@@ -131,7 +131,8 @@ def _of_others(seen: WatchedLoad, cores: int) -> Finding:
     if ext <= _BUSY:
         text = f"Other processes use {ext:.2f} of {_cores(cores)}."
         return Finding("outside load", "ok", text, f"{window}; {_named(seen.busiest)}" if seen.busiest else window)
-    text = f"Other processes use {ext:.2f} of {_cores(cores)}: absolute times are unreliable."
+    top = f", most of all {seen.busiest[0].name} (pid {seen.busiest[0].pid})" if seen.busiest else ""
+    text = f"Other processes use {ext:.2f} of {_cores(cores)}{top}: absolute times are unreliable."
     known = sum(one.cores for one in seen.busiest or ())
     told = f"{window}; {_named(seen.busiest)}" if seen.busiest else window
     if known < ext / 2:
