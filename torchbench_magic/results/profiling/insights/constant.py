@@ -79,7 +79,7 @@ def _cure(place: StatementPlace, made: list[ast.Call]) -> Cure:
     where = "the loop" if not isinstance(place.around[-1], ast.FunctionDef | ast.AsyncFunctionDef) else "the function"
     if len(made) > 1:
         return Cure(f"Make them once, before {where}.")
-    name = _assigned_to(place.statement, made[0]) or "made_once"
+    name = _assigned_to(_parents(place)[id(made[0])], made[0]) or "made_once"
     text = f"Make it once, before {where}; in a module, as a buffer (`register_buffer`)."
     return Cure(text, code=f"{name} = {ast.unparse(made[0])}")
 
@@ -141,7 +141,12 @@ def _is_same(node: ast.expr, varying: frozenset[str]) -> bool:
 # ---- whether it is only read ------------------------------------------------------------------------------------
 
 
-def _assigned_to(statement: ast.stmt, made: ast.Call) -> str:
+def _parents(place: StatementPlace) -> dict[int, ast.AST]:
+    """id of each node of the text -> the node that it is part of."""
+    return {id(child): node for node in ast.walk(place.module) for child in ast.iter_child_nodes(node)}
+
+
+def _assigned_to(statement: ast.AST, made: ast.Call) -> str:
     if isinstance(statement, ast.Assign) and statement.value is made and len(statement.targets) == 1:
         target = statement.targets[0]
         return target.id if isinstance(target, ast.Name) else ""
@@ -155,13 +160,13 @@ def _is_only_read(place: StatementPlace, made: ast.Call, profile: Profile) -> bo
     known = {str(name).rpartition(".")[2] for name in modules} | {
         str(op).removeprefix("aten::") for op in profile.ops["op"].unique()
     }
-    parents = {id(child): node for node in ast.walk(place.module) for child in ast.iter_child_nodes(node)}
-    user = parents.get(id(made))
+    parents = _parents(place)
+    user = parents[id(made)]
     if isinstance(user, ast.AugAssign):
         return user.value is made
-    if user is not place.statement:
+    if not isinstance(user, ast.stmt):
         return _reads(made, parents, known)
-    name = _assigned_to(place.statement, made)
+    name = _assigned_to(user, made)
     uses = [
         node
         for node in ast.walk(place.around[-1])

@@ -38,15 +38,12 @@ _COMPUTES = frozenset(
     if getattr(each, "__module__", "") == "builtins" and callable(each) and name not in _WAITS and name[0] != "_"
 )
 _METHODS = {
-    "append", "clear", "copy", "count", "endswith", "extend", "get", "index", "insert", "isdigit", "items",
-    "join", "keys", "lower", "lstrip", "pop", "remove", "replace", "reverse", "rstrip", "setdefault", "sort",
-    "split", "splitlines", "startswith", "strip", "title", "update", "upper", "values", "tolist", "item",
-    "size", "dim", "numel", "data_ptr", "is_floating_point",
-}  # fmt: skip
-"""Methods of Python's own containers and texts, and of tensors, that wait for nothing. Some queues and files have
-methods of these names (`get`); `_AMBIGUOUS` are believed on names that look like neither."""
-_AMBIGUOUS = frozenset({"get", "join", "pop", "update", "copy", "index"})
-_MAY_WAIT = ("queue", "thread", "proc", "pool", "worker", "sock", "conn", "file", "client", "session", "db", "cursor")
+    *("append", "extend", "items", "keys", "values", "sort", "lower", "upper", "split", "splitlines", "strip"),
+    *("startswith", "endswith", "isdigit", "tolist", "item", "size", "dim", "numel", "data_ptr", "cpu", "detach"),
+    *("float", "double", "half", "long", "int", "to", "contiguous", "view", "reshape", "clone"),
+}
+"""Methods of Python's own containers and texts, and of tensors. Not `get`, `join`, `pop`, `copy`, `update`, `remove`:
+queues, threads, files and requests have these too, and wait in them."""
 
 _READS_FILES = frozenset({"load", "save", "savez", "savetxt", "loadtxt", "genfromtxt", "fromfile", "memmap"})
 _FROM_NUMPY = frozenset({"from_numpy", "as_tensor", "tensor"})
@@ -216,11 +213,11 @@ def _waiting_lines(profile: Profile) -> frozenset[tuple[str, int]]:
 def _known_calls(place: StatementPlace, use: LineUse) -> bool:
     """Whether all that the line calls computes: builtins, math, torch, numpy without files, ops and modules that the
     profile saw on it, functions with lines of their own, methods of Python's own containers."""
-    statement = place.statement
-    if isinstance(statement, ast.With | ast.AsyncWith | ast.AsyncFor | ast.Import | ast.ImportFrom | ast.Try):
-        return False
-    if isinstance(statement, ast.For) and not isinstance(statement.iter, ast.Call | ast.List | ast.Tuple):
-        return False
+    for statement in place.statements:
+        if isinstance(statement, ast.With | ast.AsyncWith | ast.AsyncFor | ast.Import | ast.ImportFrom | ast.Try):
+            return False
+        if isinstance(statement, ast.For) and not isinstance(statement.iter, ast.Call | ast.List | ast.Tuple):
+            return False
     if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom) for e in place.head for node in ast.walk(e)):
         return False
     ops = {op.name.removeprefix("aten::") for op in use.ops}
@@ -229,7 +226,7 @@ def _known_calls(place: StatementPlace, use: LineUse) -> bool:
 
 def _computes(call: ast.Call, place: StatementPlace, use: LineUse, ops: set[str]) -> bool:
     name = call_name(call)
-    root, _, rest = name.partition(".")
+    root = name.partition(".")[0]
     last = name.rpartition(".")[2]
     if leaves_for_numpy(call, place.module):
         return last not in _READS_FILES
@@ -237,9 +234,8 @@ def _computes(call: ast.Call, place: StatementPlace, use: LineUse, ops: set[str]
         return last not in ("load", "save", "compile", "wait", "synchronize", "barrier")
     if name in _COMPUTES or root == "math" or last in use.functions or last in ops:
         return True
-    if rest and last in _METHODS:
-        looks = any(word in root.lower() for word in _MAY_WAIT) or not root
-        return last not in _AMBIGUOUS or not looks
+    if last in _METHODS and name != last:
+        return True
     return last in use.module_names
 
 

@@ -84,10 +84,12 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
         return None
     places = tuple(use.where for use in uses)
     runs = "run" if len(places) > 1 else "runs"
-    each = units.seconds_text(seconds / called, digits=2)
+    modules = sum(use.modules for use in uses)
+    how = f"in {units.count(modules)} calls of modules" if modules else ""
+    how = how or f"{units.seconds_text(seconds / called, digits=2)} each"
     text = (
-        f"{places_text(places)} {runs} {units.count(called)} small operations, {each} each: calling them takes "
-        f"{stake_text(seconds, recorded.wall)}."
+        f"{places_text(places)} {runs} {units.count(called)} small operations{' ' if modules else ', '}{how}: calling "
+        f"them takes {stake_text(seconds, recorded.wall)}."
     )
     names: dict[str, int] = defaultdict(int)
     for op in small:
@@ -100,7 +102,7 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
         "seconds_in_operations": sum(op.own for op in small),
         "seconds_outside_torch": sum(use.python for use in uses),
         "seconds_of_recording": sum(use.cost for use in uses),
-        "module_calls": sum(use.modules for use in uses),
+        "module_calls": modules,
         "most_called": max(names, key=lambda name: names[name]),
     }
     return Insight("overhead", seconds, share, text, evidence, places, _cures(profile, uses))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,21 +22,20 @@ class StatementPlace:
     """Where a line stands in its text.
 
     Attributes:
-        statement: the innermost statement that it is part of.
-        around: the loops and functions around it, the innermost first.
+        statements: those that are on it, in the order of the text: of a compound one its head, and what follows on
+            the same line.
+        around: the loops and functions around the first of them, the innermost first.
         module: the whole text.
-        at: the first line of the text, less one: what is to be added to ``lineno``.
     """
 
-    statement: ast.stmt
+    statements: tuple[ast.stmt, ...]
     around: tuple[ast.stmt, ...]
     module: ast.Module
-    at: int
 
     @property
     def head(self) -> list[ast.expr]:
-        """The expressions of the statement that run on its own lines: of a compound one, its head."""
-        return list(_head(self.statement))
+        """The expressions that the statements run on their own lines: of a compound one, its head."""
+        return [part for each in self.statements for part in _head(each)]
 
     @property
     def repeated_by(self) -> ast.stmt | None:
@@ -55,16 +54,25 @@ def place_in(source: Source | None, line: int) -> StatementPlace | None:
     if source is None or tree is None:
         return None
     number = line - source.first_line + 1
-    trail: list[ast.stmt] = []
-    inside: list[ast.stmt] = tree.body
-    while found := next((each for each in inside if _first(each) <= number <= (each.end_lineno or each.lineno)), None):
-        trail.append(found)
-        inside = list(_blocks(found))
-    if not trail:
+    found = tuple(_on_line(tree.body, number, ()))
+    if not found:
         return None
-    *outer, statement = trail
-    head_of = [each for each in outer if isinstance(each, (*_LOOPS, *_FUNCTIONS))]
-    return StatementPlace(statement, tuple(reversed(head_of)), tree, source.first_line - 1)
+    return StatementPlace(tuple(each for each, _ in found), found[0][1], tree)
+
+
+def _on_line(
+    body: Iterable[ast.stmt], number: int, around: tuple[ast.stmt, ...]
+) -> Iterator[tuple[ast.stmt, tuple[ast.stmt, ...]]]:
+    """Statements that run something on line ``number``, each with the loops and functions around it."""
+    for each in body:
+        if not _first(each) <= number <= (each.end_lineno or each.lineno):
+            continue
+        inside = list(_blocks(each))
+        has_head_there = any(part.lineno <= number <= (part.end_lineno or part.lineno) for part in _head(each))
+        if not inside or has_head_there or number == each.lineno:
+            yield each, around
+        deeper = (each, *around) if isinstance(each, (*_LOOPS, *_FUNCTIONS)) else around
+        yield from _on_line(inside, number, deeper)
 
 
 @lru_cache(maxsize=64)
