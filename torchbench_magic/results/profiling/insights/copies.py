@@ -19,6 +19,10 @@ FEWEST = 10
 LEAST_EACH = 5e-6
 """Seconds of one copy, as recorded: a shorter one is dispatch, see `overhead`."""
 
+LEAST_WITHIN = 0.1
+"""Share from which on copies are said that another op makes for itself (`matmul` of heads that were transposed): they are
+the price of an operation that does something else besides, and a few per cent of them are usual in attention."""
+
 _CONVERTS = "aten::_to_copy"  # another dtype (or device): what `.to`, `.float()`, autocast and mixed arithmetic run
 _LAYS_OUT = frozenset({"aten::contiguous", "aten::clone"})
 _BACKWARD = "autograd::engine::"
@@ -35,7 +39,7 @@ _CAUSES = {
 def copies(profile: Profile) -> list[Insight]:
     """One for each line that spends time in `aten::_to_copy`, `aten::contiguous` or a `aten::clone` within another op.
 
-    Silent: for a ``.clone()`` or ``copy_`` that the line asks for; for what is copied fewer than `FEWEST` times; in the
+    Silent: below `LEAST_WITHIN` where another op makes them; for a ``.clone()`` or ``copy_`` that the line asks for; for what is copied fewer than `FEWEST` times; in the
     backward pass, whose copies follow from the forward's; within an op that computes on the result when that op is a
     convolution or another one that picks its own layout (`aten::_convolution`, `mkldnn`): nobody can cure these.
     Seconds at stake: the copies with all they call.
@@ -52,12 +56,13 @@ def _insight(recorded: Recorded, use: LineUse) -> Insight | None:
     calls = sum(op.calls for op in copied)
     seconds = max(sum(op.wall for op in copied) - recorded.per_op * use.calls_within(copied), 0.0)
     share = seconds / recorded.wall
-    if calls < FEWEST or share < LEAST_SHARE or seconds < LEAST_SECONDS:
-        return None
     by_op: dict[str, float] = defaultdict(float)
     for op in copied:
         by_op[_cause(op)] += op.wall
-    cause = max(by_op, key=lambda name: by_op[name])
+    cause = max(by_op, key=lambda name: by_op[name], default="")
+    least = LEAST_SHARE if cause in _CAUSES else LEAST_WITHIN
+    if calls < FEWEST or share < least or seconds < LEAST_SECONDS:
+        return None
     converting = sum(op.wall for op in copied if op.name == _CONVERTS)
     converts = converting >= sum(op.wall for op in copied) / 2
     count = units.count(calls)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 
 import numpy as np
 
@@ -45,14 +46,25 @@ _METHODS = {
 """Methods of Python's own containers and texts, and of tensors. Not `get`, `join`, `pop`, `copy`, `update`, `remove`:
 queues, threads, files and requests have these too, and wait in them."""
 
+_TORCH = {"torch", "F", "nn.functional", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special"}
+_WAITS_IN_TORCH = {"load", "save", "compile", "wait", "from_file"}
+_ITERATES = {
+    *("all", "any", "dict", "enumerate", "filter", "frozenset", "list", "map", "max", "min", "reversed", "set"),
+    *("sorted", "sum", "tuple", "zip"),
+}
+_HELD = re.compile(
+    r"^(list|tuple|dict|set|frozenset|str|bytes|range|deque|defaultdict|OrderedDict|Counter|ndarray)\b"
+    r"|(float|bfloat|complex|int|uint)\d+$|\bbool$"
+)
+"""Of `Profile.inputs`: Python's containers, arrays and tensors. Not a generator, a file, a loader."""
 _READS_FILES = frozenset({"load", "save", "savez", "savetxt", "loadtxt", "genfromtxt", "fromfile", "memmap"})
 _FROM_NUMPY = frozenset({"from_numpy", "as_tensor", "tensor"})
 _SAME_NAME = {
     "abs", "allclose", "arange", "argmax", "argmin", "argsort", "argwhere", "bincount", "clip", "cos",
     "cumprod", "cumsum", "diff", "dot", "einsum", "exp", "flip", "histogram", "isnan", "kron", "linspace",
-    "log", "log1p", "logaddexp", "matmul", "max", "maximum", "mean", "median", "min", "minimum", "nonzero",
-    "outer", "prod", "quantile", "roll", "round", "searchsorted", "sin", "sort", "sqrt", "stack", "std", "sum",
-    "tanh", "tile", "trace", "tril", "triu", "unique", "var", "where",
+    "log", "log1p", "logaddexp", "matmul", "max", "maximum", "mean", "min", "minimum",
+    "outer", "prod", "quantile", "roll", "round", "searchsorted", "sin", "sort", "sqrt", "stack", "sum",
+    "tanh", "tile", "trace", "tril", "triu", "unique", "where",
 }  # fmt: skip
 _IN_TORCH = dict(zip(_SAME_NAME, _SAME_NAME, strict=True)) | {
     "concatenate": "cat",
@@ -90,7 +102,9 @@ def _python_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
     if use.called + use.modules < use.runs:
         return None
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
-    if place is None or not _known_calls(place, use) or any(_leaves(call, place) for call in calls_in(place.head)):
+    if place is None or any(_leaves(call, place) for call in calls_in(place.head)):
+        return None
+    if not _known_calls(place, profile, use):
         return None
     if not longest_run(profile, use) <= _LONGEST:
         return None
@@ -146,7 +160,7 @@ def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | N
     if use.python - use.cost < DOMINATES * use.time:
         return None
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
-    if place is None or not _known_calls(place, use):
+    if place is None or not _known_calls(place, profile, use):
         return None
     leaving = [call_name(call) for call in calls_in(place.head) if _leaves(call, place)]
     if not leaving or not _takes_tensor(place):
@@ -210,33 +224,66 @@ def _waiting_lines(profile: Profile) -> frozenset[tuple[str, int]]:
     return frozenset((str(each.get("source_id")), int(str(each.get("line")))) for each in facts if "line" in each)
 
 
-def _known_calls(place: StatementPlace, use: LineUse) -> bool:
-    """Whether all that the line calls computes: builtins, math, torch, numpy without files, ops and modules that the
-    profile saw on it, functions with lines of their own, methods of Python's own containers."""
+def _known_calls(place: StatementPlace, profile: Profile, use: LineUse) -> bool:
+    """Whether all that the line calls and iterates over computes: builtins, math, torch, numpy without files, ops and
+    modules that the profile saw on it, functions with lines of their own, methods of Python's own containers."""
     for statement in place.statements:
         if isinstance(statement, ast.With | ast.AsyncWith | ast.AsyncFor | ast.Import | ast.ImportFrom | ast.Try):
             return False
-        if isinstance(statement, ast.For) and not isinstance(statement.iter, ast.Call | ast.List | ast.Tuple):
+        if isinstance(statement, ast.For) and not _is_held(statement.iter, place, profile, use):
             return False
-    if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom) for e in place.head for node in ast.walk(e)):
+    nodes = [node for each in place.head for node in ast.walk(each)]
+    if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom) for node in nodes):
         return False
-    ops = {op.name.removeprefix("aten::") for op in use.ops}
-    return all(_computes(call, place, use, ops) for call in calls_in(place.head))
+    if not all(_is_held(node.iter, place, profile, use) for node in nodes if isinstance(node, ast.comprehension)):
+        return False
+    return all(_computes(call, place, profile, use) for call in calls_in(place.head))
 
 
-def _computes(call: ast.Call, place: StatementPlace, use: LineUse, ops: set[str]) -> bool:
+def _computes(call: ast.Call, place: StatementPlace, profile: Profile, use: LineUse) -> bool:
     name = call_name(call)
-    root = name.partition(".")[0]
-    last = name.rpartition(".")[2]
+    above, _, last = name.rpartition(".")
     if leaves_for_numpy(call, place.module):
         return last not in _READS_FILES
     if is_torch_call(call):
-        return last not in ("load", "save", "compile", "wait", "synchronize", "barrier")
-    if name in _COMPUTES or root == "math" or last in use.functions or last in ops:
+        return above in _TORCH and last not in _WAITS_IN_TORCH
+    if name in _COMPUTES:
+        functions = [*(call.args[:1] if name in ("map", "filter") else []), *(word.value for word in call.keywords)]
+        given = call.args[1:] if name in ("map", "filter") else call.args
+        held = name not in _ITERATES or all(_is_held(each, place, profile, use) for each in given)
+        return held and all(_is_plain_function(each, use) for each in functions)
+    if above == "math" or last in use.functions or last in {op.name.removeprefix("aten::") for op in use.ops}:
         return True
-    if last in _METHODS and name != last:
-        return True
-    return last in use.module_names
+    return (bool(above) and last in _METHODS) or last in use.module_names
+
+
+def _is_plain_function(node: ast.expr, use: LineUse) -> bool:
+    """What is handed to `map` or as a key: it runs many times, so it must be known to compute."""
+    if isinstance(node, ast.Constant | ast.Lambda):
+        return True  # what a lambda calls is among the calls of the line
+    if isinstance(node, ast.Attribute):
+        return node.attr == "__getitem__" or node.attr in _METHODS
+    return isinstance(node, ast.Name) and (node.id in _COMPUTES or node.id in use.functions)
+
+
+def _is_held(node: ast.expr, place: StatementPlace, profile: Profile, use: LineUse) -> bool:
+    """Whether going through it waits for nothing: a container that the code found in a variable, or made itself."""
+    if isinstance(node, ast.Starred | ast.Subscript | ast.Attribute):
+        return _is_held(node.value, place, profile, use)
+    if isinstance(node, ast.Call):  # judged among the calls
+        of_container = isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "keys", "values", "split")
+        return not of_container or _is_held(node.func, place, profile, use)
+    if not isinstance(node, ast.Name):
+        return not isinstance(node, ast.Await | ast.Yield | ast.YieldFrom)
+    found = dict(profile.inputs or ())
+    if node.id in found:
+        return _HELD.search(found[node.id]) is not None
+    bound = [
+        each.value
+        for each in ast.walk(place.module)
+        if isinstance(each, ast.Assign) and any(isinstance(to, ast.Name) and to.id == node.id for to in each.targets)
+    ]
+    return bool(bound) and all(_computes(call, place, profile, use) for call in calls_in(bound))
 
 
 def longest_run(profile: Profile, use: LineUse) -> float:
