@@ -56,6 +56,12 @@ SLOW = [
         ("", "for step in range(20):\n    torch._foreach_mul_(params, 0.999)\n    torch._foreach_add_(params, 0.001)"),
     ),
     Planted(
+        "a running mean number by number",
+        "losses = torch.rand(2500)",
+        "mean = torch.zeros(())\nfor n, loss in enumerate(losses.unbind()):\n    mean = mean + (loss - mean) / (n + 1)",
+        "overhead", 4, ("", "mean = losses.mean()"),
+    ),
+    Planted(
         "weights in double",
         BATCHES + "\nw = w.double()",
         "for i in range(30):\n    y = x @ w.float()",

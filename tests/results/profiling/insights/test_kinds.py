@@ -57,11 +57,18 @@ def test_many_small_operations_are_overhead_at_most_their_time_and_that_of_calli
         Did(2000, 0.002, [Op("aten::add", 2000, 0.004)]),  # less than 5 % of the time
         Did(200, 0.5, [Op("aten::add", 200, 0.0008)]),  # the time is outside torch, and more than calling takes
         Did(1000, 0.002, [Op("aten::mm", 1000, 0.2), Op("aten::t", 5000, 0.01)]),  # small ones beside large ones
-        Did(200_000, 0.05, [Op("aten::add", 100_000, 0.08)]),  # what is left is no more than the cost of recording
+        Did(100_000, 0.05, [Op("aten::add", 150, 0.0005)]),  # Python, and what recording cost of it
     ],
 )
 def test_no_overhead_where_something_else_has_the_time(did: Did) -> None:
     assert not loop("y = f(y)", did).insights
+
+
+def test_operations_are_overhead_by_their_number_where_recording_seems_to_have_taken_all_the_time() -> None:
+    nested = [Op("aten::mul_", 10_000, 0.01), Op("aten::mul_ > aten::to", 40_000, 0.01)]
+    profile = loop("y.mul_(2.0)", Did(10_000, 0.01, nested))  # 30 ms, of which 35 would be recording
+    assert kinds(profile) == [("overhead", 3)]
+    assert profile.insights[0].seconds == pytest.approx(0.03 - 0.5 * 0.035)
 
 
 def test_small_operations_of_one_loop_are_one_insight_about_its_most_expensive_line() -> None:

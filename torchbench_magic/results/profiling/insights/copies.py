@@ -20,8 +20,8 @@ LEAST_EACH = 5e-6
 """Seconds of one copy, as recorded: a shorter one is dispatch, see `overhead`."""
 
 LEAST_WITHIN = 0.1
-"""Share from which on copies are said that another op makes for itself (`matmul` of heads that were transposed): they are
-the price of an operation that does something else besides, and a few per cent of them are usual in attention."""
+"""Share from which on copies are said that another op makes for itself (`matmul` of heads that were transposed): they
+are the price of an operation that does something else besides, and a few per cent of them are usual in attention."""
 
 _CONVERTS = "aten::_to_copy"  # another dtype (or device): what `.to`, `.float()`, autocast and mixed arithmetic run
 _LAYS_OUT = frozenset({"aten::contiguous", "aten::clone"})
@@ -39,9 +39,9 @@ _CAUSES = {
 def copies(profile: Profile) -> list[Insight]:
     """One for each line that spends time in `aten::_to_copy`, `aten::contiguous` or a `aten::clone` within another op.
 
-    Silent: below `LEAST_WITHIN` where another op makes them; for a ``.clone()`` or ``copy_`` that the line asks for; for what is copied fewer than `FEWEST` times; in the
-    backward pass, whose copies follow from the forward's; within an op that computes on the result when that op is a
-    convolution or another one that picks its own layout (`aten::_convolution`, `mkldnn`): nobody can cure these.
+    Silent: below `LEAST_WITHIN` where another op makes them; for a ``.clone()`` or ``copy_`` that the line asks for;
+    for what is copied fewer than `FEWEST` times; in the backward pass, whose copies follow from the forward's; within a
+    convolution, which picks its own layout: nobody can cure these.
     Seconds at stake: the copies with all they call.
     """
     recorded = recorded_lines(profile)

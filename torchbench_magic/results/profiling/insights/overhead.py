@@ -26,8 +26,10 @@ _PYTHON = 5e-6, 10e-6
 """Seconds of Python for an op that a line calls, and for a module: what is counted as part of the call, at most.
 Reading a short expression and its arguments took 1 to 2 us an op as recorded, a call of an nn.Module 5 us more. What is
 above is Python of another kind (`outside_torch`)."""
-_LEFT = 1 / 3
-"""Of a line's recorded time that is left without the estimated cost of recording: with less the figures say nothing."""
+DISPATCH = 0.95e-6
+"""Seconds that the call of the smallest op takes bare (see `SMALL`): what a line spends on its calls at least, however
+much of its recorded time the estimated cost of recording is."""
+
 
 
 def overhead(profile: Profile) -> list[Insight]:
@@ -44,11 +46,9 @@ def overhead(profile: Profile) -> list[Insight]:
     groups: dict[tuple[str, int], list[tuple[LineUse, float]]] = defaultdict(list)
     for use in recorded.lines:
         stake = _stake(use)
-        if use.time < _LEFT * use.recorded or use.recorded <= 0:
-            continue
-        if max(stake - use.cost, 0.0) >= DOMINATES * use.time:
-            stake = min(recorded.without(stake, use), recorded.without(use.recorded, use))
-            groups[_loop_of(profile, use)].append((use, stake))
+        least = DISPATCH * _called(_small(use))
+        if least and max(stake - use.cost, least) >= DOMINATES * max(use.time, least):
+            groups[_loop_of(profile, use)].append((use, min(recorded.without(stake, use), use.recorded)))
     found = [_insight(profile, recorded, group) for group in groups.values()]
     return [each for each in found if each is not None]
 
@@ -57,11 +57,14 @@ def _small(use: LineUse) -> list[OpUse]:
     return [op for op in use.ops if op.calls and op.own / op.calls <= SMALL]
 
 
+def _called(ops: list[OpUse]) -> int:
+    return sum(op.calls for op in ops if op.is_called_by_line)
+
+
 def _stake(use: LineUse) -> float:
     """Seconds of small ops and of the Python that calls them, as recorded."""
     small = _small(use)
-    called = sum(op.calls for op in small if op.is_called_by_line)
-    python = min(use.python, called * _PYTHON[0] + use.modules * _PYTHON[1])
+    python = min(use.python, _called(small) * _PYTHON[0] + use.modules * _PYTHON[1])
     return sum(op.own for op in small) + python
 
 
@@ -78,7 +81,7 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
     uses = [use for use, _ in group]
     seconds = min(sum(stake for _, stake in group), recorded.wall)
     small = [op for use in uses for op in _small(use)]
-    called = sum(op.calls for op in small if op.is_called_by_line)
+    called = _called(small)
     share = seconds / recorded.wall
     if called < FEWEST or share < LEAST_SHARE or seconds < LEAST_SECONDS:
         return None
