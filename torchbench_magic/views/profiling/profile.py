@@ -125,7 +125,7 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     yield code(place_of(top))
     yield Phrase(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
     yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
-    waits, caused = _waits(profile, top), elsewhere.get(_where(top), 0.0)
+    waits, caused = _waits(profile, top, cost), elsewhere.get(_where(top), 0.0)
     yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, caused))
     if not waits and cost >= _MOST * profile.wall_time > 0:
         yield from _inside(profile, top, is_by_module, with_backward=caused > 0)
@@ -145,11 +145,16 @@ def _split(cost: float, python: float, backward: float) -> str:
     return f", {units.seconds_text(cost - python)} in torch and {units.seconds_text(python)} in NumPy or Python"
 
 
-def _waits(profile: Profile, top: Mapping[str, Any]) -> str:
-    """For which threads the line waits; empty where it does not."""
+def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
+    """For what the line of ``cost`` seconds waits; empty where it does not."""
     for doubt in profile.warnings:
         facts = doubt.facts
-        if doubt.kind == "waits-for-threads" and (facts.get("source_id"), facts.get("line")) == _where(top):
+        if (facts.get("source_id"), facts.get("line")) != _where(top):
+            continue
+        if doubt.kind == "waits":
+            waited = float(str(facts["waited"]))
+            return f", {'nearly all' if waited >= _NEARLY_ALL * cost else units.seconds_text(waited)} of it waiting"
+        if doubt.kind == "waits-for-threads":
             where = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
             return f", waiting for {facts['who']}{where}"
     return ""
