@@ -269,14 +269,21 @@ def test_nothing_is_said_of_time_that_may_be_waiting(line: str) -> None:
     assert not loop(line, SLOW).insights
 
 
-def test_no_python_without_operations_or_in_one_long_run_or_where_a_thread_is_waited_for() -> None:
+@pytest.mark.parametrize("kind", ["waits", "waits-for-threads"])
+@pytest.mark.parametrize("line", ["y = torch.tensor(values)", "n = np.argwhere(x.numpy() > 2)"])
+def test_nothing_is_said_of_a_line_that_is_known_to_wait(line: str, kind: str) -> None:
+    waits = Doubt(kind, "It waits.", facts={"source_id": SOURCE, "line": 3})
+    elsewhere = Doubt(kind, "It waits.", facts={"source_id": SOURCE, "line": 4})
+    assert not loop(line, SLOW, warnings=[waits]).insights
+    assert loop(line, SLOW, warnings=[elsewhere]).insights
+
+
+def test_no_python_without_operations_or_in_one_long_run() -> None:
     line = "y = torch.tensor(values)"
     assert kinds(loop(line, SLOW)) == [("python", 3)]
     assert not loop(line, replace(SLOW, ops=())).insights
     assert not loop(line, replace(SLOW, longest=0.08)).insights
     assert not loop(line, SLOW, trace=None).insights
-    waits = Doubt("waits-for-threads", "It waits.", facts={"source_id": SOURCE, "line": 3})
-    assert not loop(line, SLOW, warnings=[waits]).insights
 
 
 def test_the_python_of_modules_may_be_compiled() -> None:
