@@ -16,6 +16,7 @@ from ..name_in_notebook import of_result
 from ..table import Table
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
+from .insight_lines import MOST_SHOWN, unfolding
 from .lines import lines_table
 from .modules import modules_table
 from .operations import STEP_RANGE, grouped, operations, sort_column
@@ -62,6 +63,7 @@ def document(
         kind="profile",
         sentence=tuple(_sentence(profile, (group_by or "").startswith("module"))),
         tables=tuple(table for table in tables if table is not None),
+        insights=tuple(unfolding(each) for each in profile.insights[:MOST_SHOWN]),
         doubts=tuple(_doubts(profile)),
         footer=tuple(_footer(profile, lines)),
         where=of_result(".ops"),
@@ -275,9 +277,16 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
     if profile.has_op_times:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
         definitions += _side_by_side(profile)
+    if profile.insights:
+        definitions.append(_about_insights(len(profile.insights)))
     yield (Phrase(" ".join(definitions)),)
     yield from _idle(profile)
     yield (Phrase(" · ".join(_measured(profile))),)
+
+
+def _about_insights(count: int) -> str:
+    rest = f", {count - MOST_SHOWN} more in {of_result('.insights')}" if count > MOST_SHOWN else ""
+    return f"Insights: “up to” is the most that a change can save{rest}."
 
 
 def _side_by_side(profile: Profile) -> list[str]:
