@@ -50,7 +50,7 @@ ROOMS = {
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/timing": ("across_processes", "across_runs"),
-    "core/profiling": ("sources", "torch_events", "recording", "joining", "tables", "traces"),
+    "core/profiling": ("python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
     "benchmark": ("op_fuzzers", "utils"),
 }
