@@ -204,7 +204,7 @@ def _calls(run: JoinedRun, codes: Sequence[CodeType], rows: Sequence[_Row], path
         if row.recorded is not None:
             sharing[row.recorded] += 1
     return [
-        called[row.recorded] if row.recorded in called and sharing[row.recorded] == 1 else pd.NA  # type: ignore[index]
+        called[row.recorded] if row.recorded in called and sharing[row.recorded] == 1 else pd.NA
         for row in rows
     ]
 

@@ -35,7 +35,9 @@ def sum_of_sampled(tables: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
     rows: list[dict[str, Any]] = []
     for table in tables:
         numbers: list[int] = []
-        for record in table.astype(object).where(table.notna(), None).to_dict("records"):
+        known_values = table.astype(object).where(table.notna(), None)
+        for values in zip(*(known_values[name].tolist() for name in PYTHON_COLUMNS), strict=True):
+            record = dict(zip(PYTHON_COLUMNS, values, strict=True))
             above = numbers[record["parent"]] if record["parent"] >= 0 else -1
             number = index.setdefault((above, *(record[name] for name in _KEYS)), len(index))
             numbers.append(number)
