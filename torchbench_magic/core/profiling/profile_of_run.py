@@ -99,7 +99,7 @@ def _python(
     if own is None:
         label = "the call"
     else:
-        label = texts.of[texts.own[0].co_filename].label if own.co_name == "<module>" else own.co_qualname
+        label = texts.of[texts.own[0].co_filename].label if own.co_name == "<module>" else own.co_qualname.replace("<locals>.", "")
     table = sampled_functions(run.samples, whole, body, label, run.record.codes)
     if read.lost or read.dropped.ops:
         table[["torch_time", "python_time", "self_torch_time"]] = np.nan

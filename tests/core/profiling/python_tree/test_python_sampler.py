@@ -27,7 +27,6 @@ from torchbench_magic.results.profiling.profile import Profile
 from ..asking import asked
 from ..profiling_text import CELL, profiled, row
 
-pytest.importorskip("pyinstrument")
 torch = pytest.importorskip("torch")
 
 BURN = """import time
