@@ -112,7 +112,7 @@ def main() -> int:
                        spread=(min(alone), max(alone)))
             )  # fmt: skip
     print("\npython_tree")
-    header = ("body", "alone, ms", "profiled, ms", "--python, ms", "--python / profiled", "/ alone", "rows", "libraries")
+    header = ("body", "alone, ms", "profiled, ms", "--python, ms", "/ profiled", "/ alone", "rows", "libraries")
     print(tabulate(rows, header, "plain", disable_numparse=True))
     figures += planted()
     return record("python_tree", figures, rounds=ROUNDS, **conditions)

@@ -98,8 +98,10 @@ def _python(
     own = body.own[0] if body.own else None
     if own is None:
         label = "the call"
+    elif own.co_name == "<module>":
+        label = texts.of[texts.own[0].co_filename].label
     else:
-        label = texts.of[texts.own[0].co_filename].label if own.co_name == "<module>" else own.co_qualname.replace("<locals>.", "")
+        label = own.co_qualname.replace("<locals>.", "")
     table = sampled_functions(run.samples, whole, body, label, run.record.codes)
     if read.lost or read.dropped.ops:
         table[["torch_time", "python_time", "self_torch_time"]] = np.nan

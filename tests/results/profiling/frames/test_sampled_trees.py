@@ -86,5 +86,6 @@ def test_a_record_from_before_there_was_one_is_read() -> None:
 
     record = profile_record(profile_of_two_kernels())
     older = {name: value for name, value in record.header.items() if name != "python"}
-    older["options"] = {"ProfileOptions": {k: v for k, v in older["options"]["ProfileOptions"].items() if k != "python"}}
+    asked = older["options"]["ProfileOptions"]
+    older["options"] = {"ProfileOptions": {name: value for name, value in asked.items() if name != "python"}}
     assert profile_of(Record("Profile", 1, older, record.tables)).python is None
