@@ -49,6 +49,7 @@ ROOMS = {
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
+    "results/profiling": ("frames", "insights"),
     "results/timing": ("across_processes", "across_runs"),
     "core/profiling": ("python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
@@ -219,6 +220,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
         ("Comparison", "rebase"),
         ("Comparison", "save"),
         ("Profile", "export_trace"),
+        ("Profile", "insights"),
         ("Profile", "save"),
     ]
 

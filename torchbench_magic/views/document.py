@@ -10,7 +10,19 @@ from torchbench_magic.printable import printable
 
 from .table import Table
 
-__all__ = ["Document", "Drawn", "StyledText", "Phrase", "Style", "backticked", "clipped", "code", "plain", "printable"]
+__all__ = [
+    "Document",
+    "Drawn",
+    "Phrase",
+    "Style",
+    "StyledText",
+    "Unfolding",
+    "backticked",
+    "clipped",
+    "code",
+    "plain",
+    "printable",
+]
 
 Style = Literal["", "code", "subject", "figure", "strong", "quiet"]
 
@@ -43,6 +55,19 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfolding:
+    """A line that unfolds to more of it.
+
+    Attributes:
+        line: what is seen.
+        under: what it unfolds to, a line each.
+    """
+
+    line: StyledText
+    under: tuple[StyledText, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A result, ready to be drawn by any carrier.
 
@@ -59,6 +84,7 @@ class Document:
         drawn: pictures that are views of their own.
         picture: static SVG under the tables, in HTML only. It is markup: whoever makes it escapes every text in it.
         picture_first: it stands above them.
+        insights: lines under the sentence; each unfolds to its evidence and cures.
     """
 
     kind: str
@@ -72,6 +98,7 @@ class Document:
     drawn: tuple[Drawn, ...] = ()
     picture: str = ""
     picture_first: bool = False
+    insights: tuple[Unfolding, ...] = ()
 
     @property
     def still(self) -> Document:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from torchbench_magic.views.carriers import document_json, html
 from torchbench_magic.views.carriers.page_modules import packed_text, with_modules
-from torchbench_magic.views.document import Document, Phrase
+from torchbench_magic.views.document import Document, Phrase, Unfolding
 from torchbench_magic.views.profiling import profile
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 from torchbench_magic.views.timing import comparison
@@ -404,3 +405,16 @@ def test_names_give_way_so_that_no_number_falls_off_the_end(show: Show, page: Pa
     page.wait_for_timeout(200)
     assert said.evaluate("td => td.colSpan") == 7
     assert said.evaluate("td => td.scrollWidth <= td.clientWidth"), "it has the numbers' room"
+
+
+def test_an_insight_unfolds_to_its_evidence_and_cures(show: Show) -> None:
+    line = (Phrase("overhead", "strong"), Phrase(": "), Phrase("In[1]:4", "code"), Phrase(" runs many"))
+    under = ((Phrase("operations 400."),), (Phrase("Fuse <b>them</b>."),))
+    drawn = replace(many(3), insights=(Unfolding(line, under),))
+    result = show(drawn)
+    expect(result.locator("details.insight summary")).to_have_text("overhead: In[1]:4 runs many")
+    cure = result.locator("details.insight p").nth(1)
+    expect(cure).to_be_hidden()
+    result.locator("details.insight summary").click()
+    expect(cure).to_have_text("Fuse <b>them</b>.")
+    expect(cure).to_be_visible()

@@ -22,7 +22,7 @@ from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
 from .recording.user_threads import unseen_cpu_seconds
 from .sources.statement_lines import read_statements
-from .waiting_for_threads import waits_for_threads
+from .waiting_lines import waits_of_a_line
 
 __all__ = ["did_not_begin", "doubts_of_steps", "find_doubts"]
 
@@ -52,7 +52,7 @@ def find_doubts(
         _lines_cut(run, options),
         _clocks(run, read.offset),
         *doubts_of_load(run.load, run.num_threads),
-        waits_for_threads(run, joined, sources),
+        waits_of_a_line(run, joined, sources),
         _threads_without_lines(run, joined),
         _forked(run, joined),
         _compiled_modules(run, joined),

@@ -7,26 +7,17 @@ borders lie a factor of six apart. ``--twice`` measures.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import ProfilerCost
+from torchbench_magic.results.profiling.recording_costs import microseconds_here
 from torchbench_magic.units import count
 
 __all__ = ["EventNumbers", "cost_doubt", "profiler_cost"]
 
 NOTICEABLE, MOST = 0.08, 0.5
 """Shares of the wall time from which on the cost is noticeable, and most of it."""
-
-_MICROSECONDS = {"op": 0.6, "shapes": 0.5, "allocation": 0.8, "line": 0.5, "call": 0.0, "module": 6.0}
-"""What recording adds, per event, in microseconds (2 shared cores, AMD EPYC, Python 3.11, torch 2.13): tiny ops, empty
-tensors and a loop of assignments, each run with and without (medians of 5; they moved by a factor of two to three).
-Modules, measured anew as they are seen by the interpreter: 200 layers that return their input, 20 times, 7 runs each
-way on an idle machine; 5.4 a call where the layers are torch's `Identity` (2.6 ... 8.0), and 7.8 with the one line of
-layers of one's own (6.3 ... 15.2), of which the line is 0.5."""
-_MICROSECONDS_311 = _MICROSECONDS | {"call": 1.2}
-"""On Python 3.11 a trace function sees each call of Python code that is not recorded; `sys.monitoring` does not."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,7 @@ class EventNumbers:
     @property
     def seconds(self) -> float:
         """What recording them takes by the table, good to a factor of two or three."""
-        cost = _MICROSECONDS if sys.version_info >= (3, 12) else _MICROSECONDS_311
+        cost = microseconds_here()
         op = cost["op"] + (cost["shapes"] if self.shapes else 0.0)
         kinds = (
             self.ops * op,

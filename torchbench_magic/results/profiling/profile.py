@@ -16,6 +16,7 @@ import pandas as pd
 from .._gateway import hand_on, show
 from ..doubts import Doubt, with_doubts
 from ..every_result import Storable
+from ..insights import Insight
 from ..machine.environment import Environment
 from ..timing.intervals import median_interval
 from ..timing.values_read import Value
@@ -224,6 +225,13 @@ class Profile(Storable):
         """Gaps in which nothing ran on a device, the longest first, with the line that the cell's own thread was on:
         columns of `device_times.IDLE_COLUMNS`."""
         return idle_gaps(self.trace, self.sources)
+
+    @cached_property
+    def insights(self) -> tuple[Insight, ...]:
+        """Why the code takes this long and what would help, the most seconds at stake first; empty where nothing is
+        found, and where a doubt voids the figures. They derive from the tables: one that was stored has them again."""
+        found: tuple[Insight, ...] = hand_on(self, "insights")
+        return found
 
     def export_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a Chrome trace (JSON; gzip where the name ends in ``.gz``) for Perfetto and for torch's readers.

@@ -13,8 +13,10 @@ import pandas as pd
 
 from ..doubts import Doubt, with_doubts
 from ..every_result import Shown
+from ..insights import CodeLine, Insight
 from ..timing.identity import environment_differences, input_differences
 from ..timing.values_read import changes_of, uncompared, words_for
+from .insights.silenced import silenced_by
 from .profile import NOT_ATTRIBUTED, Profile, Source
 
 __all__ = ["DIFF_LINE_COLUMNS", "DIFF_OP_COLUMNS", "ProfileDiff"]
@@ -92,6 +94,43 @@ class ProfileDiff(Shown):
         order = frame["self_cpu_time_delta"].abs().sort_values(ascending=False, kind="stable").index
         return with_doubts(frame.loc[order].reset_index(drop=True), self._all_doubts())
 
+    @property
+    def insights_new(self) -> tuple[Insight, ...]:
+        """Insights of the other that the baseline has none of, by kind and line; empty where that is not known."""
+        return self._insights_apart[0]
+
+    @property
+    def insights_gone(self) -> tuple[Insight, ...]:
+        """Those of the baseline that the other has none of; empty where that is not known."""
+        return self._insights_apart[1]
+
+    @cached_property
+    def _insights_apart(self) -> tuple[tuple[Insight, ...], tuple[Insight, ...]]:
+        """(new, gone). A profile whose figures are doubtful has no insights, and that says nothing of its code."""
+        before, now = self.baseline, self.other
+        if self._without_insights():
+            return (), ()
+        joined = _joined_lines(before, now)
+        had = {(each.kind, (at.source_id, at.line)) for each in before.insights for at in each.places}
+        has = {
+            (each.kind, joined[at.source_id, at.line][0])
+            for each in now.insights
+            for at in each.places
+            if (at.source_id, at.line) in joined
+        }
+        new = tuple(each for each in now.insights if not any(_is_in(each, at, had, joined) for at in each.places))
+        gone = tuple(
+            each
+            for each in before.insights
+            if not any((each.kind, (at.source_id, at.line)) in has for at in each.places)
+        )
+        return new, gone
+
+    def _without_insights(self) -> list[str]:
+        """Names of the profiles whose figures are too doubtful for insights."""
+        both = zip(self.names, (self.baseline, self.other), strict=True)
+        return [name for name, profile in both if silenced_by(profile) or profile.profiler_cost == "most"]
+
     @cached_property
     def differences(self) -> tuple[str, ...]:
         """What else is not alike: inputs and values that the code read, and as ``what: before -> now`` versions,
@@ -136,6 +175,9 @@ class ProfileDiff(Shown):
             found.append(Doubt("other-environment", f"Not alike: {'; '.join(self.differences)}."))
         if unknown := self._inputs_not_known():
             found.append(Doubt("inputs-not-known", unknown))
+        if (doubtful := self._without_insights()) and (self.baseline.insights or self.other.insights):
+            text = f"Which insights are new or gone is not known: the times of {' and '.join(doubtful)} are doubtful."
+            found.append(Doubt("insights-not-known", text))
         return found
 
     def _inputs_not_known(self) -> str:
@@ -157,6 +199,17 @@ def _said(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None or value == () else str(value)
+
+
+def _is_in(
+    insight: Insight,
+    at: CodeLine,
+    had: set[tuple[str, SourceLine]],
+    joined: Mapping[SourceLine, tuple[SourceLine, str]],
+) -> bool:
+    """Whether the baseline has an insight of this kind about the line that ``at`` was."""
+    found = joined.get((at.source_id, at.line))
+    return found is not None and (insight.kind, found[0]) in had
 
 
 # ---- which line is which ----------------------------------------------------------------------------------------

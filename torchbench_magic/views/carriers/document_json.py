@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from ..document import Document, StyledText, clipped, printable
+from ..document import Document, StyledText, Unfolding, clipped, printable
 from ..table import Cell, Column, Group, Row, Table
 from .mounting import fitted, script_data
 
@@ -36,6 +36,7 @@ def as_dict(document: Document, limit: int | None = None) -> dict[str, Any]:
         "kind": document.kind,
         "sentence": _line(document.sentence),
         "tables": [_table(table) for table in tables],
+        **({"insights": [_unfolding(each) for each in document.insights]} if document.insights else {}),
         "doubts": [_line(doubt) for doubt in document.doubts],
         "footer": [_line(line) for line in document.footer],
         "folded": document.folded,
@@ -47,6 +48,11 @@ def as_dict(document: Document, limit: int | None = None) -> dict[str, Any]:
 
 def _line(line: StyledText) -> list[Any]:
     return [[_text(run.text), run.style] if run.style else _text(run.text) for run in line]
+
+
+def _unfolding(insight: Unfolding) -> list[Any]:
+    """The line, then those under it."""
+    return [_line(insight.line), *map(_line, insight.under)]
 
 
 def _table(table: Table) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from html import escape
 
 from torchbench_magic import units
 
-from ..document import Document, StyledText, clipped, printable
+from ..document import Document, StyledText, Unfolding, clipped, printable
 from ..table import HUES, Cell, Column, Row, Table
 from . import document_json
 from .mounting import attribute, mounted, stored
@@ -65,6 +65,7 @@ def static(document: Document) -> str:
     """The document without script: plain elements, numbers as text, no style that it could not be read without."""
     document = document.still
     sentence = _line(document.sentence)
+    insights = "".join(map(_unfolding, document.insights))
     tables = "".join(map(_table, document.tables))
     if document.picture:
         drawing = f'<div slot="picture">{document.picture}</div>'  # shown in the live drawing too
@@ -73,8 +74,12 @@ def static(document: Document) -> str:
     footer = f"<p><small>{' '.join(map(_line, document.footer))}</small></p>" if document.footer else ""
     doubts = "".join(f'<p style="{_DOUBT}">{_line(doubt)}</p>' for doubt in document.doubts)
     if document.folded:
-        return f"<details><summary>{sentence}</summary>{tables}{footer}</details>{doubts}"
-    return f"<p>{sentence}</p>{tables}{doubts}{footer}"
+        return f"<details><summary>{sentence}</summary>{insights}{tables}{footer}</details>{doubts}"
+    return f"<p>{sentence}</p>{insights}{tables}{doubts}{footer}"
+
+
+def _unfolding(insight: Unfolding) -> str:
+    return f"<details><summary>{_line(insight.line)}</summary>{'<br>'.join(map(_line, insight.under))}</details>"
 
 
 def module() -> str:

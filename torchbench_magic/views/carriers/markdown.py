@@ -24,6 +24,8 @@ def render(document: Document) -> str:
 def _parts(document: Document) -> Iterator[str]:
     document = document.still
     yield _line(document.sentence)
+    for insight in document.insights:
+        yield "\n".join([f"- {_line(insight.line)}", *(f"  - {_line(line)}" for line in insight.under)])
     for table in document.tables:
         yield _table(table)
     for doubt in document.doubts:

@@ -39,6 +39,9 @@ def render(document: Document, *, ascii_only: bool = False) -> str:
     """The whole document: sentence, tables, doubts, footer. A folded one is its sentence and its doubts."""
     document = document.still
     parts = [_wrapped(plain(document.sentence), WIDTH)]
+    for insight in document.insights:
+        parts.append(_wrapped(plain(insight.line), WIDTH, "* "))
+        parts += [_wrapped(plain(line), WIDTH, "    ") for line in insight.under]
     if not document.folded:
         parts += [part for table in document.tables for part in ("", table_text(table))] or [""]
         if document.doubts or document.footer:

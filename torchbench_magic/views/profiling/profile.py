@@ -16,6 +16,7 @@ from ..name_in_notebook import of_result
 from ..table import Table
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
+from .insight_lines import MOST_SHOWN, unfolding
 from .lines import lines_table
 from .modules import modules_table
 from .operations import STEP_RANGE, grouped, operations, sort_column
@@ -63,6 +64,7 @@ def document(
         kind="profile",
         sentence=tuple(_sentence(profile, (group_by or "").startswith("module"))),
         tables=tuple(table for table in tables if table is not None),
+        insights=tuple(unfolding(each) for each in profile.insights[:MOST_SHOWN]),
         doubts=tuple(_doubts(profile)),
         footer=tuple(_footer(profile, lines)),
         where=of_result(".ops"),
@@ -125,7 +127,7 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
     yield code(place_of(top))
     yield Phrase(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
     yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
-    waits, caused = _waits(profile, top), elsewhere.get(_where(top), 0.0)
+    waits, caused = _waits(profile, top, cost), elsewhere.get(_where(top), 0.0)
     yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, caused))
     if not waits and cost >= _MOST * profile.wall_time > 0:
         yield from _inside(profile, top, is_by_module, with_backward=caused > 0)
@@ -145,11 +147,16 @@ def _split(cost: float, python: float, backward: float) -> str:
     return f", {units.seconds_text(cost - python)} in torch and {units.seconds_text(python)} in NumPy or Python"
 
 
-def _waits(profile: Profile, top: Mapping[str, Any]) -> str:
-    """For which threads the line waits; empty where it does not."""
+def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
+    """For what the line of ``cost`` seconds waits; empty where it does not."""
     for doubt in profile.warnings:
         facts = doubt.facts
-        if doubt.kind == "waits-for-threads" and (facts.get("source_id"), facts.get("line")) == _where(top):
+        if (facts.get("source_id"), facts.get("line")) != _where(top):
+            continue
+        if doubt.kind == "waits":
+            waited = float(str(facts["waited"]))
+            return f", {'nearly all' if waited >= _NEARLY_ALL * cost else units.seconds_text(waited)} of it waiting"
+        if doubt.kind == "waits-for-threads":
             where = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
             return f", waiting for {facts['who']}{where}"
     return ""
@@ -273,9 +280,16 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
         definitions += _side_by_side(profile)
     definitions += filter(None, [python_footer(profile)])
+    if profile.insights:
+        definitions.append(_about_insights(len(profile.insights)))
     yield (Phrase(" ".join(definitions)),)
     yield from _idle(profile)
     yield (Phrase(" · ".join(_measured(profile))),)
+
+
+def _about_insights(count: int) -> str:
+    rest = f", {count - MOST_SHOWN} more in {of_result('.insights')}" if count > MOST_SHOWN else ""
+    return f"Insights: “up to” is the most that a change can save{rest}."
 
 
 def _side_by_side(profile: Profile) -> list[str]:

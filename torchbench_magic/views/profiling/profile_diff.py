@@ -13,9 +13,10 @@ from torchbench_magic import units
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
 from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
-from ..document import Document, Phrase, StyledText, backticked, clipped, code
+from ..document import Document, Phrase, StyledText, Unfolding, backticked, clipped, code
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
+from .insight_lines import MOST_SHOWN, unfolding
 from .place_names import op_text
 
 __all__ = ["document", "place_in_other"]
@@ -33,6 +34,7 @@ def document(diff: ProfileDiff) -> Document:
         kind="comparison of profiles",
         sentence=tuple(_sentence(diff)),
         tables=(_ops(diff),) if lines is None else (lines, _ops(diff)),
+        insights=tuple(_insights(diff)),
         doubts=tuple(backticked(str(doubt)) for doubt in diff.warnings),
         footer=tuple(_footer(diff, has_lines=lines is not None)),
         where=".lines",
@@ -55,6 +57,12 @@ def _sentence(diff: ProfileDiff) -> Iterator[Phrase]:
         if top["moved"] * delta > 0:
             yield Phrase(f", {units.seconds_text(abs(top['moved']))} of it on ")
             yield code(place_in_other(diff, top))
+
+
+def _insights(diff: ProfileDiff) -> Iterator[Unfolding]:
+    """Those that are new in the other, then those that are gone; of each those with the most at stake."""
+    for word, insights in (("new, ", diff.insights_new), ("gone, ", diff.insights_gone)):
+        yield from (unfolding(each, word, with_cures=word != "gone, ") for each in insights[:MOST_SHOWN])
 
 
 def place_in_other(diff: ProfileDiff, row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-// Draws a result of torchbench_magic: sentence, tables, doubts, footer.
+// Draws a result of torchbench_magic: sentence, insights, tables, doubts, footer.
 // One function, two who call it:
 //   page.js, for an HTML output
 //   widget.js, anywidget's render(): the same drawing from a model that Python can change
@@ -66,6 +66,7 @@ td.detail{height:auto;padding:0;white-space:normal}.detail>div{padding:4px 0 8px
 .under:empty,.under:has(>:only-child:empty){display:none}.under{margin:6px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2)}
 .doubt{margin:8px 0 0;padding:1px 0 1px 9px;border-left:3px solid var(--more);font-size:12.5px;line-height:19px;overflow-wrap:anywhere}
 .foot .code{font-size:11px}
+.insight{margin:2px 0 4px;font-size:12.5px;line-height:19px;overflow-wrap:anywhere}.insight p{margin:0 0 0 14px;color:var(--ink2)}
 summary{cursor:pointer;list-style:none;padding-left:14px;position:relative}summary::-webkit-details-marker{display:none}
 summary::before{content:"";position:absolute;left:1px;top:7px;border:4px solid transparent;border-left:5px solid var(--ink2);border-right:0}details[open]>summary::before{transform:rotate(90deg)}
 summary .quiet{font-size:12.5px}.folded .inside{padding:8px 0 0 14px}.folded .doubt{margin-left:14px}
@@ -599,13 +600,14 @@ function draw(spec, state, on) {
   } else if (views.length > 1) switches.push(segments("view", views.map((view) => view.name), state.view, (at) => { show(at); changed(); }));
   const filters = views.map((view) => view.left).filter((part) => part.hasChildNodes());
   const doubts = spec.doubts.map((doubt) => h("p", { class: "doubt" }, ...line(doubt)));
+  const insights = (spec.insights ?? []).map(([first, ...under]) => h("details", { class: "insight" }, h("summary", {}, ...line(first)), ...under.map((one) => h("p", {}, ...line(one)))));
   const footer = spec.footer.length ? [h("p", { class: "foot" }, ...spec.footer.flatMap((one, at) => [at ? " " : "", ...line(one)]))] : [];
   const boxes = views.map((view) => view.box), picture = h("slot", { name: "picture" });
   if (spec.folded) {
-    return h("div", { class: "themed tb folded" }, h("details", {}, h("summary", {}, sentence), h("div", { class: "inside" }, ...boxes, ...footer)), ...doubts);
+    return h("div", { class: "themed tb folded" }, h("details", {}, h("summary", {}, sentence), h("div", { class: "inside" }, ...insights, ...boxes, ...footer)), ...doubts);
   }
   const bar = filters.length ? [h("div", { class: "controls" }, ...filters, h("span", { class: "space" }), ...switches)] : [];
-  return h("div", { class: "themed tb" }, h("div", { class: "controls" }, sentence, ...(bar.length ? [] : switches)), ...(spec.pictureFirst ? [picture] : []), ...bar, ...boxes, ...(spec.pictureFirst ? [] : [picture]), ...doubts, ...footer);
+  return h("div", { class: "themed tb" }, h("div", { class: "controls" }, sentence, ...(bar.length ? [] : switches)), ...insights, ...(spec.pictureFirst ? [picture] : []), ...bar, ...boxes, ...(spec.pictureFirst ? [] : [picture]), ...doubts, ...footer);
 }
 
 // Draw spec into the shadow root of el. on(state) is told of every choice: sort, filter, view, axis, selection.

@@ -30,6 +30,7 @@ from ..frame_rows import frame_rows
 from ..profiling import profile as profile_view
 from ..profiling import profile_diff
 from ..profiling.grouping import GROUPINGS
+from ..profiling.insight_lines import insights_table
 from ..profiling.operations import sort_column
 from ..profiling.pictures import profile_flame
 from ..profiling.place_names import place
@@ -192,7 +193,7 @@ class ProfileExplorer(Explorer):
     """Choose what the operations are sorted and grouped by, at first as it is given; a flame graph beneath."""
 
     result: Profile
-    _UNCUT = frozenset({"lines"})  # a source is read whole; the limit is of the operations, as ``-l`` is
+    _UNCUT = frozenset({"lines", "insights"})  # a source is read whole; the limit is of the operations, as ``-l`` is
     _METRICS: ClassVar[dict[str, str]] = {
         "self time": "self_cpu_time",
         "total time": "cpu_time",
@@ -241,13 +242,15 @@ class ProfileExplorer(Explorer):
 
     def _build(self) -> Document:
         limit = self.row_limit.value or -1
-        return profile_view.document(
+        drawn = profile_view.document(
             self.result,
             sort_by=self.metric.value,
             row_limit=limit,
             group_by=self.group_by.value,
             operations_first=self._is_asked,  # tables keep their places when another grouping is chosen
         )
+        insights = insights_table(self.result.insights)
+        return drawn if insights is None else replace(drawn, tables=(*drawn.tables, insights))
 
 
 class ProfileDiffExplorer(Explorer):

@@ -1,4 +1,4 @@
-"""A line that waits while threads of Python's run torch: whom it waits for, and where their work stands."""
+"""A line that waits: for threads of Python's that run torch, and where their work stands, or for something else."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .joining.thread_join import ThreadJoin
 from .recording.recorded_run import RecordedRun
 from .torch_events.events import Ints
 
-__all__ = ["waits_for_threads"]
+__all__ = ["waits_of_a_line"]
 
 _LEAST = 0.2  # of the wall time that the line is outside torch
 _BESIDE = 0.25  # of the line's time in which the thread is in torch
 _ASLEEP = 0.5  # of the line's time that the thread of the cell cannot have computed
 
 
-def waits_for_threads(run: RecordedRun, joined: Joined, sources: Mapping[str, Source]) -> Doubt | None:
-    """About the line of the cell's own thread with the most time outside torch; None where it waits for no thread.
+def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Source]) -> Doubt | None:
+    """About the line of the cell's own thread with the most time outside torch; None where it does not wait.
 
     That it waits is known by the processor time of the cell's own thread: the line can have computed no more than that.
     """
@@ -40,7 +40,7 @@ def waits_for_threads(run: RecordedRun, joined: Joined, sources: Mapping[str, So
     ]
     workers = sorted(((ns, t) for ns, t in beside if ns >= _BESIDE * outside), key=lambda each: -each[0])
     if not workers:
-        return None
+        return _waits_for_something(run, outside, line, joined, sources)
     names = [python[thread.segments.native_id] for _, thread in workers]
     where, seconds = _most_torch([thread for _, thread in workers], joined, sources)
     label = _label(line, joined, sources)
@@ -59,6 +59,30 @@ def waits_for_threads(run: RecordedRun, joined: Joined, sources: Mapping[str, So
             "who": who,
             "at": where,
             "seconds": seconds,
+        },
+    )
+
+
+def _waits_for_something(
+    run: RecordedRun, outside: int, line: tuple[int, int], joined: Joined, sources: Mapping[str, Source]
+) -> Doubt | None:
+    """About a line that sleeps, reads, or waits for a lock, a process or a device: its thread used little of a core and
+    did not wait for one either. None where the latter is not known."""
+    if run.load is None:
+        return None
+    waited = (outside - run.own_cpu) / 1e9 - run.load.spent.waited
+    if not waited >= _ASLEEP * outside / 1e9:
+        return None
+    return Doubt(
+        "waits",
+        f"{_label(line, joined, sources)} waits, at least {seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
+        f"the thread of this code used a processor for {seconds_text(run.own_cpu / 1e9)} in all. It sleeps, or waits "
+        "for a file, a lock, another process or a device.",
+        facts={
+            "source_id": sources[joined.codes[line[0]].co_filename].source_id,
+            "line": line[1],
+            "waited": waited,
+            "cpu": run.own_cpu / 1e9,
         },
     )
 

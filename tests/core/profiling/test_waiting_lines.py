@@ -1,12 +1,15 @@
-"""A line that waits for a thread of Python's, which runs torch."""
+"""A line that waits for a thread of Python's, which runs torch, or for something else."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from torchbench_magic.core.machine.contention import Counters
+from torchbench_magic.core.machine.waiting_for_cores import CoreWait
 from torchbench_magic.core.profiling.recording.recorded_run import RecordedRun
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.profiling.profile import document
@@ -48,6 +51,40 @@ def test_a_line_that_computes_beside_a_thread_does_not_wait_for_it(monkeypatch: 
 def test_a_line_that_sleeps_and_no_thread_that_works_waits_for_none() -> None:
     said, _ = waits("time.sleep(0.05)\ny = x.sin()\n")
     assert said == []
+
+
+def set_load(monkeypatch: pytest.MonkeyPatch, waited: float | None) -> None:
+    load = None if waited is None else CoreWait(0.3, replace(Counters.read({}), ran=0.0, waited=waited), 1, 2)
+    monkeypatch.setattr(RecordedRun, "load", property(lambda run: load, lambda run, value: None))
+
+
+def waits_for_something(text: str) -> tuple[list[Any], str]:
+    _, found = waits(text)
+    return [doubt for doubt in found.warnings if doubt.kind == "waits"], plain(document(found).sentence)
+
+
+def test_a_line_that_sleeps_is_not_called_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_load(monkeypatch, 0.0)
+    (said,), sentence = waits_for_something("time.sleep(0.3)\ny = x.sin()\n")
+    assert said.text.startswith("In[7]:1 waits, at least ")
+    assert 0.2 < float(str(said.facts["waited"])) <= 1.0
+    assert "of it waiting" in sentence
+    assert "Python" not in sentence
+
+
+def test_a_line_that_computes_outside_torch_is_not_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_load(monkeypatch, 0.0)
+    assert waits_for_something("total = sum(range(3_000_000))\n")[0] == []
+
+
+@pytest.mark.parametrize("waited", [None, 0.3])
+def test_where_it_may_have_waited_for_a_core_it_is_not_said_to_sleep(
+    monkeypatch: pytest.MonkeyPatch, waited: float | None
+) -> None:
+    set_load(monkeypatch, waited)
+    said, sentence = waits_for_something("time.sleep(0.3)\n")
+    assert said == []
+    assert "waiting" not in sentence
 
 
 def test_several_threads_are_counted() -> None:

@@ -1,0 +1,208 @@
+"""``constant``: the same tensor made anew each time a line runs."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from torchbench_magic import units
+
+from ...insights import Cure, Insight
+from ..profile import Profile
+from .line_uses import LineUse, Recorded, recorded_lines
+from .source_trees import StatementPlace, call_name, calls_in, is_torch_call, place_in
+from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
+
+__all__ = ["constant"]
+
+FEWEST = 10
+"""Runs of the line: fewer are no loop worth a change."""
+
+_MAKES = {
+    "arange", "eye", "full", "hann_window", "hamming_window", "linspace", "logspace", "ones", "tril_indices",
+    "triu_indices", "zeros",
+}  # fmt: skip
+"""Functions of torch whose result depends on their arguments alone. Never random ones, and not `empty`."""
+_SHAPES = {"cos", "cumsum", "exp", "flip", "log", "outer", "sin", "sqrt", "tanh", "tril", "triu"}
+"""Functions that keep a constant one."""
+_VIEWS = {"expand", "reshape", "squeeze", "t", "to", "transpose", "unsqueeze", "view"}
+"""Methods whose result may be the tensor itself."""
+
+
+def constant(profile: Profile) -> list[Insight]:
+    """One for each line that makes a tensor from arguments that are the same each time.
+
+    That they are the same is read off the text: no name in them is bound in the loops and functions around the line.
+    Silent: outside of loops and functions; where an argument depends on them (a length that is read from an input);
+    with ``requires_grad`` or ``out``; where the tensor may be changed in place or kept (assigned to and changed,
+    given to a function that is not torch's, appended, returned): made once, it would not be the same any more.
+    Seconds at stake: the ops that make it.
+    """
+    recorded = recorded_lines(profile)
+    if recorded.wall <= 0:
+        return []
+    found = [_insight(profile, recorded, use) for use in recorded.lines]
+    return [each for each in found if each is not None]
+
+
+def _insight(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
+    source_id, line = use.key
+    place = place_in(profile.sources.get(source_id), line)
+    if place is None or not place.around or use.runs < FEWEST or not use.ops:
+        return None
+    made = [each for each in _constants(place) if _is_only_read(place, each, profile)]
+    names = [f"aten::{call_name(call).rpartition('.')[2]}" for each in made for call in calls_in([each])]
+    written = Counter(f"aten::{call_name(call).rpartition('.')[2]}" for call in calls_in(place.head))
+    if not made or any(written[name] > count for name, count in Counter(names).items()):
+        return None  # whose time it is cannot be told
+    ops = [op for op in use.ops if op.is_called_by_line and op.name in names]
+    seconds = max(sum(op.wall for op in ops) - recorded.per_op * use.calls_within(ops), 0.0)
+    share = seconds / recorded.wall
+    if share < LEAST_SHARE or seconds < LEAST_SECONDS:
+        return None
+    words = ast.unparse(made[0])
+    text = (
+        f"`{use.where}` makes the same tensor {units.count(use.runs)} times (`{words}`): "
+        f"{stake_text(seconds, recorded.wall)}."
+    )
+    evidence: dict[str, object] = {
+        "runs": use.runs,
+        "operations": sum(op.calls for op in ops),
+        "seconds_each_run": seconds / use.runs,
+        "expressions": ", ".join(ast.unparse(each) for each in made),
+    }
+    return Insight("constant", seconds, share, text, evidence, (use.where,), (_cure(place, made),))
+
+
+def _cure(place: StatementPlace, made: list[ast.Call]) -> Cure:
+    where = "the loop" if not isinstance(place.around[-1], ast.FunctionDef | ast.AsyncFunctionDef) else "the function"
+    if len(made) > 1:
+        return Cure(f"Make them once, before {where}.")
+    name = _assigned_to(_parents(place)[id(made[0])], made[0]) or "made_once"
+    text = f"Make it once, before {where}; in a module, as a buffer (`register_buffer`)."
+    return Cure(text, code=f"{name} = {ast.unparse(made[0])}")
+
+
+# ---- what is the same each time ---------------------------------------------------------------------------------
+
+
+def _constants(place: StatementPlace) -> Iterator[ast.Call]:
+    """The largest calls on the line that make the same tensor each time."""
+    varying = place.assigned()
+    left = list(place.head)
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Call) and _is_constant(node, varying):
+            if any(call_name(call).rpartition(".")[2] in _MAKES for call in calls_in([node])):
+                yield node
+            continue
+        if not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            left += list(_expressions(node))
+
+
+def _expressions(node: ast.expr) -> Iterator[ast.expr]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            yield child
+        elif isinstance(child, ast.keyword):
+            yield child.value
+
+
+def _is_constant(node: ast.expr, varying: frozenset[str]) -> bool:
+    """A function of torch that makes or shapes a tensor, of arguments that are the same each time."""
+    if not isinstance(node, ast.Call) or not is_torch_call(node):
+        return False
+    if call_name(node).rpartition(".")[2] not in _MAKES | _SHAPES:
+        return False
+    if any(word.arg in (None, "requires_grad", "out") for word in node.keywords):
+        return False
+    given = [*node.args, *(word.value for word in node.keywords)]
+    return all(_is_same(each, varying) for each in given)
+
+
+def _is_same(node: ast.expr, varying: frozenset[str]) -> bool:
+    """Whether an argument is the same each time: constants, names of around, arithmetic on these, other constants."""
+    if isinstance(node, ast.Constant):
+        return True
+    if isinstance(node, ast.Name):
+        return node.id not in varying
+    if isinstance(node, ast.Attribute):  # torch.float32; an attribute of what is not bound in the loop
+        return _is_same(node.value, varying)
+    if isinstance(node, ast.UnaryOp):
+        return _is_same(node.operand, varying)
+    if isinstance(node, ast.BinOp):
+        return _is_same(node.left, varying) and _is_same(node.right, varying)
+    if isinstance(node, ast.Tuple | ast.List):
+        return all(_is_same(each, varying) for each in node.elts)
+    return _is_constant(node, varying)
+
+
+# ---- whether it is only read ------------------------------------------------------------------------------------
+
+
+def _parents(place: StatementPlace) -> dict[int, ast.AST]:
+    """id of each node of the text -> the node that it is part of."""
+    return {id(child): node for node in ast.walk(place.module) for child in ast.iter_child_nodes(node)}
+
+
+def _assigned_to(statement: ast.AST, made: ast.Call) -> str:
+    if isinstance(statement, ast.Assign) and statement.value is made and len(statement.targets) == 1:
+        target = statement.targets[0]
+        return target.id if isinstance(target, ast.Name) else ""
+    return ""
+
+
+def _is_only_read(place: StatementPlace, made: ast.Call, profile: Profile) -> bool:
+    """Whether nothing that the text shows can change or keep the tensor."""
+    frames = profile.frames
+    modules = frames.loc[frames["kind"] == "module", "name"].unique()
+    known = {str(name).rpartition(".")[2] for name in modules} | {
+        str(op).removeprefix("aten::") for op in profile.ops["op"].unique()
+    }
+    parents = _parents(place)
+    user = parents[id(made)]
+    if isinstance(user, ast.AugAssign):
+        return user.value is made
+    if not isinstance(user, ast.stmt):
+        return _reads(made, parents, known)
+    name = _assigned_to(user, made)
+    uses = [
+        node
+        for node in ast.walk(place.around[-1])
+        if isinstance(node, ast.Name)
+        and node.id == name
+        and (not isinstance(node.ctx, ast.Store) or isinstance(parents.get(id(node)), ast.AugAssign))
+    ]
+    return bool(name) and all(_reads(node, parents, known) for node in uses)
+
+
+def _reads(node: ast.expr, parents: Mapping[int, ast.AST], known: set[str]) -> bool:
+    """Whether what uses ``node`` makes a new tensor of it: an operator, a function of torch, a module, an op's method.
+
+    Args:
+        known: names of the ops and modules that ran.
+    """
+    user = parents.get(id(node))
+    if isinstance(user, ast.keyword):
+        if user.arg == "out":
+            return False
+        user = parents.get(id(user))
+    if isinstance(user, ast.BinOp | ast.UnaryOp | ast.Compare):
+        return True
+    if isinstance(user, ast.AugAssign):
+        return user.value is node
+    if isinstance(user, ast.Subscript):  # x[mask], and mask[:n] where that is used in such a way
+        is_index = user.slice is node
+        return is_index or (isinstance(user.ctx, ast.Load) and _reads(user, parents, known))
+    if isinstance(user, ast.Call) and user.func is not node:
+        called = call_name(user).rpartition(".")[2]
+        return not called.endswith("_") and (is_torch_call(user) or called in known)
+    if isinstance(user, ast.Attribute):
+        call = parents.get(id(user))
+        if not isinstance(call, ast.Call) or call.func is not user:
+            return user.attr in ("shape", "dtype", "device", "ndim")
+        if user.attr in _VIEWS:
+            return _reads(call, parents, known)
+        return user.attr in known and not user.attr.endswith("_")
+    return False

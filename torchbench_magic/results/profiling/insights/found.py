@@ -1,0 +1,49 @@
+"""All insights of a profile: what each kind finds, the most at stake first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...insights import Insight
+from ..profile import Profile
+from .constant import constant
+from .copies import copies
+from .outside_torch import numpy, python
+from .overhead import overhead
+from .silenced import silenced_by
+
+__all__ = ["KINDS", "STANDS_WITH_COST", "insights_of"]
+
+KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
+    "constant": constant,
+    "copies": copies,
+    "numpy": numpy,
+    "python": python,
+    "overhead": overhead,
+}
+"""Those that name one cause before those that name many: of two about the same seconds the first stays."""
+
+STANDS_WITH_COST = frozenset({"overhead"})
+"""Kinds that speak where recording took most of the time: then there were about as many events as microseconds, and
+that they are small is what `overhead` says. It tells them by their number and takes the cost of recording off; the
+shares that the others rest on are spoiled."""
+
+_SAME = 0.5
+"""Of the seconds of the more general one: from which on two insights about one line are about the same time."""
+
+
+def insights_of(profile: Profile) -> tuple[Insight, ...]:
+    """See `Profile.insights`."""
+    if silenced_by(profile):
+        return ()
+    kept: list[Insight] = []
+    for name, kind in KINDS.items():
+        if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
+            kept += [each for each in kind(profile) if not _is_said(each, kept)]
+    return tuple(sorted(kept, key=lambda each: -each.seconds))
+
+
+def _is_said(insight: Insight, kept: list[Insight]) -> bool:
+    """Whether those kept, about its lines, have half of its seconds already."""
+    said = sum(each.seconds for each in kept if set(each.places) & set(insight.places))
+    return said >= _SAME * insight.seconds

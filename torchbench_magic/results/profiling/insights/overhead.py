@@ -1,0 +1,133 @@
+"""``overhead``: lines whose time is the calling of many small operations, not what these compute."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from torchbench_magic import units
+
+from ...insights import Cure, Insight
+from ..profile import Profile
+from .line_uses import LineUse, OpUse, Recorded, recorded_lines
+from .source_trees import place_in
+from .wording import LEAST_SECONDS, LEAST_SHARE, places_text, stake_text
+
+__all__ = ["overhead"]
+
+SMALL = 5e-6
+"""Seconds of one call of an op by itself, as recorded, up to which it is mostly dispatch. Adding four numbers takes
+0.95 us bare and 1.5 us recorded (torch 2.13, 2 shared cores, design notes on profiling), so from five of these on
+another half of the time and more is arithmetic."""
+FEWEST = 100
+"""Calls from Python: fewer are no pattern, and take less than a millisecond."""
+DOMINATES = 0.5
+"""Of the line's time: below that the line is about something else."""
+_PYTHON = 5e-6, 10e-6
+"""Seconds of Python for an op that a line calls, and for a module: what is counted as part of the call, at most.
+Reading a short expression and its arguments took 1 to 2 us an op as recorded, a call of an nn.Module 5 us more. What is
+above is Python of another kind (`outside_torch`)."""
+DISPATCH = 0.95e-6
+"""Seconds that the call of the smallest op takes bare (see `SMALL`): what a line spends on its calls at least, however
+much of its recorded time the estimated cost of recording is."""
+
+
+
+def overhead(profile: Profile) -> list[Insight]:
+    """One for each loop (or function, or lone line) in which small operations dominate lines.
+
+    Silent: where the ops compute (a few large ones, however many small views stand beside them); for fewer than
+    `FEWEST` calls; for a line that waits for threads or workers; for time outside torch that the calls do not explain.
+    Seconds at stake: the ops' own time and the Python that calls them, without what recording added. One call is
+    left in any case, so no cure saves all of it.
+    """
+    recorded = recorded_lines(profile)
+    if recorded.wall <= 0:
+        return []
+    groups: dict[tuple[str, int], list[tuple[LineUse, float]]] = defaultdict(list)
+    for use in recorded.lines:
+        stake = _stake(use)
+        least = DISPATCH * _called(_small(use))
+        if least and max(stake - use.cost, least) >= DOMINATES * max(use.time, least):
+            groups[_loop_of(profile, use)].append((use, min(recorded.without(stake, use), use.recorded)))
+    found = [_insight(profile, recorded, group) for group in groups.values()]
+    return [each for each in found if each is not None]
+
+
+def _small(use: LineUse) -> list[OpUse]:
+    return [op for op in use.ops if op.calls and op.own / op.calls <= SMALL]
+
+
+def _called(ops: list[OpUse]) -> int:
+    return sum(op.calls for op in ops if op.is_called_by_line)
+
+
+def _stake(use: LineUse) -> float:
+    """Seconds of small ops and of the Python that calls them, as recorded."""
+    small = _small(use)
+    python = min(use.python, _called(small) * _PYTHON[0] + use.modules * _PYTHON[1])
+    return sum(op.own for op in small) + python
+
+
+def _loop_of(profile: Profile, use: LineUse) -> tuple[str, int]:
+    """What repeats the line: the innermost loop around it, else its function, else the line itself."""
+    source_id, line = use.key
+    place = place_in(profile.sources.get(source_id), line)
+    loop = place.repeated_by if place is not None else None
+    return (source_id, -loop.lineno) if loop is not None else (source_id, line)
+
+
+def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, float]]) -> Insight | None:
+    group = sorted(group, key=lambda each: -each[1])
+    uses = [use for use, _ in group]
+    seconds = min(sum(stake for _, stake in group), recorded.wall)
+    small = [op for use in uses for op in _small(use)]
+    called = _called(small)
+    share = seconds / recorded.wall
+    if called < FEWEST or share < LEAST_SHARE or seconds < LEAST_SECONDS:
+        return None
+    places = tuple(use.where for use in uses)
+    runs = "run" if len(places) > 1 else "runs"
+    modules = sum(use.modules for use in uses)
+    how = f"in {units.count(modules)} calls of modules" if modules else ""
+    how = how or f"{units.seconds_text(seconds / called, digits=2)} each"
+    text = (
+        f"{places_text(places)} {runs} {units.count(called)} small operations{' ' if modules else ', '}{how}: calling "
+        f"them takes {stake_text(seconds, recorded.wall)}."
+    )
+    names: dict[str, int] = defaultdict(int)
+    for op in small:
+        if op.is_called_by_line:
+            names[op.name] += op.calls
+    evidence: dict[str, object] = {
+        "operations": called,
+        "operations_within": sum(op.calls for op in small) - called,
+        "seconds_per_operation": seconds / called,
+        "seconds_in_operations": sum(op.own for op in small),
+        "seconds_outside_torch": sum(use.python for use in uses),
+        "seconds_of_recording": sum(use.cost for use in uses),
+        "module_calls": modules,
+        "most_called": max(names, key=lambda name: names[name]),
+    }
+    return Insight("overhead", seconds, share, text, evidence, places, _cures(profile, uses))
+
+
+def _cures(profile: Profile, uses: list[LineUse]) -> tuple[Cure, ...]:
+    cures = []
+    if any(name.startswith("Optimizer.step#") for use in uses for name in use.ranges):
+        cures.append(
+            Cure("Let the optimizer update all parameters at once: `foreach=True` or `fused=True`.", lever="foreach")
+        )
+    if any(use.modules for use in uses):
+        cures.append(Cure("Give the model larger batches: as many operations then do more work each."))
+    elif _is_in_loop(profile, uses[0]):
+        cures.append(Cure("Replace the loop by operations on whole tensors (index, stack, broadcast): one call each."))
+    else:
+        cures.append(Cure("Batch: one operation on a larger tensor instead of many on small ones."))
+    compiled = "Compile what calls them with `torch.compile`: it fuses them and calls them without Python."
+    cures.append(Cure(compiled, lever="compile"))
+    return tuple(cures)
+
+
+def _is_in_loop(profile: Profile, use: LineUse) -> bool:
+    place = place_in(profile.sources.get(use.key[0]), use.key[1])
+    return place is not None and place.repeated_by is not None
