@@ -302,6 +302,14 @@ def twice_runs_the_code_again_with_and_without_the_profiler(bench: Bench) -> Non
     assert len(ran) == 2 + 2 * len(profile.repeats)
 
 
+def python_gives_the_tree_of_functions(bench: Bench) -> None:
+    code = "def nap():\n    time.sleep(0.05)\nnap()"
+    assert bench("", code).python is None
+    tree = bench("--python", code).python
+    assert "where Python time goes" in bench.shown
+    assert tree.loc[tree["function"] == "nap", "total_time"].item() > 0.04
+
+
 def sort_by_orders_the_table(bench: Bench) -> None:
     code = "y = x.cos()\nfor _ in range(3): x.sin()"
 
@@ -529,6 +537,7 @@ PROFILE: dict[str, Effect] = SHARED | {
     "host_memory": host_memory_gives_pythons_bytes,
     "flops": flops_are_counted,
     "twice": twice_runs_the_code_again_with_and_without_the_profiler,
+    "python": python_gives_the_tree_of_functions,
     "sort_by": sort_by_orders_the_table,
     "row_limit": row_limit_cuts_the_table,
     "lines_of": lines_of_gives_another_module_its_lines,

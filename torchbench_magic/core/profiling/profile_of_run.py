@@ -10,18 +10,20 @@ import pandas as pd
 
 from torchbench_magic.core.machine.contention import contention_between
 from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
 from .joining.attribution import Joined
-from .joining.joined_run import join_run
+from .joining.joined_run import JoinedRun, join_run
 from .joining.run_events import RunEvents, read_run
 from .profile_doubts import find_doubts
 from .profile_tables import lay_out
 from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
 from .recording.recorded_run import RecordedRun
 from .recording.workers import worker_table
-from .sources.code_sources import Cells, ProfiledBody, sources_of
+from .sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
+from .tables.sampled_functions import doubts_of_sampling, sampled_functions
 from .torch_events.paused_collector import collector_paused
 from .waiting_for_workers import waits_for_workers
 
@@ -53,21 +55,26 @@ def report(
     if read.lost or read.dropped.ops:  # what was torch and what was Python is not known
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
+    python, doubts_of_python = _python(run, read, whole, texts, body)
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
     recorded = _recorded(run, read, options)
     cost = profiler_cost(laid.wall_time, recorded) if recorded is not None else None
+    if run.samples is not None and cost == "little":
+        cost = None  # what the sampler looked at is not counted
     doubts = [
         waits,
         *find_doubts(run, read, whole.joined, texts.of, options, error),
         cost_doubt(cost, recorded) if cost is not None and recorded is not None else None,
+        *doubts_of_python,
         *texts.doubts,
     ]
     return replace(
         laid,
         lines=_that_ran(laid.lines) if run.record.source != "none" else frame_of(LINE_COLUMNS, {}),
         workers=workers,
+        python=python,
         num_threads=run.num_threads,
         source_id=texts.of[texts.own[0].co_filename].source_id if body.own else None,
         options=options,
@@ -82,6 +89,25 @@ def report(
         profiler_cost=cost,
         profiler_time=run.overhead + time.perf_counter() - started,
     )
+
+
+def _python(
+    run: RecordedRun, read: RunEvents, whole: JoinedRun, texts: CodeSources, body: ProfiledBody
+) -> tuple[pd.DataFrame | None, list[Doubt]]:
+    """The tree of Python functions, and what is doubtful about it; None where it was not asked for."""
+    if run.samples is None:
+        return None, []
+    own = body.own[0] if body.own else None
+    if own is None:
+        label = "the call"
+    elif own.co_name == "<module>":
+        label = texts.of[texts.own[0].co_filename].label
+    else:
+        label = own.co_qualname.replace("<locals>.", "")
+    table = sampled_functions(run.samples, whole, body, label, run.record.codes)
+    if read.lost or read.dropped.ops:
+        table[["torch_time", "python_time", "self_torch_time"]] = np.nan
+    return table, doubts_of_sampling(run.samples, whole)
 
 
 def _that_ran(lines: pd.DataFrame) -> pd.DataFrame:

@@ -33,6 +33,7 @@ from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
 from .profile_doubts import did_not_begin, doubts_of_steps
 from .profile_of_run import report
+from .python_tree.sampler import check_sampler
 from .recording.host_memory import HostMemory
 from .recording.line_sources import SOURCE_MODULES, choose_line_source
 from .recording.module_calls import ModuleCalls
@@ -200,6 +201,7 @@ class _Profiling:
     def run(self, progress: Progress) -> RecordedRun | SteppedRun:
         options, asked = self.options, self.asked
         _check_counts(options)
+        check_sampler(wanted=options.python)
         if options.schedule is not None and (options.twice or options.host_memory):
             what = "--twice times" if options.twice else "--host-memory is of"
             raise OptionError(f"{what} the whole body, and a schedule records a part of it: give one of them")
@@ -308,6 +310,7 @@ def profile(
     host_memory: bool = False,
     flops: bool = False,
     twice: bool = False,
+    python: bool = False,
     progress: Progress = NO_PROGRESS,
 ) -> Profile:
     """Profile a call, or a piece of code, in a script.
@@ -327,7 +330,7 @@ def profile(
         schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
         on_trace: called with each cycle's profile (without a schedule: with the whole one).
         max_events: events above which detail is dropped, and said to be.
-        host_memory, flops, twice: as in `ProfileOptions`.
+        host_memory, flops, twice, python: as in `ProfileOptions`.
 
     Raises:
         Busy, OptionError: as `profile_body`; a schedule that is none.
@@ -350,9 +353,7 @@ def profile(
         linecache.cache[text.file] = (len(target), None, target.splitlines(True), text.file)
         body = compiled = compile_body(Body(target, text.file))
         if compiled.is_coroutine:
-            raise BodyError(
-                "this code awaits: put it into a coroutine and profile `lambda: asyncio.run(main())`"
-            )
+            raise BodyError("this code awaits: put it into a coroutine and profile `lambda: asyncio.run(main())`")
         names = dict(globals or {})
         run_body = lambda: compiled.run(_anew(names, globals))
         own, cells = _codes(compiled), lambda file: text if file == text.file else cell_of(file)
@@ -373,6 +374,7 @@ def profile(
         host_memory=host_memory,
         flops=flops,
         twice=twice,
+        python=python,
     )
     asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
     # the value goes within the run, as in any script that does not keep it

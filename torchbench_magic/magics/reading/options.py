@@ -265,6 +265,11 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="Run the code again (short code several times, with and without the profiler in turns; long code once,"
         " without) and tell what recording costs.",
     )  # fmt: skip
+    python = inherited(
+        "--python",
+        help="Where Python time goes, in libraries too: the tree of the functions called, each with its time in torch"
+        " and outside of it, from samples of the stack each millisecond. Needs pyinstrument.",
+    )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
         help="Rows of the table of ops: each op, or each op and its input shapes (implies --shapes), line, module, or"

@@ -19,6 +19,7 @@ __all__ = [
     "MODULE_COLUMNS",
     "OP_COLUMNS",
     "PROFILE_TABLES",
+    "PYTHON_COLUMNS",
     "WORKER_COLUMNS",
     "frame_of",
 ]
@@ -154,12 +155,30 @@ WORKER_COLUMNS: dict[str, str] = {
     "share": _SECONDS,  # of what was sampled of this worker
 }
 
+PYTHON_COLUMNS: dict[str, str] = {
+    "parent": _COUNT,  # row of the caller, which comes before; -1 for the root, the profiled code itself
+    "function": _TEXT,  # qualified; a method has the class that defines it
+    "cell": _MAYBE,  # n of In[n]; NA for a file
+    "line": _MAYBE,  # where the function begins, as shown; NA for a C function
+    "file": _TEXT,  # file name of the code; None for a C function
+    "module": _TEXT,  # Python module; empty for the root
+    "library": _TEXT,  # top-level name of the module; "python": the standard library; empty: cells and scripts
+    "calls": _MAYBE,  # exact, from line events; NA where the lines of the function were not recorded
+    "samples": _COUNT,  # in the function and what it calls
+    "total_time": _SECONDS,  # with what it calls
+    "self_time": _SECONDS,  # without; adds up to the wall time
+    "torch_time": _SECONDS,  # the part of total_time in torch ops of the thread
+    "python_time": _SECONDS,  # the rest of it: Python and C code outside of torch's ops, waiting too
+    "self_torch_time": _SECONDS,  # the part of self_time in torch ops
+}
+
 PROFILE_TABLES: dict[str, dict[str, str]] = {
     "lines": LINE_COLUMNS,
     "ops": OP_COLUMNS,
     "memory": MEMORY_COLUMNS,
     "frames": FRAME_COLUMNS,
     "workers": WORKER_COLUMNS,
+    "python": PYTHON_COLUMNS,
 }
 """Field of a `Profile` -> the columns of its table."""
 

@@ -14,6 +14,7 @@ from ..machine.contention import joined_contention
 from ..machine.load_doubts import LOAD_KINDS
 from .columns import LINE_COLUMNS, OP_COLUMNS, frame_of
 from .frames.call_trees import sum_of_frames
+from .frames.sampled_trees import sum_of_sampled
 from .joined_traces import one_after_the_other
 from .profile import Profile, ProfileOptions
 
@@ -57,6 +58,7 @@ def sum_of_cycles(
         "memory": highest.memory,
         "bytes_before": highest.bytes_before,
         "frames": sum_of_frames([each.frames for each in cycles]),
+        "python": sum_of_sampled([each.python for each in cycles if each.python is not None]),
         "trace": one_after_the_other([each.trace for each in cycles if each.trace is not None]),
         "calls": _calls(cycles),
         "flops_coverage": _coverage(cycles),

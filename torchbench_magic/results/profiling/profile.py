@@ -27,6 +27,7 @@ from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, MEMORY_COLUMNS, PROFILE_TA
 from .device_times import device_table, idle_gaps
 from .frames.call_trees import is_tree
 from .frames.modules import modules_of
+from .frames.sampled_trees import is_sampled_tree
 from .frames.stacks import write_stacks
 from .profile_options import MAX_EVENTS, ProfileOptions
 from .source_texts import Source
@@ -83,6 +84,9 @@ class Profile(Storable):
         repeats: with ``--twice``, (seconds with, seconds without) of each pair of runs.
         workers: where DataLoader workers that started during the run spent their time, sampled: columns of
             `WORKER_COLUMNS`; empty without any.
+        python: with ``--python``, where Python time went in the cell's own thread: the tree of functions, those of
+            libraries too, a row per place in it, a caller before what it calls; columns of `PYTHON_COLUMNS`. Times are
+            sampled. Empty where nothing could be sampled (``.warnings`` says why); None without the option.
         libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
             whose lines were not recorded: ``--lines-of MODULE`` records them.
         inputs, values: what the code found in variables before it ran, and what else it read there, as in
@@ -122,12 +126,15 @@ class Profile(Storable):
     values: tuple[Value, ...] | None = None
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
+    python: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         for name, columns in PROFILE_TABLES.items():
             frame = getattr(self, name)
             if frame is not None and list(frame.columns) != list(columns):
                 raise ValueError(f"columns of .{name} must be {' '.join(columns)}")
+        if self.python is not None and not is_sampled_tree(self.python):
+            raise ValueError("a function of .python comes before its caller")
         if not is_tree(self.frames):
             raise ValueError("a frame of .frames comes before its caller")
         object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))

@@ -26,6 +26,7 @@ class ProfileOptions:
         host_memory: what Python and numpy hold, per line.
         flops: floating point operations per op.
         twice: the body ran a second time, unprofiled.
+        python: where Python time goes, by samples of the stack.
     """
 
     threads: int | None = None
@@ -38,3 +39,4 @@ class ProfileOptions:
     host_memory: bool = False
     flops: bool = False
     twice: bool = False
+    python: bool = False

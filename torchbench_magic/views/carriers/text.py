@@ -225,7 +225,7 @@ def _tabulated(rows: list[list[str]], columns: Sequence[Column], headless: bool)
     above = [] if headless else [labels, *([units_row] if any(units_row) else [])]
     if not above and not rows:
         return [], []
-    kept = [[text.replace(" ", _KEEP) for text in row] for row in above + rows]
+    kept = [[text.replace("\u00a0", " ").replace(" ", _KEEP) for text in row] for row in above + rows]  # indents too
     aligned = ["right" if column.right else "left" for column in columns]
     text = tabulate.tabulate(kept, tablefmt=_FORMAT, disable_numparse=True, colalign=aligned)
     lines = [line.replace(_KEEP, " ").rstrip() for line in text.split("\n")]

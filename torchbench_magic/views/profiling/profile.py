@@ -22,6 +22,7 @@ from .modules import modules_table
 from .operations import STEP_RANGE, grouped, operations, sort_column
 from .pictures import profile_flame, timeline
 from .place_names import place_of, runs_text
+from .python_time import python_clause, python_footer, python_table
 from .workers import workers_table
 
 __all__ = ["check_keys", "document"]
@@ -54,7 +55,7 @@ def document(
         tables.insert(0 if first else 1, ops)
     if profile.has_op_times:
         tables.append(modules_table(profile))
-    tables.append(workers_table(profile))
+    tables += [python_table(profile), workers_table(profile)]
     pictures: list[Drawn] = []
     for drawn in (profile_flame.drawn, timeline.drawn):
         if (picture := drawn(profile, len(pictures))) is not None:
@@ -84,6 +85,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     """``In[2]:10 takes 45 % of the time (1.45 of 3.22 s), forward and backward; peak 1.14 GiB; In[3]:4 allocates
     most, 954 MiB``."""
     yield from _time_clause(profile, is_by_module)
+    yield from python_clause(profile)
     peak = _peak(profile)
     if not peak:
         return
@@ -277,6 +279,7 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
     if profile.has_op_times:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
         definitions += _side_by_side(profile)
+    definitions += filter(None, [python_footer(profile)])
     if profile.insights:
         definitions.append(_about_insights(len(profile.insights)))
     yield (Phrase(" ".join(definitions)),)

@@ -17,6 +17,7 @@ from torchbench_magic.core.code.code_reads import codes_within
 __all__ = ["hide_from_compiler"]
 
 _OBSERVERS = (
+    "torchbench_magic.core.profiling.python_tree.sampler",
     "torchbench_magic.core.profiling.recording.host_memory",
     "torchbench_magic.core.profiling.recording.module_calls",
     "torchbench_magic.core.profiling.recording.monitoring",

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from ..python_tree import sampler
 from .streams import NO_LIMIT, Callers, LineRecord, Watch
 
 __all__ = ["SOURCE_MODULES", "LineSource", "NoLines", "choose_line_source"]
 
-SOURCE_MODULES = tuple(f"{__package__}.{name}" for name in ("monitoring", "tracing"))
-"""Where the functions stand that the interpreter calls for each line: an event has two numbers, and a hook that
-raises is taken away."""
+SOURCE_MODULES = (*(f"{__package__}.{name}" for name in ("monitoring", "tracing")), sampler.__name__)
+"""Where the functions stand that the interpreter calls for each line, and for samples: an event has two numbers, and a
+hook that raises is taken away."""
 
 
 class LineSource(Protocol):

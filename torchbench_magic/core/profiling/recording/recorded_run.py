@@ -14,6 +14,7 @@ from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
+from ..python_tree.sampler import PythonSampler, SampleRecord
 from ..torch_events.kineto import Kineto, make_ready
 from .hidden_from_compile import hide_from_compiler
 from .host_memory import HostMemory
@@ -58,6 +59,7 @@ class RecordedRun:
         record: the line events.
         modules: the calls of modules.
         workers: where DataLoader workers spent their time.
+        samples: of the Python stack; None where they were not asked for.
         results: kineto's results; None where another profiler took them.
         brackets: clock readings round each marker event.
         num_threads: torch's threads as the body was entered.
@@ -101,6 +103,9 @@ class RecordedRun:
         self._wall = [0, 0]
         self._own = [0, 0]
         self._source, self._callers = source, callers
+        self._below: Callers | None = None  # held while it samples: their ids are not used again then
+        self.samples: SampleRecord | None = None
+        self._sampler = PythonSampler() if options.python else None
         self._threads, self._undone = options.threads, contextlib.ExitStack()
         self.host = host
         self.modules = ModuleRecord()
@@ -131,6 +136,9 @@ class RecordedRun:
                 self._workers.start()
                 self.busy = busy_threads(self.cpu[0])
                 self._source.start(self._callers, self._modules)
+                if self._sampler is not None:
+                    self._below = self._callers or Callers.of_this_call()
+                    self._sampler.start(self._below.frames)
             except BaseException:
                 self._workers.stop()
                 if self.host is not None:
@@ -178,6 +186,8 @@ class RecordedRun:
     def _stop(self) -> None:
         started = time.perf_counter()
         try:
+            if self._sampler is not None:
+                self.samples, self._below = self._sampler.stop(), None
             self.record = self._source.stop()
         finally:
             self.modules = self._modules.stop()

@@ -1,0 +1,386 @@
+"""Where Python time goes, end to end: planted cases, and that all is put back.
+
+Sampled times are compared with what the line events of the same run say exactly, or are far apart by their making: no
+test asserts how long something takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from torchbench_magic import profile
+from torchbench_magic.core.code.body import compile_body
+from torchbench_magic.core.profiling.profiler import profile_body_async
+from torchbench_magic.errors import MissingTool
+from torchbench_magic.results.cell_text import Body, CellText
+from torchbench_magic.results.profiling.profile import Profile
+
+from ..asking import asked
+from ..profiling_text import CELL, profiled, row
+
+torch = pytest.importorskip("torch")
+
+BURN = """import time
+def burn(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+"""
+CLOSE = 0.012  # s: a few samples, and what the machine does between two
+
+
+def tree_of(text: str, **options: Any) -> pd.DataFrame:
+    outcome = profiled(text, {"torch": torch, "__name__": "__main__"}, python=True, **options)
+    assert outcome.error is None, outcome.error
+    tree = outcome.profile.python
+    assert tree is not None
+    assert_adds_up(outcome.profile)
+    return tree
+
+
+def assert_adds_up(profile: Profile) -> None:
+    tree = profile.python
+    assert tree is not None
+    assert tree["self_time"].sum() == pytest.approx(profile.wall_time)
+    assert tree["total_time"].iloc[0] == pytest.approx(profile.wall_time)
+    assert (tree["torch_time"] + tree["python_time"] - tree["total_time"]).abs().max() < 1e-9
+    assert (tree["self_torch_time"] <= tree["self_time"] + 1e-9).all()
+    assert (tree["python_time"] > -1e-9).all()
+
+
+def total(tree: pd.DataFrame, function: str, column: str = "total_time") -> float:
+    return float(tree.loc[tree["function"] == function, column].sum())
+
+
+def path(tree: pd.DataFrame, at: int) -> list[str]:
+    names = []
+    while at >= 0:
+        names.append(str(tree["function"][at]))
+        at = int(tree["parent"][at])
+    return names[::-1]
+
+
+# ---- planted cases --------------------------------------------------------------------------------------------------
+
+
+PLANTED = f"""{BURN}
+def nap():
+    time.sleep(0.1)
+def multiply():
+    end = time.perf_counter() + 0.1
+    while time.perf_counter() < end:
+        torch.mm(a, a)
+a = torch.ones(300, 300)
+burn(0.1)
+nap()
+multiply()
+"""
+
+
+def test_python_sleep_and_torch_are_told_apart_and_agree_with_the_lines() -> None:
+    outcome = profiled(PLANTED, {"torch": torch, "__name__": "__main__"}, python=True)
+    tree, lines = outcome.profile.python, outcome.profile.lines.set_index("source")
+    assert tree is not None
+    assert_adds_up(outcome.profile)
+    for function, line in (("burn", "burn(0.1)"), ("nap", "nap()"), ("multiply", "multiply()")):
+        assert total(tree, function) == pytest.approx(lines["wall_time"][line], abs=CLOSE)
+    assert total(tree, "burn", "torch_time") == 0
+    assert total(tree, "nap", "torch_time") == 0
+    assert total(tree, "sleep", "self_time") == pytest.approx(total(tree, "nap"))
+    exact = lines["cpu_time"]["multiply()"]
+    assert total(tree, "multiply", "torch_time") == pytest.approx(exact, abs=CLOSE + 0.15 * exact)
+    assert total(tree, "multiply", "torch_time") > 0.5 * total(tree, "multiply")
+
+
+def test_the_tree_begins_with_the_cell_and_says_where_functions_stand() -> None:
+    tree = tree_of(f"{BURN}burn(0.03)")
+    assert list(tree.loc[0, ["function", "module", "library"]]) == ["In[7]", "", ""]
+    burn = tree[tree["function"] == "burn"].iloc[0]
+    assert (burn["cell"], burn["line"], burn["file"], burn["library"], burn["parent"]) == (7, 2, CELL, "", 0)
+
+
+def test_calls_are_exact_where_lines_were_recorded_and_else_not_known() -> None:
+    tree = tree_of(f"{BURN}import json\nfor _ in range(5): burn(0.01)\ntext = json.dumps([0] * 300_000, indent=1)")
+    assert tree.loc[tree["function"] == "burn", "calls"].tolist() == [5]
+    library = tree[tree["module"].str.startswith("json")]
+    assert len(library)
+    assert library["calls"].isna().all()
+
+
+def test_calls_of_one_function_are_told_apart_by_the_path_that_leads_to_it() -> None:
+    text = f"{BURN}def a():\n    for _ in range(3): burn(0.01)\ndef b(): burn(0.03)\na()\nb()\nb()"
+    tree = tree_of(text)
+    calls = {tuple(path(tree, at)): tree["calls"][at] for at in tree.index[tree["function"] == "burn"]}
+    assert calls == {("In[7]", "a", "burn"): 3, ("In[7]", "b", "burn"): 2}
+
+
+def test_library_code_is_opened_by_its_modules_and_classes() -> None:
+    text = "net = torch.nn.Sequential(torch.nn.Linear(400, 400))\nx = torch.ones(400, 400)\nfor _ in range(40): net(x);"
+    tree = tree_of(text)
+    (linear,) = tree.index[tree["function"] == "Linear.forward"]
+    assert [name for name in path(tree, linear) if name.endswith("forward")] == ["Sequential.forward", "Linear.forward"]
+    assert tree.loc[linear, ["module", "library"]].tolist() == ["torch.nn.modules.linear", "torch"]
+    assert str(tree["file"][linear]).endswith("linear.py")
+
+
+def test_generators_recursion_and_lambdas() -> None:
+    text = f"""{BURN}
+def items():
+    for _ in range(3):
+        burn(0.01)
+        yield 1
+def deep(n):
+    burn(0.01)
+    if n: deep(n - 1)
+list(items())
+deep(2)
+(lambda: burn(0.02))()
+"""
+    tree = tree_of(text)
+    paths = [path(tree, at) for at in tree.index[tree["function"] == "burn"]]
+    assert sorted(paths) == sorted(
+        [
+            ["In[7]", "items", "burn"],
+            *(["In[7]", *["deep"] * depth, "burn"] for depth in (1, 2, 3)),
+            ["In[7]", "<lambda>", "burn"],
+        ]
+    )
+
+
+def test_a_loop_that_calls_nothing_is_one_sample_of_its_full_length() -> None:
+    tree = tree_of("n = 0\nfor i in range(300_000): n += i")
+    assert len(tree) == 1
+    assert tree["self_time"].tolist() == tree["total_time"].tolist()
+
+
+def test_a_backward_function_in_python_is_no_torch_time() -> None:
+    text = f"""{BURN}
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, g):
+        burn(0.1)
+        return g * 2
+Slow.apply(torch.ones(3, requires_grad=True)).sum().backward()
+"""
+    tree = tree_of(text)
+    assert total(tree, "Slow.backward", "python_time") > 0.08
+    assert total(tree, "Slow.backward", "torch_time") < 0.02
+
+
+def test_only_the_cells_own_thread_is_sampled() -> None:
+    text = f"{BURN}import threading\nt = threading.Thread(target=burn, args=(0.1,))\nt.start()\nt.join()"
+    tree = tree_of(text)
+    assert "burn" not in set(tree["function"])
+    assert total(tree, "Thread.join") > 0.05
+
+
+def test_a_worker_that_is_forked_samples_nothing() -> None:
+    text = """import torch.utils.data as d
+import sys, os
+class Hook(d.Dataset):
+    def __len__(self): return 2
+    def __getitem__(self, i):
+        for _ in range(2000): len(str(i))
+        __import__("time").sleep(0.01)
+        return sys.getprofile() is None
+seen = [bool(each) for each in d.DataLoader(Hook(), batch_size=None, num_workers=1)]
+"""
+    names: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
+    outcome = profiled(text, names, python=True)
+    assert outcome.error is None
+    assert names["seen"][-1] is True
+
+
+# ---- with other options ---------------------------------------------------------------------------------------------
+
+
+def test_with_memory_freed_tensors_are_freed_when_they_are() -> None:
+    text = f"{BURN}def f():\n    x = torch.ones(1000)\n    burn(0.02)\n    del x\n    burn(0.02)\nf()"
+    with_tree = profiled(text, {"torch": torch}, python=True, memory=True).profile
+    without = profiled(text, {"torch": torch}, memory=True).profile
+    columns = ["line", "allocated", "freed", "net"]
+    pd.testing.assert_frame_equal(with_tree.lines[columns], without.lines[columns])
+    assert with_tree.lines.set_index("source")["freed"]["    del x"] >= 4000
+
+
+def test_steps_are_sampled_each_and_added_up() -> None:
+    text = f"{BURN}from torchbench_magic import step\nfor i in range(4):\n    burn(0.03)\n    step()"
+    from torchbench_magic.results.profiling.schedule import Schedule
+
+    made = profiled(text, {"torch": torch}, python=True, schedule=Schedule(wait=1, active=1, repeat=2)).profile
+    assert len(made.cycles) == 2
+    for each in (made, *made.cycles):
+        assert_adds_up(each)
+    assert made.python is not None
+    assert made.python.loc[made.python["function"] == "burn", "calls"].tolist() == [2]
+    assert total(made.python, "burn") == pytest.approx(made.wall_time, abs=2 * CLOSE)
+
+
+def test_lines_of_a_library_gives_its_calls() -> None:
+    text = "import json\nfor _ in range(3): t = json.dumps([0] * 60_000, indent=1)"
+    tree = tree_of(text, lines_of=("json.encoder",))
+    assert tree.loc[tree["function"] == "JSONEncoder.encode", "calls"].tolist() == [3]
+
+
+def test_twice_measures_it_too() -> None:
+    made = profiled(f"{BURN}burn(0.005)", {"torch": torch}, python=True, twice=True).profile
+    assert made.repeats
+    assert sys.getprofile() is None
+
+
+def test_a_cell_that_awaits() -> None:
+    text = f"""{BURN}import asyncio
+async def other():
+    burn(0.04)
+async def main():
+    burn(0.03)
+    await asyncio.gather(other())
+    await asyncio.sleep(0.05)
+await main()
+"""
+    cell = CellText.of(text, CELL, 7)
+    linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
+    wanted = asked(namespace={"__name__": "__main__"}, cells={CELL: cell}.get, python=True)
+    made = asyncio.run(profile_body_async(compile_body(Body(text, CELL)), wanted)).profile
+    assert made.python is not None
+    assert_adds_up(made)
+    burns = [path(made.python, at) for at in made.python.index[made.python["function"] == "burn"]]
+    assert ["In[7]", "main", "burn"] in burns
+    assert [found[:2] for found in burns if "other" in found] == [["In[7]", "(while the cell awaits)"]]
+    assert total(made.python, "(while the cell awaits)") > 0.06
+    assert not [name for name in made.python["module"] if name.startswith("torchbench_magic")]
+
+
+# ---- what can go wrong ----------------------------------------------------------------------------------------------
+
+
+def test_an_exception_keeps_what_was_sampled_and_has_no_frame_of_ours() -> None:
+    outcome = profiled(f"{BURN}burn(0.05)\n1 / 0", {}, python=True)
+    assert isinstance(outcome.error, ZeroDivisionError)
+    assert outcome.error.__traceback__ is not None
+    assert outcome.error.__traceback__.tb_next is None
+    assert outcome.profile.python is not None
+    assert total(outcome.profile.python, "burn") > 0.03
+    assert sys.getprofile() is None
+
+
+def test_an_interrupt_keeps_what_was_sampled() -> None:
+    text = f"{BURN}import signal\nburn(0.05)\nsignal.raise_signal(signal.SIGINT)\nburn(9)"
+    before = threading.active_count()
+    outcome = profiled(text, {}, python=True)
+    assert isinstance(outcome.error, KeyboardInterrupt)
+    assert outcome.profile.python is not None
+    assert 0.03 < total(outcome.profile.python, "burn") < 5
+    assert sys.getprofile() is None
+    assert threading.active_count() == before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_interrupts_that_meet_the_sampler_wait_until_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that meets it each time: it ends the code all the same, and never the sampler."""
+    from torchbench_magic.core.profiling.python_tree.sampler import PythonSampler
+
+    plain = PythonSampler._c_function
+
+    def with_signal(self: PythonSampler, function: object) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return plain(self, function)
+
+    with_signal.__code__ = with_signal.__code__.replace(co_name="_c_function")
+    monkeypatch.setattr(PythonSampler, "_c_function", with_signal)
+    outcome = profiled("import time\nfor _ in range(2000): time.sleep(0.002)", {}, python=True)
+    assert isinstance(outcome.error, KeyboardInterrupt)
+    assert sys.getprofile() is None
+
+
+def test_a_profiler_of_the_users_is_left_alone_and_said() -> None:
+    def users(frame: object, event: str, arg: object) -> None:
+        pass
+
+    sys.setprofile(users)
+    try:
+        made = profiled(f"{BURN}burn(0.03)", {}, python=True).profile
+        assert sys.getprofile() is users
+    finally:
+        sys.setprofile(None)
+    assert made.python is not None
+    assert made.python.empty
+    (doubt,) = (each for each in made.warnings if each.kind == "python-hook-held")
+    assert "another profiler" in doubt.text
+    assert "\n" not in doubt.text
+
+
+def test_code_that_takes_the_hook_is_told_how_far_the_tree_goes() -> None:
+    made = profiled(f"{BURN}import sys\nburn(0.05)\nsys.setprofile(None)\nburn(0.05)", {}, python=True).profile
+    assert made.python is not None
+    assert_adds_up(made)
+    assert total(made.python, "burn") == pytest.approx(row_of(made, "burn(0.05)"), abs=CLOSE)
+    assert "python-hook-lost" in {each.kind for each in made.warnings}
+
+
+def row_of(made: Profile, source: str) -> float:
+    return float(made.lines.loc[made.lines["source"] == source, "wall_time"].iloc[0])
+
+
+def test_a_body_shorter_than_the_interval_is_said_to_be_too_short() -> None:
+    made = profiled("x = 1", {}, python=True).profile
+    assert made.python is not None
+    assert made.python.empty
+    (doubt,) = (each for each in made.warnings if each.kind == "python-too-short")
+    assert doubt.text.startswith("No Python tree")
+
+
+def test_of_few_samples_the_tree_is_said_to_be_rough() -> None:
+    made = profiled(f"{BURN}burn(0.005)", {}, python=True).profile
+    assert made.python is not None
+    assert not made.python.empty
+    (doubt,) = (each for each in made.warnings if each.kind == "python-too-short")
+    assert "rough" in doubt.text
+
+
+def test_without_the_option_nothing_is_sampled() -> None:
+    seen: dict[str, Any] = {}
+    made = profiled("import sys\nhook = sys.getprofile()", seen).profile
+    assert made.python is None
+    assert seen["hook"] is None
+
+
+@pytest.mark.parametrize("options", [{}, {"schedule": "wait=1,active=1"}])
+def test_without_pyinstrument_nothing_runs(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    for name in ("pyinstrument", "pyinstrument.low_level", "pyinstrument.low_level.stat_profile"):
+        monkeypatch.setitem(sys.modules, name, None)
+    ran: list[int] = []
+    with pytest.raises(MissingTool, match=r"python -m pip install 'torchbench_magic\[python\]'") as raised:
+        profile(lambda: ran.append(1), python=True, **options)
+    assert not ran
+    assert "\n" not in str(raised.value)
+
+
+def test_a_callable_of_a_script_is_the_root() -> None:
+    def work() -> None:
+        called: Callable[[], float] = lambda: sum(range(200_000))
+        for _ in range(20):
+            called()
+
+    tree = profile(work, python=True).python
+    assert tree is not None
+    assert tree["function"][0].endswith("work")
+    assert "sum" in set(tree["function"])
+
+
+def test_line_times_stay_beside_it() -> None:
+    outcome = profiled(f"{BURN}burn(0.03)", {}, python=True)
+    assert row(outcome, 6)["calls"] == 1
+    assert row(outcome, 6)["wall_time"] >= 0.03

@@ -1,0 +1,150 @@
+"""The tree of Python functions: what is said of it, what is shown, and what is left out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, frame_of
+from torchbench_magic.results.profiling.frames.call_trees import inclusive
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.views.carriers import html, markdown, text
+from torchbench_magic.views.document import plain
+from torchbench_magic.views.profiling.profile import document
+from torchbench_magic.views.profiling.python_time import python_clause, python_table
+
+Called = tuple[int, str, str, float, float]
+"""Place of the caller in the list, function, module, seconds of its own in Python, and in torch."""
+
+MODULE = "torch.nn.modules.module"
+GENERATE: tuple[Called, ...] = (
+    (-1, "In[4]", "", 0.0, 0.0),
+    (0, "main", "__main__", 0.001, 0.0),
+    (1, "context_decorator.decorate_context", "torch.utils._contextlib", 0.0, 0.0),
+    (2, "GenerationMixin.generate", "transformers.generation.utils", 0.01, 0.0),
+    (3, "GenerationMixin._sample", "transformers.generation.utils", 0.01, 0.0),
+    (4, "Module._wrapped_call_impl", MODULE, 0.0, 0.0),
+    (5, "Module._call_impl", MODULE, 0.001, 0.0),
+    (6, "LlamaForCausalLM.forward", "transformers.models.llama.modeling_llama", 0.0, 0.0),
+    (7, "LlamaAttention.forward", "transformers.models.llama.modeling_llama", 0.2, 0.0),
+    (8, "linear", "torch._C._nn", 0.1, 0.5),
+    (4, "LogitsProcessor.__call__", "transformers.generation.logits_process", 0.17, 0.0),
+    (4, "tiny", "transformers.generation.utils", 0.008, 0.0),
+)
+
+
+def tree_of(*called: Called) -> pd.DataFrame:
+    parents = [parent for parent, *_ in called]
+    own = [python + torch for *_, python, torch in called]
+    in_torch = [torch for *_, torch in called]
+    total, torch_total = inclusive(own, parents), inclusive(in_torch, parents)
+    return frame_of(
+        PYTHON_COLUMNS,
+        {
+            "parent": parents,
+            "function": [name for _, name, *_ in called],
+            "module": [module for _, _, module, *_ in called],
+            "library": [m.partition(".")[0] if m != "__main__" else "" for _, _, m, *_ in called],
+            "file": [f"/lib/{m.replace('.', '/')}.py" if m and "_C" not in m else None for _, _, m, *_ in called],
+            "line": [10 * at if m and "_C" not in m else pd.NA for at, (_, _, m, *_) in enumerate(called)],
+            "samples": [round(each * 1000) for each in total],
+            "total_time": total,
+            "self_time": own,
+            "torch_time": torch_total,
+            "python_time": [whole - part for whole, part in zip(total, torch_total, strict=True)],
+            "self_torch_time": in_torch,
+        },
+    )
+
+
+def profile_of(*called: Called, **fields: Any) -> Profile:
+    tree = tree_of(*called)
+    known = {"wall_time": float(tree["total_time"].iloc[0]), "num_threads": 1, "python": tree} | fields
+    return Profile(lines=frame_of(LINE_COLUMNS, {}), ops=frame_of(OP_COLUMNS, {}), **known)
+
+
+def shown(profile: Profile) -> list[str]:
+    table = python_table(profile)
+    assert table is not None
+    return [row.cells[0].text.replace("\u00a0", ".") for row in table.rows()]
+
+
+def test_functions_that_only_hand_on_are_left_out_and_the_entrance_of_a_library_stays() -> None:
+    assert shown(profile_of(*GENERATE)) == [
+        "In[4]",
+        ".main",
+        "..GenerationMixin.generate",
+        "...GenerationMixin._sample",
+        "....LlamaAttention.forward",
+        ".....linear",
+        "....LogitsProcessor.__call__",
+    ]
+
+
+def test_a_function_with_time_of_its_own_is_never_left_out() -> None:
+    called = [*GENERATE]
+    called[6] = (5, "Module._call_impl", MODULE, 0.05, 0.0)
+    called[7] = (6, "LlamaForCausalLM.forward", "transformers.models.llama.modeling_llama", 0.1, 0.0)
+    names = {name.lstrip(".") for name in shown(profile_of(*called))}
+    assert {"Module._call_impl", "LlamaForCausalLM.forward"} <= names
+
+
+def test_the_figures_of_a_row() -> None:
+    table = python_table(profile_of(*GENERATE))
+    assert table is not None
+    (row,) = (row for row in table.rows() if row.key == "LlamaAttention.forward")
+    cells = dict(zip([column.name for column in table.columns], row.cells, strict=True))
+    assert [round(cells[name].value or 0, 6) for name in ("total", "torch", "python", "self", "share")] == [
+        0.8, 0.5, 0.3, 0.2, 0.8,
+    ]  # fmt: skip
+    parts: Any = cells["bar"].picture[0]
+    assert [(hue, round(share, 9)) for hue, share in parts] == [("torch", 0.5), ("python", 0.3)]
+    assert cells["place"].text == "modeling_llama.py:80"
+    assert "7 of 12 places" in table.hidden
+
+
+def test_the_sentence_names_the_function_that_the_time_goes_through_and_whose_python_it_is() -> None:
+    said = plain(python_clause(profile_of(*GENERATE)))
+    assert said == (
+        "; GenerationMixin.generate spends 50 % of its time in Python (transformers 40 %, torch 10 %)"
+        " and 50 % in torch's operations"
+    )
+
+
+def test_the_sentence_of_code_without_a_library_is_of_the_code() -> None:
+    called: tuple[Called, ...] = ((-1, "In[4]", "", 0.5, 0.0), (0, "f", "__main__", 0.5, 0.0))
+    said = plain(python_clause(profile_of(*called)))
+    assert said.startswith("; In[4] spends 100 % of its time in Python (the code itself 100 %)")
+
+
+def test_where_torchs_time_is_not_known_no_share_is_said() -> None:
+    tree = tree_of(*GENERATE)
+    tree[["torch_time", "python_time", "self_torch_time"]] = float("nan")
+    profile = profile_of(*GENERATE, python=tree)
+    assert plain(python_clause(profile)) == ""
+    assert "GenerationMixin.generate" in text.render(document(profile))
+
+
+def test_it_is_in_every_carrier() -> None:
+    made = document(profile_of(*GENERATE))
+    for drawn in (text.render(made), markdown.render(made), html.render(made)):
+        assert "LlamaAttention.forward" in drawn
+        assert "where Python time goes" in drawn
+    lines = text.render(made).splitlines()
+    assert [re.match(r" *", line)[0] for line in lines if "LlamaAttention" in line] == ["    "]  # type: ignore[index]
+
+
+def test_without_the_option_and_without_a_sample_there_is_no_table() -> None:
+    nothing = frame_of(PYTHON_COLUMNS, {})
+    for tree in (None, nothing):
+        profile = profile_of(*GENERATE, python=tree)
+        assert python_table(profile) is None
+        assert "where Python time goes" not in text.render(document(profile))
+
+
+def test_a_tree_of_thousands_of_levels_is_drawn() -> None:
+    deep = [(-1, "In[4]", "", 0.0, 0.0), *((at, "deep", "__main__", 0.0, 0.0) for at in range(3000))]
+    profile = profile_of(*deep, (3000, "end", "__main__", 1.0, 0.0))  # type: ignore[arg-type]
+    assert len(shown(profile)) == 40

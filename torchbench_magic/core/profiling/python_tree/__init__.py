@@ -1,0 +1,1 @@
+"""Where Python time goes: samples of the cell's own thread, taken by pyinstrument."""

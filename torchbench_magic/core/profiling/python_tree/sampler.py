@@ -1,0 +1,198 @@
+"""Samples of the Python stack of the thread that runs the cell, by pyinstrument's statistical profiler.
+
+pyinstrument's C function sits on Python's profile hook: it looks at the clock at each call and return, of Python and of
+C functions, and once an interval has passed it hands over the frame that ran until then. So a sample says what ran at
+the moment the interval was over, and a C function that takes longer is one sample of its full length. The hook is
+another one than those that lines come from (`sys.settrace`, ``sys.monitoring``), which do not see it.
+
+Of pyinstrument only that function is taken (``low_level.stat_profile.setstatprofile``). What its ``Profiler`` does
+with a frame would not do here: it reads ``f_locals`` for the name of a class, which before Python 3.13 keeps the
+variables of every frame of the stack alive until the frame ends (tensors too: freed bytes would be wrong), and it keeps
+a text for each frame of each sample, 10 MB a second. The name of the class that defines a method is in
+``co_qualname``, and stacks are numbered as they come: a sample is 16 bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any, cast
+
+from torchbench_magic.errors import MissingTool
+
+__all__ = ["INTERVAL", "PythonSampler", "SampleRecord", "SampledPlace", "check_sampler", "check_sampling"]
+
+INTERVAL = 0.001
+"""Seconds: a sample takes 10 to 40 us, by the depth of the stack. What is dear are the calls, not the samples: the hook
+looks at the clock at each one."""
+
+SetHook = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class SampledPlace:
+    """A function as the stacks name it.
+
+    Attributes:
+        name: qualified, with the class that defines a method.
+        module: Python module; empty where not known.
+        code: None for a C function.
+    """
+
+    name: str
+    module: str
+    code: CodeType | None = None
+
+
+@dataclass(frozen=True)
+class SampleRecord:
+    """What was sampled between start and stop.
+
+    Attributes:
+        began: Unix ns of the start.
+        interval: ns.
+        moments, stacks: of each sample its Unix ns, and the number of the stack that ran until then.
+        parents, functions: of each stack the one below it (-1: none), and the number of its innermost place.
+        places: by number.
+        holder: who held the profile hook, so that nothing was sampled; empty where nobody did.
+        complete: the hook stayed until the end.
+    """
+
+    began: int = 0
+    interval: int = round(INTERVAL * 1e9)
+    moments: Sequence[int] = ()
+    stacks: Sequence[int] = ()
+    parents: tuple[int, ...] = ()
+    functions: tuple[int, ...] = ()
+    places: tuple[SampledPlace, ...] = ()
+    holder: str = ""
+    complete: bool = True
+
+
+def check_sampling() -> SetHook:
+    """pyinstrument's function that sets the hook.
+
+    Raises:
+        MissingTool: pyinstrument is not installed, or has the function no more.
+    """
+    try:
+        from pyinstrument.low_level.stat_profile import setstatprofile
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "pyinstrument"
+        why = "needs pyinstrument" if missing else f"cannot use this pyinstrument ({error})"
+        raise MissingTool(f"--python {why}: python -m pip install 'torchbench_magic[python]'") from None
+    return cast(SetHook, setstatprofile)
+
+
+def check_sampler(*, wanted: bool) -> None:
+    """As `check_sampling`, where that is ``wanted``: asked before anything runs."""
+    if wanted:
+        check_sampling()
+
+
+class PythonSampler:
+    """Samples between ``start`` and ``stop``, both called on the thread that runs the cell: that one alone.
+
+    Raises MissingTool as `check_sampling` does.
+    """
+
+    def __init__(self) -> None:
+        self._set_hook = check_sampling()
+        self._hook: Any = None
+        self._holder = ""
+        self._began = 0
+        self._below: frozenset[int] = frozenset()
+        self._process = os.getpid()
+        self._numbers: dict[int | str, int] = {}  # id of a code, or name of a C function -> number of its place
+        self._places: list[SampledPlace] = []
+        self._index: dict[tuple[int, int], int] = {}
+        self._parents: list[int] = []
+        self._functions: list[int] = []
+        self._moments, self._stacks = array("q"), array("q")
+
+    def start(self, below: Iterable[FrameType]) -> None:
+        """Sample from now on what runs above the frames ``below``, which their owner holds until `stop`.
+
+        A hook that is there already stays, and nothing is sampled.
+        """
+        hook = sys.getprofile()
+        if hook is not None:
+            kind = type(hook)
+            self._holder = getattr(hook, "__module__", None) or kind.__module__
+            return
+        self._below = frozenset(map(id, below))
+        self._began = time.time_ns()
+        # the coarse clock that pyinstrument would take on some systems moves in steps of the interval
+        self._set_hook(target=self._sample, interval=INTERVAL, timer_type="walltime")
+        self._hook = sys.getprofile()
+
+    def stop(self) -> SampleRecord:
+        """Take the hook away; one that the measured code has set stays."""
+        complete = sys.getprofile() is self._hook
+        if self._hook is not None and complete:
+            self._set_hook(None)
+        self._hook = None
+        return SampleRecord(
+            self._began,
+            moments=self._moments,
+            stacks=self._stacks,
+            parents=tuple(self._parents),
+            functions=tuple(self._functions),
+            places=tuple(self._places),
+            holder=self._holder,
+            complete=complete,
+        )
+
+    def _sample(self, frame: FrameType | None, event: str, arg: Any) -> None:
+        now = time.time_ns()
+        if os.getpid() != self._process:  # a fork, as a DataLoader's worker is: it has the hook of its parent
+            sys.setprofile(None)
+            return
+        path = []
+        if event == "c_return" or event == "c_exception":
+            path.append(self._c_function(arg))
+        elif event == "call" and frame is not None:
+            frame = frame.f_back  # until now its caller ran
+        numbers, below = self._numbers, self._below
+        while frame is not None and id(frame) not in below:
+            code = frame.f_code
+            number = numbers.get(id(code))
+            path.append(self._python_function(frame) if number is None else number)
+            frame = frame.f_back
+        stack, index = -1, self._index
+        for number in reversed(path):
+            found = index.get((stack, number))
+            if found is None:
+                found = index[stack, number] = len(self._parents)
+                self._parents.append(stack)
+                self._functions.append(number)
+            stack = found
+        self._moments.append(now)
+        self._stacks.append(stack)
+
+    def _python_function(self, frame: FrameType) -> int:
+        code = frame.f_code
+        module = frame.f_globals.get("__name__")
+        name = code.co_qualname.replace("<locals>.", "")
+        return self._add(id(code), SampledPlace(name, module if isinstance(module, str) else "", code))
+
+    def _c_function(self, function: Any) -> int:
+        """Of a C function, which has no code: ``__self__`` may be the user's object, of which nothing is asked."""
+        name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "")
+        module = getattr(function, "__module__", None)
+        if not isinstance(module, str):
+            owner = getattr(function, "__self__", None)
+            module = owner.__name__ if isinstance(owner, type(sys)) else type(owner).__module__
+        key = f"{module}\0{name}"
+        number = self._numbers.get(key)
+        return self._add(key, SampledPlace(str(name), str(module))) if number is None else number
+
+    def _add(self, key: int | str, place: SampledPlace) -> int:
+        number = self._numbers[key] = len(self._places)
+        self._places.append(place)  # it holds the code, whose id is not used again then
+        return number
