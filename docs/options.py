@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchbench_magic.magics.reading.option_line import option_rows
-from torchbench_magic.magics.reading.options import CompareOptions, ProfilerOptions, TimerOptions
+from torchbench_magic.magics.reading.options import CompareOptions, DoctorOptions, ProfilerOptions, TimerOptions
 
 MAGICS = (
     ("`%timer STMT`, `%%timer`", TimerOptions),
     ("`%tprofile STMT`, `%%tprofile`", ProfilerOptions),
     ("`%tcompare NAME|PATH ...`", CompareOptions),
+    ("`%tdoctor`", DoctorOptions),
 )
 HEAD = """# Every option
 
-Written by `python docs/options.py` from the code; `%%timer?`, `%%tprofile?` and `%tcompare?` print the same. Options
-come before the statement, long names are not abbreviated, `--` ends them. Where a setting is named,
+Written by `python docs/options.py` from the code; `%%timer?`, `%%tprofile?`, `%tcompare?` and `%tdoctor?` print the
+same. Options come before the statement, long names are not abbreviated, `--` ends them. Where a setting is named,
 `%config TorchBench.NAME` changes the default.
 """
 

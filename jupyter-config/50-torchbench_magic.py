@@ -1,4 +1,4 @@
-"""Declares %timer, %%timer, %tprofile, %%tprofile and %tcompare: loaded when first used, with no `%load_ext`.
+"""Declares %timer, %%timer, %tprofile, %%tprofile, %tcompare and %tdoctor: loaded when first used, with no `%load_ext`.
 
 IPython runs this file at each start, in the user's namespace. It imports nothing heavy, overwrites nothing, and
 leaves no name behind. TORCHBENCH_MAGIC_AUTOLOAD=0 turns it off.
@@ -18,7 +18,7 @@ def _declare_torchbench_magic() -> None:
         return
     from torchbench_magic.magics import awaiting, settings
 
-    for name in ("timer", "tprofile", "tcompare"):
+    for name in ("timer", "tprofile", "tcompare", "tdoctor"):
         if name not in shell.magics_manager.lazy_magics:  # declared by somebody else
             shell.magics_manager.register_lazy(name, "torchbench_magic.magics.lazy")
     settings.declare(shell)

@@ -13,13 +13,13 @@ PACKAGE = Path(torchbench_magic.__file__).parent
 AS_IN_TORCH = ("benchmark/utils", "benchmark/op_fuzzers")  # modules with the names that torch gives them
 
 SAME_SUBJECT = {
-    "callers", "comparison", "contention", "counts", "cpp", "environment", "modules", "profile", "profile_diff",
-    "profiler", "timer", "compare", "values_read", "workers",
+    "callers", "comparison", "contention", "counts", "cpp", "diagnosis", "environment", "modules", "profile",
+    "profile_diff", "profiler", "timer", "compare", "values_read", "workers",
 }  # fmt: skip
 """Modules that are one subject on several floors: what is recorded or asked, what was seen, how it looks."""
 
 SAME_ROLE = {
-    "document", "drawn",  # a result as a document; a picture as one of its views
+    "document", "drawn", "under",  # a result as a document; a picture as one of its views; what stands below it
     "flamegraph", "plot", "render",  # what every view or carrier has
     "markup", "module", "spec_of",  # the parts of a picture: its element, its script, what the script reads
     "main",  # of a process: the command line, the server that counts
@@ -57,7 +57,7 @@ def ambiguous() -> dict[str, list[str]]:
     return found
 
 
-VERBS = {"compare", "profile", "table", "count"}
+VERBS = {"compare", "doctor", "profile", "table", "count"}
 """Public names, and the plainest word for a thing that a module of another room is about."""
 
 

@@ -180,3 +180,11 @@ def test_per_cents_of_ten_times_and_more_are_one_word() -> None:
 )
 def test_an_end_of_an_interval_reads_as_one_only_where_it_is(low: float, high: float, text: str) -> None:
     assert units.interval(low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [(0.04, 12.0, "0.04 … 12.00"), (0.06, 0.5, "0.06 … 0.50"), (0.0013, 2.0, "0.001 … 2.000"), (1e-9, 3, "0.0 … 3.0")],
+)
+def test_a_small_end_of_an_interval_is_not_rounded_away(low: float, high: float, shown: str) -> None:
+    assert units.interval(low, high) == shown

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .core.doctor.examination import doctor
     from .core.profiling.load_trace import load_trace
     from .core.profiling.op_benchmark import benchmark_op
     from .core.profiling.profiler import profile
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .magics import load_ipython_extension, unload_ipython_extension
     from .results.counting.counts import Counts
     from .results.counting.differences import CountsDiff
+    from .results.machine.diagnosis import Diagnosis
     from .results.profiling.profile import Profile
     from .results.profiling.profile_diff import ProfileDiff
     from .results.storage.store import load
@@ -30,10 +32,12 @@ _HOMES = {
     "Comparison": "results.timing.comparison",
     "Counts": "results.counting.counts",
     "CountsDiff": "results.counting.differences",
+    "Diagnosis": "results.machine.diagnosis",
     "Profile": "results.profiling.profile",
     "ProfileDiff": "results.profiling.profile_diff",
     "benchmark_op": "core.profiling.op_benchmark",
     "compare": "core.script_entrance",
+    "doctor": "core.doctor.examination",
     "load": "results.storage.store",
     "load_ipython_extension": "magics",
     "load_torch_pickle": "results.storage.torch_pickles",
@@ -44,18 +48,20 @@ _HOMES = {
     "unload_ipython_extension": "magics",
 }
 
-_WITH_TORCH = frozenset(("compare", "load_torch_pickle"))
+_WITH_TORCH = frozenset(("compare", "doctor", "load_torch_pickle"))
 """Names whose modules, or whose first act, import torch: what is wrong with it is said in one line."""
 
 __all__ = [
     "Comparison",
     "Counts",
     "CountsDiff",
+    "Diagnosis",
     "Profile",
     "ProfileDiff",
     "__version__",
     "benchmark_op",
     "compare",
+    "doctor",
     "load",
     "load_ipython_extension",
     "load_torch_pickle",

@@ -1,6 +1,7 @@
 """``python -m torchbench_magic demo``: run the quickstart in a real kernel, print its tables, write html.
+``python -m torchbench_magic doctor``: print what on this machine spoils a measurement now.
 
-The notebook runs as a user's would: its own kernel, its own folder, one cell after the other. The written
+The notebook of the demo runs as a user's would: its own kernel, its own folder, one cell after the other. The written
 page holds everything it shows; it fetches nothing.
 """
 
@@ -48,8 +49,14 @@ def main(argv: list[str] | None = None) -> int:
     demo_parser = commands.add_parser("demo", help=what, description=what, allow_abbrev=False)
     demo_parser.add_argument("notebook", type=Path, nargs="?", help=f"default: the quickstart, {NOTEBOOK}")
     demo_parser.add_argument("--output", type=Path, help="folder of the html (default: ./output beside it)")
+    what = "print what on this machine spoils a measurement now"
+    doctor_parser = commands.add_parser("doctor", help=what, description=what, allow_abbrev=False)
+    told = "also compare equal code with itself: the smallest difference that can be resolved now"
+    doctor_parser.add_argument("--self-test", action="store_true", help=told)
     arguments = parser.parse_args(argv)
     try:
+        if arguments.command == "doctor":
+            return examine(self_test=arguments.self_test)
         demo(arguments.notebook, arguments.output)
     except CellFailed as failed:
         print(_without_torch() or (failed if sys.stderr.isatty() else COLOURS.sub("", str(failed))), file=sys.stderr)
@@ -58,6 +65,40 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+class _ErrorLine:
+    """A progress on standard error: one line that is written over, where somebody reads it."""
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        if sys.stderr.isatty():
+            spent = f"{done:.1f} s" if total is None else f"{done:.1f} of {total:.1f} s"
+            sys.stderr.write(f"\r\x1b[K{f'measuring {what} · {spent}'[:99]}")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+
+
+def examine(*, self_test: bool = False) -> int:
+    """Print what the doctor finds, which may be bad news and is no error: 0. After Ctrl-C, what was found until then,
+    and 130, as shells have it.
+
+    Raises:
+        MissingTool: there is no torch that can be imported.
+    """
+    from . import doctor
+
+    line, status = _ErrorLine(), 0
+    try:
+        found: object = doctor(self_test=self_test, progress=line)
+    except KeyboardInterrupt as interrupt:
+        found, status = getattr(interrupt, "partial", None), 130
+    line.end()
+    if found is not None:
+        print(found)
+    return status
 
 
 def _without_torch() -> str:

@@ -162,7 +162,8 @@ def percent(share: float | None, *, digits: int = 2) -> str:
 
 
 def decimals_apart(low: float, high: float) -> int:
-    """The fewest decimals at which two ends lie three steps of the last digit apart, and none reads as 1 that is not.
+    """The fewest decimals at which two ends lie three steps of the last digit apart, none reads as 1 that is not, and
+    none is off by more than a quarter of itself (0.04 is no 0.0, and 0.06 no 0.1; of less than 0.001 it is).
 
     Beyond three decimals one step is enough; six is the most. 2 where an end is not finite.
     """
@@ -173,6 +174,8 @@ def decimals_apart(low: float, high: float) -> int:
     apart = wide if wide is not None else next((places for places in range(3, 6) if width * 10.0**places >= 1), 6)
     beside = [abs(end - 1) for end in (low, high) if 0.5e-4 < abs(end - 1) < 0.5]  # from 1: what a verdict stands on
     while apart < 4 and any(round(end, apart) == 0 for end in beside):
+        apart += 1
+    while any(abs(round(end, apart) - end) > 0.25 * abs(end) for end in (low, high) if abs(end) >= 1e-3):
         apart += 1
     return apart
 

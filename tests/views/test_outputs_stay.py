@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from torchbench_magic.results.machine.diagnosis import Diagnosis, Finding, SelfTest
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
 from torchbench_magic.results.timing.comparison import Comparison
@@ -39,6 +40,21 @@ def of_processes() -> Comparison:
     return join_processes({n: pair(1e-6, ratio * 1e-6, seed=n) for n, ratio in enumerate(ratios, 1)})
 
 
+def diagnosis() -> Diagnosis:
+    busy = "Other processes use 1.20 of 2 cores: absolute times are unreliable."
+    findings = (
+        Finding("threads", "ok", "torch uses 2 threads on 2 usable cores.", "torch.get_num_threads() 2"),
+        Finding("turbo", "not available", "Whether turbo is on is not known.", "no file of /sys says so"),
+        Finding("governor", "warn", "The clock follows the load.", "acpi-cpufreq", "`sudo cpupower frequency-set`"),
+        Finding("outside load", "warn", busy, "in 0.5 s; most by make (pid 7) 1.1", "Wait until they have ended."),
+    )
+    tests = (
+        SelfTest("matrix product", 2.4e-4, 1.004, 0.98, 1.02, "undecided", 1.3),
+        SelfTest("tiny operation", 4e-6, 1.0, 0.999, 1.002, "same", 1.2),
+    )
+    return Diagnosis(findings, tests, 0.61, 0.5, "CPU · torch 2.13.0+cpu · Python 3.11.7")
+
+
 RESULTS: dict[str, Callable[[], Any]] = {
     "comparison": comparison_of,
     "two_shapes": two_shapes,
@@ -56,6 +72,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "profile_diff": lambda: ProfileDiff(
         profile_of_two_kernels(), profile_of_two_kernels("aten::bmm"), ("before", "now")
     ),
+    "diagnosis": diagnosis,
     "timeline": lambda: profile_of_two_kernels().timeline(),
     "page": lambda: Page(comparison_of().to_html() or ""),
 }

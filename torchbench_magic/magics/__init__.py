@@ -12,7 +12,8 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext torchbench_magic``: takes the names ``timer``, ``tprofile`` and ``tcompare``, whoever had them."""
+    """``%load_ext torchbench_magic``: takes the names ``timer``, ``tprofile``, ``tcompare`` and ``tdoctor``, whoever
+    had them."""
     from .loading import load_magics
 
     load_magics(shell)

@@ -20,6 +20,7 @@ __all__ = ["Output", "ShownOnce", "bundle_of", "register_formatters", "withdraw_
 _RESULTS = (
     ("torchbench_magic.results.timing.comparison", "Comparison"),
     ("torchbench_magic.results.counting.differences", "CountsDiff"),
+    ("torchbench_magic.results.machine.diagnosis", "Diagnosis"),
     ("torchbench_magic.results.profiling.profile", "Profile"),
     ("torchbench_magic.results.profiling.profile_diff", "ProfileDiff"),
 )
@@ -39,7 +40,7 @@ _PICTURES = (
 )
 _LIVE = ("torchbench_magic.views.carriers.kept_output", "Lasting")
 """By name: that torch's results are shown richly is no reason to import torch."""
-_KEPT = ("_timer", "_tprofile", "_tcompare")
+_KEPT = ("_timer", "_tprofile", "_tcompare", "_tdoctor")
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
 

@@ -20,12 +20,14 @@ class _Loaded:
 
     def __init__(self, shell: Any, *, only_free_names: bool) -> None:
         from .compare import CompareMagics
+        from .doctor import DoctorMagics
         from .profiler import ProfilerMagics
         from .timer import TimerMagics
 
         self.session = Session(shell)
         self._shell = shell
-        self._magics = (TimerMagics(self.session), ProfilerMagics(self.session), CompareMagics(self.session))
+        kinds = (TimerMagics, ProfilerMagics, CompareMagics, DoctorMagics)
+        self._magics = tuple(kind(self.session) for kind in kinds)
         self._before: list[tuple[str, str, Any, Any]] = []
         table = shell.magics_manager
         for magics in self._magics:

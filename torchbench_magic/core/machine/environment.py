@@ -6,20 +6,26 @@ from __future__ import annotations
 import math
 import os
 import platform
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from torchbench_magic.results.machine.environment import Environment
 
-__all__ = ["KERNEL", "read_environment", "usable_cores"]
+from .facts.cgroups import cpu_quota
+from .facts.frequency import clock_control, governor_text
+from .facts.native_libraries import native_libraries
+from .facts.system_files import THIS_MACHINE, SystemFiles
+
+__all__ = ["KERNEL", "affinity_text", "ranges_text", "read_environment", "usable_cores"]
 
 _PREFIXES = ("OMP_", "MKL_", "GOMP_", "KMP_", "OPENBLAS_", "MALLOC_", "TORCH_", "PYTORCH_", "ATEN_")
 KERNEL = os.urandom(6).hex()
 """Tells this process, and its forks, from others: forks have its addresses."""
 
 
-def usable_cores() -> int:
+def usable_cores(files: SystemFiles = THIS_MACHINE) -> int:
     """Processors that this process may use at once: the affinity mask, cut by the cgroup's CPU quota.
 
     ``os.cpu_count()`` is wrong in containers.
@@ -28,22 +34,27 @@ def usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
         cores = os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, _quota())))
+    quota = cpu_quota(files)
+    return max(1, math.ceil(min(cores, quota.value))) if quota.is_set else cores
 
 
-def _quota() -> float:
-    """CPU quota of the cgroup in cores; infinite when there is none."""
+def affinity_text() -> str:
+    """Numbers of the processors that this process may run on, as ``0-3,8``; empty where the system does not tell."""
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()[:2]
-        return math.inf if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        v1 = Path("/sys/fs/cgroup/cpu")
-        us = int((v1 / "cpu.cfs_quota_us").read_text())
-        return math.inf if us <= 0 else us / int((v1 / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return math.inf
+        return ranges_text(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return ""
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """Whole numbers in the notation of Linux: ``0-3,8``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
 @lru_cache(maxsize=1)
@@ -68,13 +79,14 @@ def _accelerator() -> str | None:
 
 
 def read_environment() -> Environment:
-    """Record versions, processor, threads, load and the variables that steer threads and allocators."""
+    """Record versions, processor, threads, load, limits, libraries and variables that steer threads and allocators."""
     import torch
 
     try:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):
         load = math.nan
+    quota, libraries = cpu_quota(), native_libraries()
     return Environment(
         python=platform.python_version(),
         torch=torch.__version__,
@@ -85,4 +97,8 @@ def read_environment() -> Environment:
         accelerator=_accelerator(),
         load=load,
         variables={k: v for k, v in sorted(os.environ.items()) if k.startswith(_PREFIXES)},
+        quota=None if math.isnan(quota.value) else quota.value,
+        affinity=affinity_text(),
+        governor=governor_text(clock_control()),
+        libraries=None if libraries is None else tuple(f"{one.kind}: {one}" for one in libraries),
     )

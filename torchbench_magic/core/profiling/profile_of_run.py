@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from torchbench_magic.core.machine.contention import contention_between
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
@@ -72,6 +73,7 @@ def report(
         options=options,
         warnings=[doubt for doubt in doubts if doubt is not None],
         environment=read_environment(),
+        contention=contention_between(run.load.spent) if run.load is not None else None,
         partial=error is not None,
         n_events=len(read.of_body),
         n_line_events=run.record.n_events,

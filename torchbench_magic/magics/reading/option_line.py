@@ -254,7 +254,7 @@ def _flags(kind: type) -> set[str]:
 
 def _written(sign: str, name: str) -> str:
     """A magic as the user would write it; one that is of a line only has one sign."""
-    return f"%{name}" if name == "tcompare" else f"{sign}{name}"
+    return f"%{name}" if name in ("tcompare", "tdoctor") else f"{sign}{name}"
 
 
 def option_rows(kind: type) -> Iterator[tuple[str, str, str, str]]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torchbench_magic.core.counting.count_options import Counting, Form
     from torchbench_magic.results.timing.across_runs.side_by_side import SideBy
 
-__all__ = ["CompareOptions", "ProfilerOptions", "SharedOptions", "TimerOptions"]
+__all__ = ["CompareOptions", "DoctorOptions", "ProfilerOptions", "SharedOptions", "TimerOptions"]
 
 T = TypeVar("T")
 
@@ -224,6 +224,18 @@ class CompareOptions(SharedOptions):
         "--last", default=False,
         help="Compare one result, by default _timer, with the last stored run of the same identity, and list what is"
         " not as it was. The file is PATH or %config TorchBench.store.",
+    )  # fmt: skip
+
+
+@of_magic("tdoctor")
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(SharedOptions):
+    """What ``%tdoctor`` takes."""
+
+    self_test: bool = option(
+        "--self-test", default=False,
+        help="Also compare equal code with itself, which takes some seconds, and tell the smallest difference that this"
+        " machine can resolve now.",
     )  # fmt: skip
 
 

@@ -6,7 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-__all__ = ["Contention", "joined_contention"]
+__all__ = ["Contention", "joined_contention", "load_differences"]
+
+_UNLIKE = {"ext": 0.15, "steal": 0.05, "pressure": 0.1, "throttled": 0.05}
+"""Differences from which on the load of two runs is said to be not alike: in cores, and as shares of the time."""
+_SAID = {
+    "ext": ("other processes used {:.2f} -> {:.2f} cores", 1),
+    "steal": ("the hypervisor took {:.2f} -> {:.2f} cores", 1),
+    "pressure": ("some task waited for a core {:.0f} % -> {:.0f} % of the time", 100),
+    "throttled": ("the CPU quota stopped it {:.0f} % -> {:.0f} % of the time", 100),
+}
 
 
 @dataclass(frozen=True)
@@ -46,3 +55,17 @@ def joined_contention(parts: Sequence[Contention]) -> Contention | None:
         wall = sum(seconds for seconds, _ in known)
         means[name] = sum(seconds * value for seconds, value in known) / wall if wall else math.nan
     return Contention(wall=sum(part.wall for part in parts), **means)
+
+
+def load_differences(before: Contention | None, now: Contention | None) -> list[str]:
+    """In words, what else the machine did in two runs, ``what: before -> now``; nothing where it was much the same, or
+    is not known of both."""
+    if before is None or now is None:
+        return []
+    found = []
+    for name, least in _UNLIKE.items():
+        values = getattr(before, name), getattr(now, name)
+        if abs(values[1] - values[0]) >= least:  # never so of NaN
+            words, scale = _SAID[name]
+            found.append(words.format(*(scale * value for value in values)))
+    return found

@@ -24,6 +24,11 @@ class Environment:
         commit: git commit of the working folder, with "+" where files differ from it; None where it was not read
             (it is when a result is stored) or there is no repository.
         variables: the environment variables that steer threads and allocators, as they are set.
+        quota: cores that the cgroup allows; infinite where it sets no limit, None where it was not recorded.
+        affinity: numbers of the processors that this process may use, as "0-3,8"; empty where it was not recorded.
+        governor: what steers the processor's clock; empty where it was not recorded, or cannot be read.
+        libraries: the OpenMP, BLAS and allocator libraries that were loaded, with the package that brought them; None
+            where they were not recorded.
     """
 
     python: str
@@ -36,6 +41,10 @@ class Environment:
     load: float = float("nan")
     commit: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    quota: float | None = None
+    affinity: str = ""
+    governor: str = ""
+    libraries: tuple[str, ...] | None = None
 
     def footer(self) -> str:
         """Device and versions in one line, as the end of a result's footer."""

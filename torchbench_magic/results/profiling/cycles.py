@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..doubts import Doubt
+from ..machine.contention import joined_contention
 from ..machine.load_doubts import LOAD_KINDS
 from .columns import LINE_COLUMNS, OP_COLUMNS, frame_of
 from .frames.call_trees import sum_of_frames
@@ -63,6 +64,7 @@ def sum_of_cycles(
         "ranges": tuple(sorted({name for each in cycles for name in each.ranges})),
         "threads": max((each.threads for each in cycles), key=len),
         "options": options,
+        "contention": joined_contention([each.contention for each in cycles if each.contention is not None]),
         "warnings": [*warnings, *of_cycles.values()],
         "partial": any(each.partial for each in cycles),
         "steps": tuple(number for each in cycles for number in each.steps),

@@ -17,6 +17,7 @@ from .._gateway import hand_on, show
 from ..doubts import Doubt, with_doubts
 from ..every_result import Storable
 from ..insights import Insight
+from ..machine.contention import Contention
 from ..machine.environment import Environment
 from ..timing.intervals import median_interval
 from ..timing.values_read import Value
@@ -61,6 +62,7 @@ class Profile(Storable):
         options: what was asked.
         warnings: what is doubtful about the result.
         environment: torch, Python and device of the run.
+        contention: what else wanted the processor while the body ran; None where that is not known.
         partial: the body did not run to its end (an exception, Ctrl-C).
         n_events: events of torch's profiler that went in.
         n_line_events: line events that went in.
@@ -99,6 +101,7 @@ class Profile(Storable):
     options: ProfileOptions = ProfileOptions()  # noqa: RUF009  (frozen)
     warnings: list[Doubt] = field(default_factory=list)
     environment: Environment | None = None
+    contention: Contention | None = None
     partial: bool = False
     n_events: int = 0
     n_line_events: int = 0

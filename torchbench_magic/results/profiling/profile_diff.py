@@ -14,6 +14,7 @@ import pandas as pd
 from ..doubts import Doubt, with_doubts
 from ..every_result import Shown
 from ..insights import CodeLine, Insight
+from ..machine.contention import load_differences
 from ..timing.identity import environment_differences, input_differences
 from ..timing.values_read import changes_of, uncompared, words_for
 from .insights.silenced import silenced_by
@@ -173,6 +174,9 @@ class ProfileDiff(Shown):
                 found.append(Doubt("no-lines", f"{name} has no lines: only ops are compared."))
         if self.differences:
             found.append(Doubt("other-environment", f"Not alike: {'; '.join(self.differences)}."))
+        if unlike := load_differences(self.baseline.contention, self.other.contention):
+            text = f"From {self.names[0]} to {self.names[1]} the load of the machine changed: {'; '.join(unlike)}."
+            found.append(Doubt("other-load", text))
         if unknown := self._inputs_not_known():
             found.append(Doubt("inputs-not-known", unknown))
         if (doubtful := self._without_insights()) and (self.baseline.insights or self.other.insights):

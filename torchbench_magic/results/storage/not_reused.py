@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..machine.environment import Environment
@@ -64,6 +65,9 @@ def _of_environment(then: Environment, here: Environment) -> Iterator[str]:
             yield f"{word} was {_short(before)}, is {_short(now)}"
     if then.usable_cores != here.usable_cores:
         yield f"usable cores were {then.usable_cores}, are {here.usable_cores}"
+    if then.quota is not None and here.quota is not None and then.quota != here.quota:  # of older runs it is not known
+        quotas = ("none" if math.isinf(cores) else f"{cores:g} cores" for cores in (then.quota, here.quota))
+        yield "the CPU quota was {}, is {}".format(*quotas)
     for name in sorted(then.variables.keys() | here.variables.keys()):
         values = then.variables.get(name, "not set"), here.variables.get(name, "not set")
         if values[0] != values[1]:

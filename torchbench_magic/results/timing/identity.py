@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -44,6 +46,7 @@ Identity = tuple[str, str | None, str | None, str | None, int, str]
 _CELL_LABEL = re.compile(r"In\[\d+\]")
 _NAMES = ("label", "sub_label", "description", "env")  # of a plan: they are identity, not options
 _NO_WORK = ("baseline", "margin", "seed")  # options that change what is shown, not what is measured
+_RECORDED_LATER = ("quota", "affinity", "governor", "libraries")  # of an environment: older records lack them
 _LONGEST = 48
 
 
@@ -132,13 +135,31 @@ def identity_differences(old: Comparison, old_row: int, new: Comparison, new_row
 
 
 def environment_differences(before: Environment, now: Environment) -> list[str]:
-    """In words, ``what: before -> now``: versions, machine, commit, variables. Load is not compared."""
+    """In words, ``what: before -> now``: versions, machine, limits, libraries, commit, variables.
+
+    Load is not compared, and of what a record of an earlier release lacks nothing is said.
+    """
     found = []
     for item in fields(Environment):
         values = getattr(before, item.name), getattr(now, item.name)
-        if item.name not in ("load", "num_threads", "variables") and values[0] != values[1]:
+        if item.name not in ("load", "num_threads", "variables", *_RECORDED_LATER) and values[0] != values[1]:
             found.append(_change(item.name.replace("_", " "), *values))
-    return [*found, *_of_mappings("", before.variables, now.variables)]
+    return [*found, *_of_limits(before, now), *_of_mappings("", before.variables, now.variables)]
+
+
+def _of_limits(before: Environment, now: Environment) -> Iterator[str]:
+    """Of quota, processors, governor and libraries, where both records have them."""
+    if before.quota is not None and now.quota is not None and before.quota != now.quota:
+        quotas = before.quota, now.quota
+        yield _change("CPU quota", *(None if math.isinf(cores) else f"{cores:g} cores" for cores in quotas))
+    for word, name in (("processors that may be used", "affinity"), ("governor", "governor")):
+        values = getattr(before, name), getattr(now, name)
+        if all(values) and values[0] != values[1]:
+            yield _change(word, *values)
+    if before.libraries is not None and now.libraries is not None:
+        then, here = Counter(before.libraries), Counter(now.libraries)
+        yield from (f"no longer loaded: {one}" for one in sorted((then - here).elements()))
+        yield from (f"loaded now: {one}" for one in sorted((here - then).elements()))
 
 
 def _of_source(what: str, before: str, now: str) -> Iterator[str]:

@@ -16,10 +16,12 @@ import ipywidgets
 import pandas as pd
 import traitlets
 
+from torchbench_magic.results.machine.diagnosis import Diagnosis
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.timing.comparison import Comparison
 
+from .. import diagnosis as diagnosis_view
 from ..carriers import document_json
 from ..carriers.any_result import bundle
 from ..carriers.kept_output import Lasting
@@ -36,7 +38,15 @@ from ..profiling.pictures import profile_flame
 from ..profiling.place_names import place
 from ..timing import comparison as comparison_view
 
-__all__ = ["ComparisonExplorer", "Explorer", "ProfileDiffExplorer", "ProfileExplorer", "TableExplorer", "TableWidget"]
+__all__ = [
+    "ComparisonExplorer",
+    "DiagnosisExplorer",
+    "Explorer",
+    "ProfileDiffExplorer",
+    "ProfileExplorer",
+    "TableExplorer",
+    "TableWidget",
+]
 
 MOST_ROWS = 5000  # of one table that travel to the browser
 MOST_FRAMES = 50_000
@@ -267,3 +277,17 @@ class ProfileDiffExplorer(Explorer):
 
     def _build(self) -> Document:
         return profile_diff.document(self.result)
+
+
+class DiagnosisExplorer(Explorer):
+    """Filter what the doctor found; ``rows`` are those of ``.frame`` selected."""
+
+    result: Diagnosis
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        frame = self.result.frame
+        return frame[frame["kind"].isin(self.selection)]
+
+    def _build(self) -> Document:
+        return diagnosis_view.whole(self.result)

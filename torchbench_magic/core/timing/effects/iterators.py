@@ -28,7 +28,7 @@ from torchbench_magic.core.process.held_interrupts import interrupts_held, inter
 
 from ...machine.clocks import Clocks
 
-__all__ = ["WatchedCall", "at_end", "is_cursor", "is_used_up", "next_codes", "rewinder", "second_copy"]
+__all__ = ["WatchedCall", "at_end", "counted_left", "is_cursor", "is_used_up", "next_codes", "rewinder", "second_copy"]
 
 _EMPTY: dict[object, object] = {}
 _FORWARD: tuple[Iterable[Any], ...] = (
@@ -51,6 +51,11 @@ _CALLING = (type(iter(int, 0)),)
 """``iter(function, sentinel)`` lets go of both at its end."""
 
 
+def counted_left(value: Any) -> int | None:
+    """How many items an iterator of the interpreter's own has left; None of anything else."""
+    return int(value.__length_hint__()) if type(value) in _COUNTED else None
+
+
 def is_used_up(value: Any) -> bool | None:
     """True where a further ``next`` would raise StopIteration; None where that is no iterator, or cannot be told.
 
@@ -65,8 +70,8 @@ def is_used_up(value: Any) -> bool | None:
         return value.cr_frame is None
     if issubclass(type(value), AsyncGeneratorType):
         return value.ag_frame is None
-    if kind in _COUNTED:
-        return bool(value.__length_hint__() == 0)
+    if (left := counted_left(value)) is not None:
+        return left == 0
     if kind in _CALLING:
         return not gc.get_referents(value)
     if kind in _ANY:

@@ -14,6 +14,7 @@ from ...code.reached_objects import search
 from ..plan import Plan
 from .in_place import TensorVersions
 from .only_first_call import Once
+from .restoring.taken_items import TakenItems
 from .restoring.unrestored import Unrestored, not_restored
 from .watched_inputs import InputCopies, Sizes
 
@@ -48,6 +49,7 @@ class WatchedObjects:
         reached = search(used, used, names).items
         self.versions = TensorVersions(used, names, functions, [(one.label, one.value) for one in reached.values()])
         self.sizes = Sizes(used, names)
+        self._taken = TakenItems(reached.values())
         self.inputs = InputCopies(self.versions.held) if plan.restore else None
         homes = [(name, f.__globals__) for f in functions for name in globals_read(f.__code__)]
         self._unrestored = Unrestored(reached, homes) if plan.restore else None
@@ -72,11 +74,12 @@ class WatchedObjects:
 
     def not_restored(self, told: Collection[str] = ()) -> list[Doubt]:
         """Say what changed and was not put back, without what is ``told`` otherwise. After the last block."""
+        taken = self._taken.doubts(told, restore=self.inputs is not None)
         if self.inputs is None or self._unrestored is None:
-            return []
+            return taken
         state = self.inputs.state
         labels = [*state.unrestored, *self._unrestored.changed(state.held.holders.keys())]
-        return not_restored([label for label in labels if label not in told], state.late)
+        return taken + not_restored([label for label in labels if label not in told], state.late)
 
     def _before_block(self) -> None:
         if self.inputs is not None:

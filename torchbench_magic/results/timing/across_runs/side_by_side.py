@@ -25,6 +25,7 @@ from ..ranges import Range, Single, Unpaired, judged_ranges
 from ..subject import Subject
 from ..timing_doubts import doubts_of, is_held_up, is_load_known, with_doubts_of_its_own
 from ..values_read import uncompared, words_for
+from .load_between import unlike_load
 from .several_kernels import of_several_kernels, with_kernels
 from .source_changes import source_diffs
 from .unchanged_alternative import Home, through_yardstick
@@ -38,7 +39,7 @@ AXIS = "result"
 """Axis that names the result a row is from."""
 _RELABEL = "Code without a `--label` is known by its text: with one, an edited alternative is found again."
 _SHOWS_ALL = "Without `--by env` every run is a row."
-_OURS = frozenset(("differs", "no-counterpart", "not-compared", "unpaired", "unpaired-verdict"))
+_OURS = frozenset(("differs", "no-counterpart", "not-compared", "other-load", "unpaired", "unpaired-verdict"))
 """Kinds of doubts that are found anew."""
 
 
@@ -96,7 +97,8 @@ def _side_by_side(
     rows = _Rows(whole, names, homes, baseline, by, yardsticks)
     unpaired = rows.by_env() if by == "env" else rows.by_description()
     made = replace(whole, unpaired=unpaired, baseline=rows.paired_baseline(results) if by == "description" else None)
-    doubts = [*reasons(made), *apart(made, names, homes), *alone(made), *_warnings(results), *doubts_of(made)]
+    doubts = [*reasons(made), *apart(made, names, homes), *unlike_load(made, names, homes), *alone(made)]
+    doubts += [*_warnings(results), *doubts_of(made)]
     object.__setattr__(made, "warnings", distinct(doubts))  # rather than `replace`: its frame is made already
     return made
 

@@ -1,0 +1,63 @@
+"""``python -m torchbench_magic doctor`` as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchbench_magic import __main__
+from torchbench_magic.errors import Interrupted
+from torchbench_magic.results.machine.diagnosis import Diagnosis, Finding
+
+ROOT = Path(__file__).parents[1]
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "torchbench_magic", "doctor", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_it_prints_what_it_finds_and_bad_news_is_no_error() -> None:
+    done = command(PYTHONMALLOC="debug")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    words = " ".join(done.stdout.split())
+    assert "debug allocator" in words
+    assert "PYTHONMALLOC=debug" in words
+    assert "debug allocator: Start Python without it." in words
+    assert re.search(r"\d+ findings in \d+ m?s · load watched for \d+ ms", words)
+
+
+def test_the_self_test_is_told_in_numbers() -> None:
+    done = command("--self-test")
+    assert done.returncode == 0, done.stderr
+    assert "matrix product (256 × 256)" in done.stdout
+    assert "be resolved now" in " ".join(done.stdout.split())
+
+
+def test_a_wrong_option_is_refused() -> None:
+    done = command("--selftest")
+    assert done.returncode == 2
+    assert "--selftest" in done.stderr
+
+
+def test_an_interrupt_prints_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torchbench_magic
+
+    known = Diagnosis((Finding("quota", "ok", "No cgroup limits the processor time."),), partial=True)
+
+    def stopped(**_: object) -> None:
+        raise Interrupted(known)
+
+    monkeypatch.setattr(torchbench_magic, "doctor", stopped, raising=False)
+    assert __main__.main(["doctor", "--self-test"]) == 130
+    assert "No cgroup limits the processor time." in capsys.readouterr().out
