@@ -108,15 +108,15 @@ def test_the_figures_of_a_row() -> None:
 def test_the_sentence_names_the_function_that_the_time_goes_through_and_whose_python_it_is() -> None:
     said = plain(python_clause(profile_of(*GENERATE)))
     assert said == (
-        "; GenerationMixin.generate spends 50 % of its time in Python (transformers 40 %, torch 10 %)"
-        " and 50 % in torch's operations"
+        "; GenerationMixin.generate spends 50 % of its time in torch's operations and 50 % outside them"
+        " (transformers 40 %, torch 10 %)"
     )
 
 
 def test_the_sentence_of_code_without_a_library_is_of_the_code() -> None:
     called: tuple[Called, ...] = ((-1, "In[4]", "", 0.5, 0.0), (0, "f", "__main__", 0.5, 0.0))
     said = plain(python_clause(profile_of(*called)))
-    assert said.startswith("; In[4] spends 100 % of its time in Python (the code itself 100 %)")
+    assert said.startswith("; In[4] spends none of its time in torch's operations and 100 % outside them (the")
 
 
 def test_where_torchs_time_is_not_known_no_share_is_said() -> None:

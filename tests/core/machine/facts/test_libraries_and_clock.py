@@ -28,11 +28,11 @@ def test_libraries_are_known_by_their_file_and_the_package_that_brings_them(tmp_
         tree(
             tmp_path,
             maps(
-                "/home/me/secret/.venv/lib/python3.12/site-packages/torch/lib/libgomp.so.1",
-                "/home/me/secret/.venv/lib/python3.12/site-packages/torch/lib/libgomp.so.1",  # its second segment
-                "/home/me/secret/.venv/lib/python3.12/site-packages/scikit_learn.libs/libgomp-a34b3233.so.1.0.0",
-                "/home/me/secret/.venv/lib/python3.12/site-packages/numpy.libs/libscipy_openblas64_-32a4b2a6.so",
-                "/home/me/my conda/lib/libiomp5.so (deleted)",
+                "/srv/me/secret/.venv/lib/python3.12/site-packages/torch/lib/libgomp.so.1",
+                "/srv/me/secret/.venv/lib/python3.12/site-packages/torch/lib/libgomp.so.1",  # its second segment
+                "/srv/me/secret/.venv/lib/python3.12/site-packages/scikit_learn.libs/libgomp-a34b3233.so.1.0.0",
+                "/srv/me/secret/.venv/lib/python3.12/site-packages/numpy.libs/libscipy_openblas64_-32a4b2a6.so",
+                "/srv/me/my conda/lib/libiomp5.so (deleted)",
                 "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
                 "/usr/lib/x86_64-linux-gnu/libgomplike.so.2",
                 "/usr/lib/x86_64-linux-gnu/libblast.so.2",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -84,11 +85,18 @@ def python(profile: Profile) -> list[Insight]:
     told (no trace).
     Seconds at stake: the time outside torch but `CALL` for each op, without what recording added.
     """
+    return _of_each_line(profile, _python_on)
+
+
+def _of_each_line(
+    profile: Profile, judged: Callable[[Profile, Recorded, LineUse], Insight | None]
+) -> list[Insight]:
+    """What is said of the lines that are not known to wait."""
     recorded = recorded_lines(profile)
     if recorded.wall <= 0:
         return []
     waiting = _waiting_lines(profile)
-    found = [_python_on(profile, recorded, use) for use in recorded.lines if use.key not in waiting]
+    found = (judged(profile, recorded, use) for use in recorded.lines if use.key not in waiting)
     return [each for each in found if each is not None]
 
 
@@ -144,12 +152,7 @@ def numpy(profile: Profile) -> list[Insight]:
     Seconds at stake: the time of the line outside torch, without what recording added. The same in torch takes some of
     it, and may take more: numpy is faster at times.
     """
-    recorded = recorded_lines(profile)
-    if recorded.wall <= 0:
-        return []
-    waiting = _waiting_lines(profile)
-    found = [_numpy_on(profile, recorded, use) for use in recorded.lines if use.key not in waiting]
-    return [each for each in found if each is not None]
+    return _of_each_line(profile, _numpy_on)
 
 
 def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
