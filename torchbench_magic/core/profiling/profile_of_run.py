@@ -11,9 +11,11 @@ import pandas as pd
 from torchbench_magic.core.machine.contention import contention_between
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.machine.concurrency import Concurrency
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
+from .concurrency.thread_counts import doubts_of_concurrency, proof_of
 from .joining.attribution import Joined
 from .joining.joined_run import JoinedRun, join_run
 from .joining.run_events import RunEvents, read_run
@@ -63,7 +65,10 @@ def report(
     cost = profiler_cost(laid.wall_time, recorded) if recorded is not None else None
     if run.samples is not None and cost == "little":
         cost = None  # what the sampler looked at is not counted
+    source_id = texts.of[texts.own[0].co_filename].source_id if body.own else None
+    cores = _concurrency(run, None if source_id is None else laid.sources[source_id].text)
     doubts = [
+        *doubts_of_concurrency(cores),
         waits,
         *find_doubts(run, read, whole.joined, texts.of, options, error),
         cost_doubt(cost, recorded) if cost is not None and recorded is not None else None,
@@ -76,7 +81,8 @@ def report(
         workers=workers,
         python=python,
         num_threads=run.num_threads,
-        source_id=texts.of[texts.own[0].co_filename].source_id if body.own else None,
+        concurrency=cores,
+        source_id=source_id,
         options=options,
         warnings=[doubt for doubt in doubts if doubt is not None],
         environment=read_environment(),
@@ -108,6 +114,14 @@ def _python(
     if read.lost or read.dropped.ops:
         table[["torch_time", "python_time", "self_torch_time"]] = np.nan
     return table, doubts_of_sampling(run.samples, whole)
+
+
+def _concurrency(run: RecordedRun, text: str | None) -> Concurrency | None:
+    """How the cores were used, with the cell that compares thread counts; None where it was not asked for."""
+    if run.concurrency is None:
+        return None
+    made = run.concurrency.result(*run.moments, run.load, run.num_threads)
+    return replace(made, proof=proof_of(text, made.use.cores, run.num_threads))
 
 
 def _that_ran(lines: pd.DataFrame) -> pd.DataFrame:

@@ -311,6 +311,7 @@ def profile(
     flops: bool = False,
     twice: bool = False,
     python: bool = False,
+    concurrency: bool = False,
     progress: Progress = NO_PROGRESS,
 ) -> Profile:
     """Profile a call, or a piece of code, in a script.
@@ -324,13 +325,11 @@ def profile(
     Args:
         target: a callable without arguments, or Python text, which runs in a copy of ``globals``.
         threads: torch threads for the run.
-        memory: bytes per op and line.
-        shapes: input shapes, dtypes and strides per op.
         lines_of: names of modules or paths whose lines to record besides.
         schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
         on_trace: called with each cycle's profile (without a schedule: with the whole one).
         max_events: events above which detail is dropped, and said to be.
-        host_memory, flops, twice, python: as in `ProfileOptions`.
+        memory, shapes, host_memory, flops, twice, python, concurrency: as in `ProfileOptions`.
 
     Raises:
         Busy, OptionError: as `profile_body`; a schedule that is none.
@@ -375,6 +374,7 @@ def profile(
         flops=flops,
         twice=twice,
         python=python,
+        concurrency=concurrency,
     )
     asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
     # the value goes within the run, as in any script that does not keep it

@@ -270,6 +270,12 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="Where Python time goes, in libraries too: the tree of the functions called, each with its time in torch"
         " and outside of it, from samples of the stack each millisecond. Needs pyinstrument.",
     )  # fmt: skip
+    concurrency = inherited(
+        "--concurrency",
+        help="Whether the cores were used well: threads over time, those of DataLoader workers too, in one word"
+        " (healthy, oversubscribed, contended, gil-bound, lock-bound, serial, waiting, throttled) with the evidence,"
+        " and the cell that compares thread counts. Linux only.",
+    )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
         help="Rows of the table of ops: each op, or each op and its input shapes (implies --shapes), line, module, or"

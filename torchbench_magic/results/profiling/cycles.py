@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..doubts import Doubt
+from ..machine.concurrency import joined_concurrency
 from ..machine.contention import joined_contention
 from ..machine.load_doubts import LOAD_KINDS
 from .columns import LINE_COLUMNS, OP_COLUMNS, frame_of
@@ -59,6 +60,7 @@ def sum_of_cycles(
         "bytes_before": highest.bytes_before,
         "frames": sum_of_frames([each.frames for each in cycles]),
         "python": sum_of_sampled([each.python for each in cycles if each.python is not None]),
+        "concurrency": joined_concurrency([each.concurrency for each in cycles if each.concurrency is not None]),
         "trace": one_after_the_other([each.trace for each in cycles if each.trace is not None]),
         "calls": _calls(cycles),
         "flops_coverage": _coverage(cycles),

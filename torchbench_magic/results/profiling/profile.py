@@ -17,6 +17,7 @@ from .._gateway import hand_on, show
 from ..doubts import Doubt, with_doubts
 from ..every_result import Storable
 from ..insights import Insight
+from ..machine.concurrency import Concurrency
 from ..machine.contention import Contention
 from ..machine.environment import Environment
 from ..timing.intervals import median_interval
@@ -87,6 +88,7 @@ class Profile(Storable):
         python: with ``--python``, where Python time went in the cell's own thread: the tree of functions, those of
             libraries too, a row per place in it, a caller before what it calls; columns of `PYTHON_COLUMNS`. Times are
             sampled. Empty where nothing could be sampled (``.warnings`` says why); None without the option.
+        concurrency: with ``--concurrency``, whether the cores were used well: verdict, evidence, threads over time.
         libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
             whose lines were not recorded: ``--lines-of MODULE`` records them.
         inputs, values: what the code found in variables before it ran, and what else it read there, as in
@@ -127,6 +129,7 @@ class Profile(Storable):
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
     python: pd.DataFrame | None = None
+    concurrency: Concurrency | None = None
 
     def __post_init__(self) -> None:
         for name, columns in PROFILE_TABLES.items():

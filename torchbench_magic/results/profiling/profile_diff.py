@@ -17,6 +17,7 @@ from ..insights import CodeLine, Insight
 from ..machine.contention import load_differences
 from ..timing.identity import environment_differences, input_differences
 from ..timing.values_read import changes_of, uncompared, words_for
+from .insights.processor import processor_silenced_by
 from .insights.silenced import silenced_by
 from .profile import NOT_ATTRIBUTED, Profile, Source
 
@@ -109,8 +110,9 @@ class ProfileDiff(Shown):
     def _insights_apart(self) -> tuple[tuple[Insight, ...], tuple[Insight, ...]]:
         """(new, gone). A profile whose figures are doubtful has no insights, and that says nothing of its code."""
         before, now = self.baseline, self.other
+        cores = _of_cores(before, now), _of_cores(now, before)
         if self._without_insights():
-            return (), ()
+            return cores[1], cores[0]
         joined = _joined_lines(before, now)
         had = {(each.kind, (at.source_id, at.line)) for each in before.insights for at in each.places}
         has = {
@@ -119,13 +121,14 @@ class ProfileDiff(Shown):
             for at in each.places
             if (at.source_id, at.line) in joined
         }
-        new = tuple(each for each in now.insights if not any(_is_in(each, at, had, joined) for at in each.places))
+        of_lines = [each for each in now.insights if each.places]
+        new = tuple(each for each in of_lines if not any(_is_in(each, at, had, joined) for at in each.places))
         gone = tuple(
             each
             for each in before.insights
-            if not any((each.kind, (at.source_id, at.line)) in has for at in each.places)
+            if each.places and not any((each.kind, (at.source_id, at.line)) in has for at in each.places)
         )
-        return new, gone
+        return (*cores[1], *new), (*cores[0], *gone)
 
     def _without_insights(self) -> list[str]:
         """Names of the profiles whose figures are too doubtful for insights."""
@@ -179,7 +182,9 @@ class ProfileDiff(Shown):
             found.append(Doubt("other-load", text))
         if unknown := self._inputs_not_known():
             found.append(Doubt("inputs-not-known", unknown))
-        if (doubtful := self._without_insights()) and (self.baseline.insights or self.other.insights):
+        if (doubtful := self._without_insights()) and any(
+            each.places for profile in (self.baseline, self.other) for each in profile.insights
+        ):
             text = f"Which insights are new or gone is not known: the times of {' and '.join(doubtful)} are doubtful."
             found.append(Doubt("insights-not-known", text))
         return found
@@ -203,6 +208,14 @@ def _said(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None or value == () else str(value)
+
+
+def _of_cores(one: Profile, other: Profile) -> tuple[Insight, ...]:
+    """What ``one`` says of its use of the cores and ``other`` does not; nothing where one of them was not asked."""
+    if any(each.concurrency is None or processor_silenced_by(each) for each in (one, other)):
+        return ()
+    kinds = {each.kind for each in other.insights if not each.places}
+    return tuple(each for each in one.insights if not each.places and each.kind not in kinds)
 
 
 def _is_in(

@@ -27,6 +27,7 @@ class ProfileOptions:
         flops: floating point operations per op.
         twice: the body ran a second time, unprofiled.
         python: where Python time goes, by samples of the stack.
+        concurrency: whether the cores were used well, by a process that looks at the threads.
     """
 
     threads: int | None = None
@@ -40,3 +41,4 @@ class ProfileOptions:
     flops: bool = False
     twice: bool = False
     python: bool = False
+    concurrency: bool = False

@@ -12,6 +12,7 @@ import pandas as pd
 
 from torchbench_magic.errors import StoreError
 
+from ..machine.concurrency import TIMELINE_COLUMNS, Concurrency
 from ..profiling.columns import PROFILE_TABLES, frame_of
 from ..profiling.profile import Profile
 from ..profiling.trace import TRACE_TABLES, Trace
@@ -20,11 +21,14 @@ from .records import VERSIONS, Record, encoded, state_of
 
 __all__ = ["profile_fingerprint", "profile_of", "profile_record"]
 
+_APART = ("trace", "concurrency", "cycles")
+"""Fields that have tables of their own."""
+
 
 def profile_record(profile: Profile) -> Record:
     """The record of a profile: one JSON header, and each table under its name (those of the trace as
     ``trace.events``)."""
-    trace, environment = profile.trace, profile.environment
+    trace, environment, cores = profile.trace, profile.environment, profile.concurrency
     held = {item.name: getattr(profile, item.name) for item in fields(profile)}
     tables = {name: value for name, value in held.items() if isinstance(value, pd.DataFrame)}
     cycles = [profile_record(cycle) for cycle in profile.cycles]
@@ -33,14 +37,17 @@ def profile_record(profile: Profile) -> Record:
         "source_id": [profile.source_id],
         "torch": environment.torch if environment is not None else None,
         "machine": list(machine_of(environment)) if environment is not None else None,
-        **_encoded(profile, {*tables, "trace", "cycles", "saved"}),
+        **_encoded(profile, {*tables, "trace", "concurrency", "cycles", "saved"}),
         "trace": None if trace is None else _encoded(trace, set(TRACE_TABLES)),
+        "concurrency": None if cores is None else _encoded(cores, {"timeline"}),
         "cycles": [cycle.header for cycle in cycles],
     }
     for number, cycle in enumerate(cycles):
         tables |= {f"cycles.{number}.{name}": table for name, table in cycle.tables.items()}
     if trace is not None:
         tables |= {f"trace.{name}": getattr(trace, name) for name in TRACE_TABLES}
+    if cores is not None:
+        tables["concurrency.timeline"] = cores.timeline
     return Record("Profile", VERSIONS["Profile"], header, tables)
 
 
@@ -55,7 +62,7 @@ def profile_of(record: Record) -> Profile:
         StoreError: it is damaged.
     """
     try:
-        header = {name: value for name, value in record.header.items() if name not in ("trace", "cycles")}
+        header = {name: value for name, value in record.header.items() if name not in _APART}
         state = state_of(header, Profile)
         own = {item.name for item in fields(Profile)}
         tables: dict[str, Any] = {
@@ -64,7 +71,8 @@ def profile_of(record: Record) -> Profile:
             if name in own
         }
         cycles = tuple(profile_of(cycle) for cycle in _cycles(record))
-        return Profile(**tables, trace=_trace_of(record), cycles=cycles, **state, saved=record.saved)
+        parts: dict[str, Any] = {"trace": _trace_of(record), "concurrency": _concurrency_of(record), "cycles": cycles}
+        return Profile(**tables, **parts, **state, saved=record.saved)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(f"a stored {record.kind} is damaged ({error})") from None
 
@@ -82,6 +90,14 @@ def _trace_of(record: Record) -> Trace | None:
         return None
     tables: dict[str, Any] = {name: record.tables[f"trace.{name}"] for name in TRACE_TABLES}  # it checks them itself
     return Trace(**tables, **state_of(header, Trace))
+
+
+def _concurrency_of(record: Record) -> Concurrency | None:
+    header = record.header.get("concurrency")
+    if header is None:
+        return None
+    timeline = _as_declared(record.tables["concurrency.timeline"], TIMELINE_COLUMNS)
+    return Concurrency(timeline=timeline, **state_of(header, Concurrency))
 
 
 def _as_declared(table: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:

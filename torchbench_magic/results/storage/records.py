@@ -22,6 +22,7 @@ import pandas as pd
 
 from ..doubts import Doubt
 from ..machine.contention import Contention
+from ..machine.core_verdicts import CoreUse
 from ..machine.environment import Environment
 from ..profiling.profile import ProfileOptions
 from ..profiling.schedule import Schedule
@@ -32,7 +33,8 @@ from ..timing.subject import Subject
 __all__ = ["VERSIONS", "Record", "decoded", "encoded", "state_of"]
 
 _RECORDS: dict[str, type] = {
-    kind.__name__: kind for kind in (Contention, Doubt, Environment, ProfileOptions, Schedule, Source, Subject, Track)
+    kind.__name__: kind
+    for kind in (Contention, CoreUse, Doubt, Environment, ProfileOptions, Schedule, Source, Subject, Track)
 }
 _TAGS = {"float", "tuple", "map", *_RECORDS}
 

@@ -40,7 +40,9 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, int | float):
         if name.startswith("seconds"):
             return units.seconds_text(value)
-        return f"{units.percent(value)} %" if name.startswith("share") else units.count(value)
+        if name.startswith("share"):
+            return f"{units.percent(value)} %"
+        return units.count(value) if float(value).is_integer() else f"{value:.2f}"
     return clipped(str(value), 80)
 
 
@@ -50,14 +52,18 @@ def insights_table(insights: Sequence[Insight]) -> Table | None:
         return None
     scale = units.spread_scale([each.seconds for each in insights])
     built: Iterable[BuiltColumn] = (
-        texts("place", "line", 24, lambda row: str(row["insight"].places[0])),
+        texts("place", "line", 24, lambda row: _place(row["insight"])),
         texts("kind", "kind", 16, lambda row: row["insight"].kind),
         measured_columns("seconds", "at most", scale),
         texts("text", "why", 120, lambda row: row["insight"].text.replace("`", "")),
         texts("cure", "what may help", 120, lambda row: " ".join(_said(row["insight"].cures))),
     )
     rows = [{"insight": each, "seconds": each.seconds} for each in insights]
-    return built_table("insights", tuple(built), rows, lambda row: str(row["insight"].places[0]))
+    return built_table("insights", tuple(built), rows, lambda row: _place(row["insight"]))
+
+
+def _place(insight: Insight) -> str:
+    return str(insight.places[0]) if insight.places else "the whole run"
 
 
 def _said(cures: Iterable[Cure]) -> Iterator[str]:

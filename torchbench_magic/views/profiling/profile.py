@@ -14,6 +14,7 @@ from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped,
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
+from .core_use import cores_clause, cores_footer, cores_picture, cores_table, proof_footer
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
 from .insight_lines import MOST_SHOWN, unfolding
@@ -55,7 +56,7 @@ def document(
         tables.insert(0 if first else 1, ops)
     if profile.has_op_times:
         tables.append(modules_table(profile))
-    tables += [python_table(profile), workers_table(profile)]
+    tables += [cores_table(profile), python_table(profile), workers_table(profile)]
     pictures: list[Drawn] = []
     for drawn in (profile_flame.drawn, timeline.drawn):
         if (picture := drawn(profile, len(pictures))) is not None:
@@ -69,6 +70,7 @@ def document(
         footer=tuple(_footer(profile, lines)),
         where=of_result(".ops"),
         drawn=tuple(pictures),
+        picture=cores_picture(profile),
     )
 
 
@@ -86,6 +88,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     most, 954 MiB``."""
     yield from _time_clause(profile, is_by_module)
     yield from python_clause(profile)
+    yield from cores_clause(profile)
     peak = _peak(profile)
     if not peak:
         return
@@ -284,7 +287,9 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append(_about_insights(len(profile.insights)))
     yield (Phrase(" ".join(definitions)),)
     yield from _idle(profile)
+    yield from cores_footer(profile)
     yield (Phrase(" · ".join(_measured(profile))),)
+    yield from proof_footer(profile)
 
 
 def _about_insights(count: int) -> str:

@@ -14,6 +14,7 @@ from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
+from ..concurrency.concurrency_run import ConcurrencyRun
 from ..python_tree.sampler import PythonSampler, SampleRecord
 from ..torch_events.kineto import Kineto, make_ready
 from .hidden_from_compile import hide_from_compiler
@@ -60,6 +61,7 @@ class RecordedRun:
         modules: the calls of modules.
         workers: where DataLoader workers spent their time.
         samples: of the Python stack; None where they were not asked for.
+        concurrency: how the cores were used; None where that was not asked for.
         results: kineto's results; None where another profiler took them.
         brackets: clock readings round each marker event.
         num_threads: torch's threads as the body was entered.
@@ -106,6 +108,7 @@ class RecordedRun:
         self._below: Callers | None = None  # held while it samples: their ids are not used again then
         self.samples: SampleRecord | None = None
         self._sampler = PythonSampler() if options.python else None
+        self.concurrency = ConcurrencyRun(self.ignored | native_io_threads()) if options.concurrency else None
         self._threads, self._undone = options.threads, contextlib.ExitStack()
         self.host = host
         self.modules = ModuleRecord()
@@ -126,6 +129,9 @@ class RecordedRun:
             undone.enter_context(torch_threads(self._threads))
             self.num_threads = torch.get_num_threads()
             self.cpu.append(read_cpu())
+            if self.concurrency is not None:
+                undone.callback(self.concurrency.stop)
+                self.concurrency.start()
             self._kineto.start()
             self.overhead += time.perf_counter() - started
             try:
@@ -162,6 +168,8 @@ class RecordedRun:
     def enter(self) -> None:
         started = time.perf_counter()
         self._cores.start()
+        if self.concurrency is not None:
+            self.concurrency.enter()
         self.overhead += time.perf_counter() - started
         self._own[0] = time.thread_time_ns()
         self._wall[0] = time.perf_counter_ns()
@@ -171,8 +179,15 @@ class RecordedRun:
         self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
         self._own[1] = time.thread_time_ns()
+        if self.concurrency is not None:
+            self.concurrency.leave()
         self.load = self._cores.stop(self.wall_by_other_clock)
         self.overhead += (time.perf_counter_ns() - self._wall[1]) / 1e9
+
+    @property
+    def moments(self) -> tuple[int, int]:
+        """Of entering and leaving, ns of ``time.perf_counter_ns``."""
+        return self._wall[0], self._wall[1]
 
     @property
     def wall_by_other_clock(self) -> float:

@@ -10,6 +10,7 @@ from .constant import constant
 from .copies import copies
 from .outside_torch import numpy, python
 from .overhead import overhead
+from .processor import PROCESSOR_KINDS, processor_silenced_by
 from .silenced import silenced_by
 
 __all__ = ["KINDS", "STANDS_WITH_COST", "insights_of"]
@@ -34,9 +35,11 @@ _SAME = 0.5
 
 def insights_of(profile: Profile) -> tuple[Insight, ...]:
     """See `Profile.insights`."""
-    if silenced_by(profile):
-        return ()
     kept: list[Insight] = []
+    if not processor_silenced_by(profile):
+        kept = [each for kind in PROCESSOR_KINDS.values() for each in kind(profile)]
+    if silenced_by(profile):
+        return tuple(kept)
     for name, kind in KINDS.items():
         if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
             kept += [each for each in kind(profile) if not _is_said(each, kept)]

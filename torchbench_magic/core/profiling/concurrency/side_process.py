@@ -1,0 +1,363 @@
+"""Looks at the threads of another process and of all processes below it, every few milliseconds, from outside.
+
+A thread of the process itself would be starved by the interpreter's lock (78 of 500 samples came). This file is run as
+a script in a fresh interpreter without packages: ``python -I -S side_process.py PID PERIOD_MS IGNORED,...``. It reads
+lines: ``begin`` (what was seen before is forgotten) and ``end`` (it answers and ends). It writes lines of JSON: ready,
+a worker that hangs as soon as it does, and at the end all that was seen. It ends as well when its parent has gone, and
+when its input ends.
+
+Of each thread two files of /proc stay open: ``schedstat`` (ns that it ran, ns that it waited for a core;
+sched-stats.rst of Linux) and ``syscall`` (what it is blocked in; proc(5)). The second one needs the right to trace the
+process; where that is missing, ``stat`` tells that a thread is runnable and nothing tells what it waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+__all__ = ["BLOCKED", "PARKED", "RUNNABLE", "TIMED", "UNTIMED", "Hangs", "Points", "main", "schedstat_of", "wait_kind"]
+
+RUNNABLE, BLOCKED, TIMED, UNTIMED, PARKED = range(5)
+"""A thread runs or waits for a core; is blocked in something else; waits in a semaphore or condition of glibc with a
+limit of time (Python waits so for the interpreter's lock) or without one (so for a `threading.Lock`); waits in a plain
+futex (a thread of libgomp for its team, or for a mutex)."""
+
+FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
+"""Number of the system call (syscalls(2)) by machine."""
+_FUTEX_WAIT, _FUTEX_WAIT_BITSET, _COMMAND = 0, 9, 0x7F  # linux/futex.h; the rest of the bits are flags
+LATELY = 0.25
+"""Seconds: a thread that has not run for so long waits for work, not for its turn."""
+CHILDREN_EVERY, THREADS_EVERY = 0.05, 0.02
+"""Seconds after which new processes and new threads are looked for: listing costs more than reading."""
+MOST_SHARE = 0.014
+"""Of one core that this process may take: with many threads it looks less often."""
+MOST_POINTS = 2048
+HANGS_AFTER = 3.0
+"""Seconds without any processor time after which a process that waits for its team is said to hang: a team that works
+uses processor time all along."""
+
+
+def schedstat_of(text: bytes) -> tuple[int, int]:
+    """ns that a thread ran and that it waited for a core.
+
+    Raises:
+        ValueError: the text is none of ``schedstat``.
+    """
+    fields = text.split()
+    if len(fields) < 2:
+        raise ValueError("no schedstat")
+    return int(fields[0]), int(fields[1])
+
+
+def wait_kind(text: bytes, futex: int) -> int:
+    """What a thread is at, by its ``syscall``: ``running``, or number, arguments, stack and place in hex."""
+    if text.startswith(b"running"):
+        return RUNNABLE
+    fields = text.split()
+    try:
+        if len(fields) < 5 or int(fields[0]) != futex:
+            return BLOCKED
+        command, limit = int(fields[2], 16) & _COMMAND, int(fields[4], 16)
+    except ValueError:
+        return BLOCKED
+    if command == _FUTEX_WAIT_BITSET:
+        return TIMED if limit else UNTIMED
+    return PARKED if command == _FUTEX_WAIT and not limit else BLOCKED
+
+
+def _state_kind(text: bytes) -> int:
+    """By the state in ``stat``, which stands after the name in brackets: runnable or not."""
+    return RUNNABLE if text.rpartition(b")")[2].split()[:1] == [b"R"] else BLOCKED
+
+
+class Points:
+    """Totals over time, in at most so many points: where there are more, two neighbours become one.
+
+    A point is (ns of the clock, ns run, ns waited, ns of both in processes below) so far, and of its samples
+    (how many, sum of runnable threads, how many with none, with one).
+    """
+
+    def __init__(self, most: int = MOST_POINTS) -> None:
+        self.rows: list[list[int]] = []
+        self._most, self._each, self._open = most, 1, 0
+
+    def add(self, totals: tuple[int, int, int, int], runnable: int) -> None:
+        counts = [1, runnable, runnable == 0, runnable == 1]
+        if self._open and self._open < self._each:
+            last = self.rows[-1]
+            self.rows[-1] = [*totals, *(had + more for had, more in zip(last[4:], counts, strict=True))]
+        else:
+            self.rows.append([*totals, *map(int, counts)])
+            self._open = 0
+        self._open += 1
+        if len(self.rows) > self._most:
+            self._halve()
+
+    def _halve(self) -> None:
+        first, rest = self.rows[0], self.rows[1:]  # the first is where everything begins
+        pairs = [rest[at : at + 2] for at in range(0, len(rest), 2)]
+        self.rows = [first, *([*pair[-1][:4], *_sums([row[4:] for row in pair])] for pair in pairs)]
+        self._each *= 2
+        self._open = self._each
+
+
+def _sums(rows: list[list[int]]) -> list[int]:
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+class Hangs:
+    """Tells processes that wait for their team of threads and use no processor time; each is told once."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[int, float]] = {}
+        self._told: set[int] = set()
+
+    def look(self, process: int, ran: int, is_parked: bool, now: float) -> bool:
+        """Whether it hangs, as of now. ``ran``: ns of all its threads."""
+        before = self._since.get(process)
+        if not is_parked or before is None or before[0] != ran:
+            self._since[process] = (ran, now)
+            return False
+        if process in self._told or now - before[1] < HANGS_AFTER:
+            return False
+        self._told.add(process)
+        return True
+
+
+class _Thread:
+    """What is known of one thread; its files stay open."""
+
+    __slots__ = ("changed", "files", "first", "kind", "now", "process", "runnable", "timed", "untimed")
+
+    def __init__(self, process: int, files: tuple[int, int, bool], first: tuple[int, int], now: float) -> None:
+        self.process, self.files, self.first, self.now = process, files, first, first
+        self.kind, self.changed = BLOCKED, now
+        self.runnable = self.timed = self.untimed = 0
+
+    def counted(self) -> tuple[int, int]:
+        """ns that it ran and that it waited for a core, since it is counted."""
+        return self.now[0] - self.first[0], self.now[1] - self.first[1]
+
+
+class _Side:
+    def __init__(self, root: int, ignored: Iterable[int], clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.root, self.ignored, self._clock = root, frozenset(ignored), clock
+        self.me = os.getpid()
+        self.futex = FUTEX.get(platform.machine(), -1)
+        self.processes = [root]
+        self.threads: dict[tuple[int, int], _Thread] = {}
+        self.ended: list[_Thread] = []
+        self.hangs, self.hung = Hangs(), list[dict[str, Any]]()
+        self.sees_waits = True
+        self._next_children = self._next_threads = 0.0
+        self.begin(0.0)
+
+    def begin(self, now: float) -> None:
+        """Count from here."""
+        for thread in self.threads.values():
+            thread.first = thread.now
+            thread.runnable = thread.timed = thread.untimed = 0
+        self.ended = []
+        self.points, self.samples, self.most = Points(), 0, 0
+        self._gone_run = self._gone_wait = self._gone_below = 0
+        self._counts_from_zero = now > 0.0  # threads that begin from now on
+
+    def sample(self) -> list[dict[str, Any]]:
+        """Look once; gives the processes that are found to hang."""
+        at = self._clock()
+        now = at / 1e9
+        if now >= self._next_children:
+            self._next_children = now + CHILDREN_EVERY
+            self._find_processes()
+        if now >= self._next_threads:
+            self._next_threads = now + THREADS_EVERY
+            self._find_threads(now)
+        run, wait, below, runnable = self._gone_run, self._gone_wait, self._gone_below, 0
+        ran: dict[int, int] = {}
+        for key, thread in list(self.threads.items()):
+            try:
+                seen = schedstat_of(os.pread(thread.files[0], 80, 0))
+                if seen != thread.now:
+                    thread.now, thread.changed = seen, now
+                is_late = now - thread.changed < LATELY or thread.kind == RUNNABLE
+                if is_late:  # one that has not run for long is blocked in what it was blocked in
+                    text = os.pread(thread.files[1], 400, 0)
+                    thread.kind = wait_kind(text, self.futex) if thread.files[2] else _state_kind(text)
+            except (OSError, ValueError):
+                self._end(key)
+                of_run, of_wait = thread.counted()
+                run, wait = run + of_run, wait + of_wait
+                below += (of_run + of_wait) * (key[0] != self.root)
+                continue
+            of_run, of_wait = thread.counted()
+            run, wait = run + of_run, wait + of_wait
+            ran[key[0]] = ran.get(key[0], 0) + seen[0]
+            below += (of_run + of_wait) * (key[0] != self.root)
+            if thread.kind == RUNNABLE:
+                runnable += 1
+                thread.runnable += 1
+            elif is_late:
+                thread.timed += thread.kind == TIMED
+                thread.untimed += thread.kind == UNTIMED
+        self.points.add((at, run, wait, below), runnable)
+        self.samples += 1
+        self.most = max(self.most, runnable)
+        return self._hanging(ran, now)
+
+    def _end(self, key: tuple[int, int]) -> None:
+        thread = self.threads.pop(key)
+        _close(thread.files[:2])
+        of_run, of_wait = thread.counted()
+        self._gone_run += of_run
+        self._gone_wait += of_wait
+        self._gone_below += (of_run + of_wait) * (key[0] != self.root)
+        if of_run + of_wait:
+            self.ended.append(thread)
+
+    def _find_processes(self) -> None:
+        found = [self.root]
+        for process in found:
+            for thread in _names(f"/proc/{process}/task"):
+                text = _text(f"/proc/{process}/task/{thread}/children")
+                found += [int(each) for each in text.split() if int(each) not in (self.me, *found)]
+        self.processes = found
+
+    def _find_threads(self, now: float) -> None:
+        for process in self.processes:
+            for name in _names(f"/proc/{process}/task"):
+                key = (process, int(name))
+                if key not in self.threads and not (process == self.root and key[1] in self.ignored):
+                    self._open(key, now)
+
+    def _open(self, key: tuple[int, int], now: float) -> None:
+        folder = f"/proc/{key[0]}/task/{key[1]}"
+        files: list[int] = []
+        try:
+            files.append(os.open(f"{folder}/schedstat", os.O_RDONLY))
+            seen = schedstat_of(os.pread(files[0], 80, 0))
+            by_call = self.futex >= 0
+            try:
+                files.append(os.open(f"{folder}/{'syscall' if by_call else 'stat'}", os.O_RDONLY))
+                os.pread(files[1], 400, 0)
+            except OSError:  # no right to trace it
+                by_call = False
+                _close(files[1:])
+                files[1:] = [os.open(f"{folder}/stat", os.O_RDONLY)]
+            if key[0] == self.root:
+                self.sees_waits = self.sees_waits and by_call
+        except (OSError, ValueError):
+            _close(files)
+            return
+        thread = _Thread(key[0], (files[0], files[1], by_call), seen, now)
+        if self._counts_from_zero:
+            thread.first = (0, 0)
+        self.threads[key] = thread
+
+    def _hanging(self, ran: dict[int, int], now: float) -> list[dict[str, Any]]:
+        found = []
+        for process in self.processes[1:]:
+            leader = self.threads.get((process, process))
+            if leader is None:
+                continue
+            if self.hangs.look(process, ran.get(process, 0), _is_parked(leader, process), now):
+                name = _text(f"/proc/{process}/comm").strip()
+                found.append({"hangs": process, "name": name, "seconds": HANGS_AFTER})
+        self.hung += found
+        return found
+
+    def report(self) -> dict[str, Any]:
+        """All that was seen since `begin`."""
+        rows = [
+            [thread.process, *thread.counted(), thread.runnable, thread.timed, thread.untimed]
+            for thread in (*self.threads.values(), *self.ended)
+        ]
+        return {
+            "points": self.points.rows,
+            "threads": [row for row in rows if row[1] or row[2]],
+            "samples": self.samples,
+            "most": self.most,
+            "sees_waits": self.sees_waits,
+            "hung": self.hung,
+        }
+
+
+def _is_parked(leader: _Thread, process: int) -> bool:
+    """Where nothing tells what a thread waits for, a worker of a DataLoader waits for work in poll(2), never in a
+    futex; others are not judged."""
+    if leader.files[2]:
+        return leader.kind == PARKED
+    if leader.kind == RUNNABLE or _text(f"/proc/{process}/comm").strip() != "pt_data_worker":
+        return False
+    return _text(f"/proc/{process}/wchan").startswith("futex_")
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _close(files: Iterable[int]) -> None:
+    for file in files:
+        with contextlib.suppress(OSError):
+            os.close(file)
+
+
+def _say(what: dict[str, Any]) -> None:
+    text = json.dumps(what).encode() + b"\n"
+    while text:
+        text = text[os.write(1, text) :]
+
+
+def main(arguments: list[str]) -> int:
+    """Look until told to end; see the module."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the notebook's
+    root, period = int(arguments[0]), float(arguments[1]) / 1e3
+    side = _Side(root, map(int, filter(None, arguments[2].split(","))))
+    side.sample()
+    _say({"ready": bool(side.threads)})
+    asked = select.poll()
+    asked.register(0, select.POLLIN | select.POLLHUP)
+    due, length = time.perf_counter(), period
+    while os.getppid() == root:
+        if asked.poll(max(0.0, (due - time.perf_counter()) * 1e3)):
+            said = os.read(0, 100)
+            if b"begin" in said:
+                side.sample()
+                side.begin(time.perf_counter())
+                side.sample()
+            if not said or b"end" in said:
+                side.sample()
+                _say(side.report())
+                return 0
+        began = time.process_time()
+        for hang in side.sample():
+            _say(hang)
+        length = max(period, 0.9 * length + 0.1 * (time.process_time() - began) / MOST_SHARE)
+        due = max(due + length, time.perf_counter())
+    return 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (BrokenPipeError, KeyboardInterrupt):
+        sys.exit(1)

@@ -1,0 +1,210 @@
+"""What kept the cores from the code: one kind for each verdict of ``--concurrency``, see `machine.core_verdicts`.
+
+They are about the whole cell and name no line. Each speaks for its verdict alone, so at most one of them does; where
+others had the cores it is `contended`, and of the code nothing else is said then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torchbench_magic import units
+
+from ...insights import Cure, Insight
+from ...machine.concurrency import Concurrency
+from ...machine.core_verdicts import CoreVerdict
+from ..profile import Profile
+from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
+
+__all__ = ["PROCESSOR_KINDS", "processor_silenced_by"]
+
+_VOIDING = frozenset({"partial", "not-run", "no-steps", "clock-set", "fork-deadlock"})
+"""Doubts about the stretch itself. Others, such as lost events, are about lines and operations."""
+_OF_PROCESSES = 0.25
+"""Share of what was wanted, from which on processes below are named as those that want it."""
+
+
+def processor_silenced_by(profile: Profile) -> str:
+    """The kind of what keeps these kinds from speaking; empty where nothing does."""
+    kinds = [doubt.kind for doubt in profile.warnings if doubt.kind in _VOIDING]
+    if profile.partial:
+        kinds.append("partial")
+    return kinds[0] if kinds else ""
+
+
+def oversubscribed(profile: Profile) -> list[Insight]:
+    """More own threads wanted a core than there are. At stake: the part of the threads' time that was waiting."""
+    seen = _seen(profile, "oversubscribed")
+    if seen is None:
+        return []
+    use = seen.use
+    stake = profile.wall_time * use.wait / use.wanted
+    who = "threads"
+    if use.below >= _OF_PROCESSES * use.wanted:
+        who = f"threads of this process and of {_processes(use.processes)}"
+    text = f"{_mean(use.wanted)} {who} wanted one of {_cores(use.cores)}: waiting for a core costs"
+    return _insight(profile, seen, text, stake, _fewer(seen))
+
+
+def contended(profile: Profile) -> list[Insight]:
+    """Others had the cores. At stake: the part of the threads' time that was waiting."""
+    seen = _seen(profile, "contended")
+    if seen is None:
+        return []
+    use = seen.use
+    stake = profile.wall_time * use.wait / use.wanted
+    text = f"Other processes used {_mean(use.outside)} of {_cores(use.cores)} meanwhile: this costs"
+    again = Cure("Profile it again when they have ended: what else was seen here may be theirs. `%tdoctor` names them.")
+    return _insight(profile, seen, text, stake, (again,))
+
+
+def gil_bound(profile: Profile) -> list[Insight]:
+    """Threads take turns at the interpreter's lock. At stake: what running side by side on free cores would save."""
+    seen = _seen(profile, "gil-bound")
+    if seen is None:
+        return []
+    text = (
+        f"{_mean(seen.use.gil)} threads waited for Python's interpreter lock while one ran:"
+        " one after the other instead of side by side costs"
+    )
+    cures = (
+        Cure("Use processes: `concurrent.futures.ProcessPoolExecutor`, or `num_workers` of a DataLoader."),
+        Cure("Do the work in torch or NumPy operations, which let go of the lock."),
+    )
+    return _insight(profile, seen, text, _turns_stake(profile, seen, seen.use.gil), cures)
+
+
+def lock_bound(profile: Profile) -> list[Insight]:
+    """The same at another lock."""
+    seen = _seen(profile, "lock-bound")
+    if seen is None:
+        return []
+    text = f"{_mean(seen.use.lock)} threads waited for a lock while one ran: one after the other costs"
+    cures = (
+        Cure("Hold the lock for less: compute outside of it, and take it only to hand the result over."),
+        Cure("Give each thread data of its own, and join the results at the end."),
+    )
+    return _insight(profile, seen, text, _turns_stake(profile, seen, seen.use.lock), cures)
+
+
+def serial(profile: Profile) -> list[Insight]:
+    """One thread at a time. At stake: what all cores would save of that time, at the best."""
+    seen = _seen(profile, "serial")
+    if seen is None:
+        return []
+    use = seen.use
+    alone = max(use.alone - use.idle, 0.0)
+    stake = profile.wall_time * alone * (1 - 1 / use.cores)
+    took = f"{units.percent(alone)} % of the time"
+    text = f"One thread at a time worked for {took}, on one of {_cores(use.cores)}: this costs"
+    cures = []
+    if 0 < seen.torch_threads < use.cores:
+        cures.append(_set_threads(use.cores, f"torch uses {seen.torch_threads} of {_cores(use.cores)}: give it more."))
+    cures += [
+        Cure("Replace loops of small operations, and Python, by operations on whole tensors: these run on all cores."),
+        Cure("Some operations run on one core whatever is set: `index_add_` and `scatter_add_` on the CPU among them."),
+    ]
+    return _insight(profile, seen, text, stake, tuple(cures))
+
+
+def waiting(profile: Profile) -> list[Insight]:
+    """No thread wanted a core for part of the time. At stake: that part."""
+    seen = _seen(profile, "waiting")
+    if seen is None:
+        return []
+    idle = seen.use.idle if not math.isnan(seen.use.idle) else max(0.0, 1 - seen.use.wanted)
+    none = f"No thread wanted a core for {units.percent(idle)} % of the time"
+    text = f"{none}: waiting for files, the network, sleep or others costs"
+    cures = (
+        Cure("Let what is waited for run while the code computes: `num_workers`, `prefetch_factor` of a DataLoader."),
+        Cure("Or read in threads of your own: they let go of the interpreter's lock while they wait."),
+    )
+    return _insight(profile, seen, text, profile.wall_time * idle, cures)
+
+
+def throttled(profile: Profile) -> list[Insight]:
+    """The quota stopped the code. At stake: the share of the periods in which it did, at the most."""
+    seen = _seen(profile, "throttled")
+    if seen is None:
+        return []
+    share = seen.use.throttled
+    text = (
+        f"The CPU quota of this container stopped the code in {units.percent(share)} % of its periods"
+        f" ({_cores(seen.use.cores)} usable): this costs"
+    )
+    cures = (
+        _set_threads(seen.use.cores, "Use as many threads as the quota has cores."),
+        Cure("Raise the quota (`docker run --cpus`, `resources.limits.cpu`)."),
+    )
+    return _insight(profile, seen, text, profile.wall_time * share, cures)
+
+
+PROCESSOR_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
+    "contended": contended,
+    "oversubscribed": oversubscribed,
+    "gil-bound": gil_bound,
+    "lock-bound": lock_bound,
+    "serial": serial,
+    "waiting": waiting,
+    "throttled": throttled,
+}
+
+
+def _seen(profile: Profile, verdict: CoreVerdict) -> Concurrency | None:
+    seen = profile.concurrency
+    return seen if seen is not None and seen.verdict == verdict else None
+
+
+def _insight(
+    profile: Profile, seen: Concurrency, text: str, stake: float, cures: tuple[Cure, ...]
+) -> list[Insight]:
+    stake = min(stake, profile.wall_time)
+    if not stake >= max(LEAST_SECONDS, LEAST_SHARE * profile.wall_time):
+        return []
+    proof = Cure("See it: the same code at other thread counts, side by side.", seen.proof_line or None)
+    said = f"{text} {stake_text(stake, profile.wall_time)}."
+    share = stake / profile.wall_time
+    return [Insight(seen.verdict, stake, share, said, seen.evidence, (), (*cures, proof) if seen.proof else cures)]
+
+
+def _turns_stake(profile: Profile, seen: Concurrency, waiting_threads: float) -> float:
+    """Seconds: of those who run and those who wait for their turn, as many side by side as there are cores."""
+    side_by_side = min(float(seen.use.cores), max(seen.use.run, 1.0) + waiting_threads)
+    return profile.wall_time * (1 - max(seen.use.run, 1.0) / side_by_side) if side_by_side > 1 else 0.0
+
+
+def _fewer(seen: Concurrency) -> tuple[Cure, ...]:
+    """By what made the threads: torch's own number, processes below, or Python's threads that call torch each."""
+    use, cures = seen.use, []
+    if seen.torch_threads > use.cores:
+        text = f"torch uses {seen.torch_threads} threads: give it as many as there are cores."
+        cures.append(_set_threads(use.cores, text))
+    if use.below >= _OF_PROCESSES * use.wanted:
+        cures.append(
+            Cure(
+                f"Use fewer workers ({max(1, use.cores - 1)} or less), and one thread in each:",
+                "DataLoader(..., worker_init_fn=lambda worker: torch.set_num_threads(1))",
+            )
+        )
+    if not cures:
+        each = "torch.set_num_threads(1)  # first, in the function that each thread of the pool runs"
+        cures.append(Cure("Threads of a pool each have torch threads of their own: set one inside each worker.", each))
+        cures.append(Cure(f"Or let at most {use.cores} run at once: `ThreadPoolExecutor({use.cores})`."))
+    return tuple(cures)
+
+
+def _set_threads(count: int, text: str) -> Cure:
+    return Cure(text, f"torch.set_num_threads({count})", f"threads:{count}")
+
+
+def _mean(value: float) -> str:
+    return units.number(value, units.Scale(places=1), digits=None)
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{units.count(count)} cores"
+
+
+def _processes(count: int) -> str:
+    return "1 process below it" if count == 1 else f"{units.count(count)} processes below it"
