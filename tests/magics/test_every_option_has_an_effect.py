@@ -525,6 +525,18 @@ def overwrite_replaces_a_file_of_another_kind(bench: Bench) -> None:
     assert "aten::sin" in Path("stacks.txt").read_text()
 
 
+def concurrency_gives_the_verdict_on_the_cores(bench: Bench) -> None:
+    code = "time.sleep(0.3);"
+    assert bench("", code).concurrency is None
+    seen = bench("--concurrency", code).concurrency
+    if not Path("/proc/self/schedstat").exists():
+        assert seen.verdict == "not available"
+        return
+    assert seen.verdict == "waiting"
+    assert "cores: waiting" in bench.shown
+    assert bench.shown.rstrip().endswith(seen.proof_line)
+
+
 PROFILE: dict[str, Effect] = SHARED | {
     "overwrite": overwrite_replaces_a_file_of_another_kind,
     "group_by": group_by_splits_the_rows_of_ops,
@@ -538,6 +550,7 @@ PROFILE: dict[str, Effect] = SHARED | {
     "flops": flops_are_counted,
     "twice": twice_runs_the_code_again_with_and_without_the_profiler,
     "python": python_gives_the_tree_of_functions,
+    "concurrency": concurrency_gives_the_verdict_on_the_cores,
     "sort_by": sort_by_orders_the_table,
     "row_limit": row_limit_cuts_the_table,
     "lines_of": lines_of_gives_another_module_its_lines,

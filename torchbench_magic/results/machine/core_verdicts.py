@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FEWEST", "LEAST_WALL", "CoreUse", "CoreVerdict", "mean_use", "verdict_of"]
+__all__ = ["FEWEST", "LEAST_WALL", "OTHERS", "CoreUse", "CoreVerdict", "mean_use", "verdict_of"]
 
 CoreVerdict = Literal[
     "healthy", "oversubscribed", "contended", "gil-bound", "lock-bound", "serial", "waiting", "throttled",
@@ -120,11 +120,15 @@ def verdict_of(use: CoreUse) -> CoreVerdict:
         return "oversubscribed"
     if others and use.wait > OTHERS * cores:
         return "contended"
-    if use.wanted < LITTLE:
+    if use.wanted + _known(use.steal) < LITTLE:  # a thread whose core the hypervisor took neither runs nor waits
         return "waiting"
     if cores > 1 and use.wanted < FEW * cores and use.alone >= ALONE:
         return "serial"
     return "healthy"
+
+
+def _known(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
 
 
 def mean_use(parts: list[CoreUse]) -> CoreUse:
@@ -142,5 +146,5 @@ def mean_use(parts: list[CoreUse]) -> CoreUse:
         threads=max(each.threads for each in parts),
         most=max(each.most for each in parts),
         processes=max(each.processes for each in parts),
-        **means,  # type: ignore[arg-type]
+        **means,
     )

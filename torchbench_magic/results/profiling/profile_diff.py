@@ -17,7 +17,7 @@ from ..insights import CodeLine, Insight
 from ..machine.contention import load_differences
 from ..timing.identity import environment_differences, input_differences
 from ..timing.values_read import changes_of, uncompared, words_for
-from .insights.processor import processor_silenced_by
+from .insights.processor_kinds import processor_silenced_by
 from .insights.silenced import silenced_by
 from .profile import NOT_ATTRIBUTED, Profile, Source
 

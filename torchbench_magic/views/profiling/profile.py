@@ -14,7 +14,7 @@ from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped,
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
-from .core_use import cores_clause, cores_footer, cores_picture, cores_table, proof_footer
+from .cores_used import cores_clause, cores_footer, cores_picture, cores_table, proof_footer
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
 from .insight_lines import MOST_SHOWN, unfolding

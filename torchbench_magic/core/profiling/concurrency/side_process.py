@@ -42,8 +42,9 @@ MOST_SHARE = 0.014
 """Of one core that this process may take: with many threads it looks less often."""
 MOST_POINTS = 2048
 HANGS_AFTER = 3.0
-"""Seconds without any processor time after which a process that waits for its team is said to hang: a team that works
-uses processor time all along."""
+"""Seconds after which a process is said to hang whose main thread waits for its team and never runs meanwhile."""
+AT_WORK = 0.1
+"""Cores that a team that works uses at the least; other threads of a worker, such as one that samples it, use less."""
 
 
 def schedstat_of(text: bytes) -> tuple[int, int]:
@@ -115,19 +116,20 @@ def _sums(rows: list[list[int]]) -> list[int]:
 
 
 class Hangs:
-    """Tells processes that wait for their team of threads and use no processor time; each is told once."""
+    """Tells processes whose main thread waits for a team of threads that does not work; each is told once."""
 
     def __init__(self) -> None:
-        self._since: dict[int, tuple[int, float]] = {}
+        self._since: dict[int, tuple[int, int, float]] = {}
         self._told: set[int] = set()
 
-    def look(self, process: int, ran: int, is_parked: bool, now: float) -> bool:
-        """Whether it hangs, as of now. ``ran``: ns of all its threads."""
+    def look(self, process: int, ran: tuple[int, int], is_parked: bool, now: float) -> bool:
+        """Whether it hangs, as of now. ``ran``: ns of its main thread, and of all its threads."""
         before = self._since.get(process)
-        if not is_parked or before is None or before[0] != ran:
-            self._since[process] = (ran, now)
+        if not is_parked or before is None or before[0] != ran[0]:
+            self._since[process] = (*ran, now)
             return False
-        if process in self._told or now - before[1] < HANGS_AFTER:
+        lasts = now - before[2]
+        if process in self._told or lasts < HANGS_AFTER or ran[1] - before[1] > AT_WORK * lasts * 1e9:
             return False
         self._told.add(process)
         return True
@@ -268,7 +270,8 @@ class _Side:
             leader = self.threads.get((process, process))
             if leader is None:
                 continue
-            if self.hangs.look(process, ran.get(process, 0), _is_parked(leader, process), now):
+            ran_both = leader.now[0], ran.get(process, 0)
+            if self.hangs.look(process, ran_both, _is_parked(leader, process), now):
                 name = _text(f"/proc/{process}/comm").strip()
                 found.append({"hangs": process, "name": name, "seconds": HANGS_AFTER})
         self.hung += found

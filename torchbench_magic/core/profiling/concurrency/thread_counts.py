@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.machine.concurrency import Concurrency
 
-__all__ = ["doubts_of_concurrency", "proof_of", "thread_counts"]
+__all__ = ["counts_to_compare", "doubts_of_concurrency", "proof_of"]
 
 _MOST = 5  # counts side by side: each takes a second or more
 
 
-def thread_counts(cores: int, current: int) -> tuple[int, ...]:
+def counts_to_compare(cores: int, current: int) -> tuple[int, ...]:
     """Counts worth comparing: 1, the powers of two below the cores, the cores, and the current one."""
     powers = [1 << bit for bit in range(cores.bit_length()) if 1 << bit <= cores]
     while len(powers) > _MOST - 2:
@@ -29,7 +29,7 @@ def proof_of(text: str | None, cores: int, current: int) -> str:
         cores: usable ones.
         current: torch's thread count.
     """
-    magic = f"%%timer --threads {','.join(map(str, thread_counts(cores, current)))}"
+    magic = f"%%timer --threads {','.join(map(str, counts_to_compare(cores, current)))}"
     lines = (text or "").strip("\n").splitlines()
     if lines and lines[0].lstrip().startswith("%%"):
         lines = lines[1:]

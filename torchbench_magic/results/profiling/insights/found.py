@@ -10,7 +10,7 @@ from .constant import constant
 from .copies import copies
 from .outside_torch import numpy, python
 from .overhead import overhead
-from .processor import PROCESSOR_KINDS, processor_silenced_by
+from .processor_kinds import PROCESSOR_KINDS, processor_silenced_by
 from .silenced import silenced_by
 
 __all__ = ["KINDS", "STANDS_WITH_COST", "insights_of"]

@@ -13,7 +13,7 @@ from torchbench_magic import units
 
 from ...insights import Cure, Insight
 from ...machine.concurrency import Concurrency
-from ...machine.core_verdicts import CoreVerdict
+from ...machine.core_verdicts import OTHERS, CoreVerdict
 from ..profile import Profile
 from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
 
@@ -43,7 +43,8 @@ def oversubscribed(profile: Profile) -> list[Insight]:
     who = "threads"
     if use.below >= _OF_PROCESSES * use.wanted:
         who = f"threads of this process and of {_processes(use.processes)}"
-    text = f"{_mean(use.wanted)} {who} wanted one of {_cores(use.cores)}: waiting for a core costs"
+    others = f" (other processes used {_mean(use.outside)} meanwhile)" if use.outside >= OTHERS * use.cores else ""
+    text = f"{_mean(use.wanted)} {who} wanted one of {_cores(use.cores)}{others}: waiting for a core costs"
     return _insight(profile, seen, text, stake, _fewer(seen))
 
 

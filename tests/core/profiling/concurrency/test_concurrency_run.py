@@ -1,0 +1,350 @@
+"""A run that is looked at: what comes of it, what is not available, and that nothing stays."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchbench_magic.core.machine.contention import Counters
+from torchbench_magic.core.machine.facts.system_files import SystemFiles
+from torchbench_magic.core.machine.waiting_for_cores import CoreWait
+from torchbench_magic.core.profiling.concurrency import concurrency_run, core_facts, side_watch
+from torchbench_magic.core.profiling.concurrency.concurrency_run import ConcurrencyRun
+from torchbench_magic.core.profiling.concurrency.core_facts import CoreFacts
+from torchbench_magic.core.profiling.concurrency.side_watch import SideWatch
+from torchbench_magic.core.profiling.concurrency.thread_counts import (
+    counts_to_compare,
+    doubts_of_concurrency,
+    proof_of,
+)
+from torchbench_magic.results.machine.concurrency import Concurrency
+
+from ..profiling_text import profiled
+
+torch = pytest.importorskip("torch")
+LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="needs Linux' schedstat")
+BURN = """import time
+def burn(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end: pass
+"""
+
+
+def children() -> set[int]:
+    found = set()
+    for task in os.listdir("/proc/self/task"):
+        found |= set(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
+    return found
+
+
+def seen_in(text: str, **options: Any) -> Concurrency:
+    outcome = profiled(text, {"torch": torch, "__name__": "__main__"}, concurrency=True, **options)
+    assert outcome.error is None, outcome.error
+    seen = outcome.profile.concurrency
+    assert seen is not None
+    return seen
+
+
+@LINUX
+def test_what_a_thread_used_is_what_was_seen_of_it() -> None:
+    before = children()
+    seen = seen_in(f"{BURN}burn(0.4)")
+    assert children() == before
+    used = seen.use.run * seen.use.wall
+    assert used == pytest.approx(0.4, abs=0.05 + 0.02 * seen.use.wall)
+    assert seen.use.below == 0
+    assert seen.timeline["time"].iloc[-1] == pytest.approx(seen.use.wall, rel=0.05)
+    assert (seen.timeline["running"] * seen.timeline["time"].diff().fillna(seen.timeline["time"].iloc[0])).sum() == (
+        pytest.approx(used, rel=0.1)
+    )
+    assert seen.proof.splitlines()[0].startswith("%%timer --threads 1,")
+    assert seen.proof.splitlines()[-1] == "burn(0.4)"
+
+
+@LINUX
+def test_processes_and_threads_that_the_cell_starts_and_ends_are_counted() -> None:
+    text = f"{BURN}import multiprocessing\nfork = multiprocessing.get_context('fork')\n"
+    text += "both = [fork.Process(target=burn, args=(0.3,)) for _ in range(2)]\n"
+    text += "for each in both: each.start()\nfor each in both: each.join()"
+    seen = seen_in(text)
+    assert seen.use.below * seen.use.wall >= 0.5
+    text = f"{BURN}import threading\nfor _ in range(3):\n    t = threading.Thread(target=burn, args=(0.1,))\n"
+    seen = seen_in(f"{text}    t.start()\n    t.join()")
+    assert seen.use.run * seen.use.wall == pytest.approx(0.3, abs=0.08)
+
+
+@LINUX
+def test_code_that_sleeps_waits() -> None:
+    seen = seen_in("import time\ntime.sleep(0.5)")
+    assert seen.verdict == "waiting"
+    assert seen.use.idle > 0.9
+
+
+@LINUX
+def test_threads_that_share_the_interpreters_lock() -> None:
+    text = f"{BURN}import threading\nthreads = [threading.Thread(target=burn, args=(0.25,)) for _ in range(4)]\n"
+    seen = seen_in(f"{text}for t in threads: t.start()\nfor t in threads: t.join()")
+    assert seen.use.gil > 1.5
+    assert seen.use.lock < 0.5
+
+
+@LINUX
+def test_steps_are_looked_at_each() -> None:
+    from torchbench_magic.results.profiling.schedule import Schedule
+
+    text = f"{BURN}from torchbench_magic import step\nfor i in range(4):\n    burn(0.2)\n    step()"
+    outcome = profiled(text, {"torch": torch}, concurrency=True, schedule=Schedule(wait=1, active=1, repeat=2))
+    assert outcome.error is None
+    assert [each.concurrency is not None for each in outcome.profile.cycles] == [True, True]
+    joined = outcome.profile.concurrency
+    assert joined is not None
+    assert joined.use.wall == pytest.approx(outcome.profile.wall_time, rel=0.1)
+
+
+def test_without_the_option_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SideWatch, "start", lambda self: pytest.fail("started"))
+    assert profiled("x = 1", {}).profile.concurrency is None
+
+
+# ---- what can go wrong ----------------------------------------------------------------------------------------------
+
+
+@LINUX
+def test_an_error_and_an_interrupt_keep_what_was_seen_and_leave_no_process() -> None:
+    before, threads = children(), threading.active_count()
+    for text in ("1 / 0", "import signal\nsignal.raise_signal(signal.SIGINT)\nburn(9)"):
+        outcome = profiled(f"{BURN}burn(0.2)\n{text}", {}, concurrency=True)
+        assert outcome.error is not None
+        assert outcome.profile.concurrency is not None
+        assert outcome.profile.concurrency.use.run > 0
+        assert not [each for each in outcome.profile.insights if not each.places], "a part of a run is not judged"
+    assert children() == before
+    assert threading.active_count() == threads
+
+
+@LINUX
+def test_a_profile_that_does_not_begin_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchbench_magic.core.profiling.recording import recorded_run
+
+    def broken(self: object) -> None:
+        raise RuntimeError("not today")
+
+    before = children()
+    monkeypatch.setattr(recorded_run.Kineto, "start", broken)
+    with pytest.raises(RuntimeError, match="not today"):
+        profiled("x = 1", {}, concurrency=True)
+    assert children() == before
+
+
+def not_available(problem: str) -> None:
+    seen = seen_in("import time\ntime.sleep(0.2)")
+    assert seen.verdict == "not available"
+    assert problem in seen.missing[0]
+    (doubt,) = doubts_of_concurrency(seen)
+    assert doubt.kind == "concurrency-unknown"
+    assert "\n" not in doubt.text
+
+
+def test_without_proc_the_profile_comes_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_watch.os.path, "isdir", lambda path: False)
+    not_available("no /proc/PID/task")
+
+
+@LINUX
+def test_a_kernel_that_counts_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_watch.os, "access", lambda path, mode: False)
+    not_available("does not count how long threads wait")
+
+
+@LINUX
+@pytest.mark.parametrize("interpreter", ["/no/such/python", "/bin/true", "/bin/cat"])
+def test_a_process_that_does_not_start_or_says_nothing(monkeypatch: pytest.MonkeyPatch, interpreter: str) -> None:
+    monkeypatch.setattr(side_watch.sys, "executable", interpreter)
+    monkeypatch.setattr(side_watch, "_PATIENCE", 0.5)
+    not_available("did not start")
+
+
+@LINUX
+def test_a_process_that_is_killed_meanwhile() -> None:
+    seen = seen_in(
+        "import os, signal, time\n"
+        "for task in os.listdir('/proc/self/task'):\n"
+        "    for child in open(f'/proc/self/task/{task}/children').read().split():\n"
+        "        if b'side_process' in open(f'/proc/{child}/cmdline', 'rb').read():\n"
+        "            os.kill(int(child), signal.SIGKILL)\n"
+        "time.sleep(0.2)"
+    )
+    assert seen.verdict == "not available"
+    assert "did not answer" in seen.missing[0]
+
+
+@LINUX
+def test_a_short_cell_is_said_to_be_too_short() -> None:
+    seen = seen_in("x = 1")
+    assert seen.verdict == "not available"
+    assert "of less than 150 ms nothing is said" in seen.missing[0]
+
+
+@LINUX
+def test_a_cell_that_forks_reaps_changes_threads_and_affinity_is_looked_at_all_the_same() -> None:
+    own, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    text = (
+        f"{BURN}import os, torch\n"
+        "child = os.fork()\n"
+        "if not child: os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+        "torch.set_num_threads(1)\n"
+        f"os.sched_setaffinity(0, {{{min(own)}}})\n"
+        "burn(0.3)"
+    )
+    try:
+        seen = seen_in(text)
+    finally:
+        os.sched_setaffinity(0, own)
+        torch.set_num_threads(threads)
+    assert seen.use.cores == 1
+    if len(own) > 1:
+        assert any("usable cores changed from" in each for each in seen.missing)
+    assert seen.use.run * seen.use.wall >= 0.25
+
+
+@LINUX
+def test_a_child_that_waits_for_any_child_takes_no_answer_away() -> None:
+    text = (
+        "import os, time\n"
+        "time.sleep(0.3)\n"
+        "try:\n"
+        "    while os.waitpid(-1, os.WNOHANG)[0]: pass\n"
+        "except ChildProcessError: pass\n"
+    )
+    assert seen_in(text).verdict == "waiting"
+
+
+def counters(**known: float) -> CoreWait:
+    zero = Counters(1.0, 0, 0, 0, 0, 0, 0, 0, 0, windows=1)
+    return CoreWait(1.0, replace(zero, **known), 1, 2)
+
+
+def test_the_load_of_others_is_the_one_of_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_facts, "usable_cores", lambda files: 2)
+    run = ConcurrencyRun()
+    run._facts = [CoreFacts.read(), CoreFacts.read()]
+    made = run.result(0, 10**9, counters(busy=1.5, own_cpu=1.0), 4)
+    if len(os.sched_getaffinity(0)) > 1:
+        assert made.use.ext == pytest.approx(0.5)
+    assert made.torch_threads == 4
+    unknown = run.result(0, 10**9, None, 4)
+    assert math.isnan(unknown.use.ext)
+    assert any(each.startswith("Load of other processes") for each in unknown.missing)
+
+
+def test_threads_that_ended_unseen_are_in_the_sum_of_the_process() -> None:
+    run = ConcurrencyRun()
+    run._facts = [CoreFacts(2, 0, 0, 10.0), CoreFacts(2, 0, 0, 11.5)]
+    points = [[round(at * 1e7), round(at * 1e7), 0, 0, 1, 1, 0, 1] for at in range(101)]
+    run._seen = {"points": points, "threads": [], "samples": 100, "most": 1, "sees_waits": True, "hung": []}
+    assert run.result(0, 10**9, None, 2).use.run == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("files", "share"),
+    [
+        ({"cpu.max": "50000 100000", "cpu.stat": "nr_periods 10\nnr_throttled 2"}, 0.5),
+        ({"cpu.max": "max 100000", "cpu.stat": "nr_periods 10\nnr_throttled 2"}, 0.0),
+        ({"cpu.max": "50000 100000"}, math.nan),
+        ({}, math.nan),
+    ],
+)
+def test_the_share_of_periods_in_which_a_quota_stopped_the_code(
+    tmp_path: Path, files: dict[str, str], share: float
+) -> None:
+    folder = tmp_path / "sys/fs/cgroup"
+    if files:
+        folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    before = CoreFacts.read(SystemFiles(str(tmp_path)))
+    if "cpu.stat" in files:
+        (folder / "cpu.stat").write_text("nr_periods 20\nnr_throttled 7")
+    after = CoreFacts.read(SystemFiles(str(tmp_path)))
+    assert after.throttled_since(before) == pytest.approx(share, nan_ok=True)
+    if "cpu.max" in files and "max" not in files["cpu.max"].split()[0]:
+        assert after.cores == 1  # a quota of half a core
+
+
+# ---- a worker that hangs --------------------------------------------------------------------------------------------
+
+
+@LINUX
+@pytest.mark.timeout(60)
+def test_a_forked_worker_that_waits_for_threads_it_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+
+    def tell(hang: dict[str, Any]) -> None:
+        told.append(hang)
+        os.kill(os.getpid(), signal.SIGINT)  # what the reader does then
+
+    monkeypatch.setattr(concurrency_run, "_tell", tell)
+    text = (
+        "import torch\n"
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 2\n"
+        "    def __getitem__(self, i): return (torch.ones(256, 256) @ torch.ones(256, 256))[:2, :2]\n"
+        "torch.set_num_threads(2)\n"
+        "torch.ones(512, 512) @ torch.randn(512, 512)\n"
+        "torch.ones(4_000_000).mul(2)\n"
+        "class Two:\n"
+        "    def __call__(self, worker): torch.set_num_threads(2)\n"
+        "loader = torch.utils.data.DataLoader(Data(), num_workers=1, worker_init_fn=Two(),"
+        " multiprocessing_context='fork')\n"
+        "for batch in loader: pass\n"
+    )
+    threads = torch.get_num_threads()
+    try:
+        outcome = profiled(text, {"__name__": "__main__"}, concurrency=True)
+    finally:
+        torch.set_num_threads(threads)
+    assert isinstance(outcome.error, KeyboardInterrupt)
+    assert [each["name"] for each in told] == ["pt_data_worker"]
+    seen = outcome.profile.concurrency
+    assert seen is not None
+    assert "DataLoader worker" in seen.hung[0]
+    assert "fork-deadlock" in {each.kind for each in outcome.profile.warnings}
+
+
+def test_what_is_told_of_a_hang_is_one_line_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
+    concurrency_run._tell({"hangs": 17, "name": "pt_data_worker", "seconds": 3.0})
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "worker (pid 17) hangs" in said
+    assert "spawn" in said
+    (doubt,) = doubts_of_concurrency(Concurrency("waiting", hung=("A worker hangs: why. Do this.",)))
+    assert (doubt.kind, doubt.text) == ("fork-deadlock", "A worker hangs: why.")
+
+
+# ---- the proof ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cores", "current", "counts"),
+    [(1, 1, (1, 2)), (2, 2, (1, 2)), (2, 8, (1, 2, 8)), (6, 6, (1, 2, 4, 6)), (64, 48, (1, 32, 48, 64)), (8, 1, (1, 4, 8))],
+)
+def test_the_thread_counts_that_are_worth_comparing(cores: int, current: int, counts: tuple[int, ...]) -> None:
+    found = counts_to_compare(cores, current)
+    assert set(counts) <= set(found)
+    assert len(found) <= 5
+    assert list(found) == sorted(set(found))
+
+
+def test_the_proof_is_the_cell_under_the_timer() -> None:
+    assert proof_of("%%tprofile --concurrency -q\nx = f()\nx + 1", 2, 4) == "%%timer --threads 1,2,4\nx = f()\nx + 1"
+    assert proof_of("y = 1\n%tprofile --concurrency f()", 2, 2) == "%%timer --threads 1,2"
+    assert proof_of(None, 2, 2) == "%%timer --threads 1,2"
+

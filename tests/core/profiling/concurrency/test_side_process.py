@@ -1,0 +1,213 @@
+"""What is read of threads, by planted texts and times; and the process that reads them, for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchbench_magic.core.profiling.concurrency import side_process
+from torchbench_magic.core.profiling.concurrency.seen_threads import core_use, timeline_of
+from torchbench_magic.core.profiling.concurrency.side_process import (
+    BLOCKED,
+    PARKED,
+    RUNNABLE,
+    TIMED,
+    UNTIMED,
+    Hangs,
+    Points,
+    schedstat_of,
+    wait_kind,
+)
+
+LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="needs Linux' schedstat")
+SECOND = 1_000_000_000
+
+
+def test_schedstat_is_run_and_wait() -> None:
+    assert schedstat_of(b"1055003 20410 17\n") == (1055003, 20410)
+    for text in (b"", b"12", b"a b c"):
+        with pytest.raises(ValueError, match="no schedstat|invalid literal"):
+            schedstat_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (b"running\n", RUNNABLE),
+        (b"-1 0x7ffc 0x7f\n", BLOCKED),
+        (b"7 0x7f8f 0x1 0xf 0x0 0x0 0x0 0x7ffc 0x7f8f\n", BLOCKED),  # poll
+        (b"202 0x7f 0x89 0x0 0x7f8fc2 0x0 0xffffffff 0x7ffc 0x7f8f\n", TIMED),  # take_gil
+        (b"202 0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7ffc 0x7f8f\n", UNTIMED),  # threading.Lock
+        (b"202 0x5654 0x80 0x28 0x0 0x1 0x20000 0x7ffd 0x7f19\n", PARKED),  # libgomp, seen in a worker that hung
+        (b"202 0x5654 0x80 0x28 0x7fff 0x1 0x20000 0x7ffd 0x7f19\n", BLOCKED),
+        (b"202 0x5654\n", BLOCKED),
+        (b"", BLOCKED),
+        (b"202 x y z w\n", BLOCKED),
+    ],
+)
+def test_what_a_thread_waits_for(text: bytes, kind: int) -> None:
+    assert wait_kind(text, 202) == kind
+
+
+def test_points_stay_few_and_keep_totals_and_counts() -> None:
+    points = Points(most=8)
+    for at in range(1000):
+        points.add((at, 2 * at, 3 * at, 0), at % 3)
+    assert len(points.rows) <= 9
+    assert points.rows[0][:4] == [0, 0, 0, 0]
+    assert points.rows[-1][:4] == [999, 1998, 2997, 0]
+    assert sum(row[4] for row in points.rows) == 1000
+    assert sum(row[5] for row in points.rows) == sum(at % 3 for at in range(1000))
+    assert sum(row[6] for row in points.rows) == 334  # none runnable
+    assert [row[0] for row in points.rows] == sorted(row[0] for row in points.rows)
+
+
+def test_a_process_that_waits_for_its_team_without_processor_time_hangs_and_is_told_once() -> None:
+    hangs = Hangs()
+    told = [hangs.look(7, (500, 500), True, now) for now in (0.0, 1.0, 2.9, 3.1, 9.0)]
+    assert told == [False, False, False, True, False]
+
+
+def test_one_that_uses_processor_time_or_waits_elsewhere_does_not_hang() -> None:
+    hangs = Hangs()
+    assert not any(hangs.look(7, (now, now), True, float(now)) for now in range(20))
+    assert not any(hangs.look(8, (5, 5), now % 3 == 0, float(now)) for now in range(20))
+    team_works = (hangs.look(9, (5, now * SECOND), True, float(now)) for now in range(20))
+    assert not any(team_works)
+
+
+def test_a_thread_that_samples_the_worker_does_not_hide_that_it_hangs() -> None:
+    hangs = Hangs()
+    assert any(hangs.look(7, (5, now * SECOND // 50), True, float(now)) for now in range(5))
+
+
+def seen_of(*threads: tuple[int, ...], seconds: float = 1.0, run: float = 1.0, wait: float = 0.0) -> dict[str, Any]:
+    """A report of a hundred samples at even distances."""
+    rows = []
+    for at in range(101):
+        share = at / 100
+        totals = [share * seconds, share * run, share * wait, 0.0]
+        rows.append([*(round(each * SECOND) for each in totals), 1, 1, 0, 1])
+    return {"points": rows, "threads": threads, "samples": 101, "most": 3, "sees_waits": True, "hung": []}
+
+
+def test_the_figures_of_a_stretch() -> None:
+    seen = seen_of((1, SECOND // 2, SECOND // 2, 90, 0, 0), (1, SECOND // 2, 0, 50, 0, 0), (2, 1000, 0, 1, 0, 0))
+    use = core_use(seen | {"threads": [*seen["threads"], (3, SECOND // 4, 0, 1, 0, 0)]}, 1, 0, SECOND)
+    assert use.wall == 1.0
+    assert use.run == pytest.approx(1.0)
+    assert (use.threads, use.processes) == (3, 1)
+    assert use.alone == 1.0
+
+
+def test_only_what_lies_between_the_moments_counts() -> None:
+    seen = seen_of(run=2.0, seconds=2.0, wait=1.0)
+    use = core_use(seen, 1, SECOND // 2, SECOND)
+    assert use.wall == pytest.approx(0.5)
+    assert use.run == pytest.approx(1.0)
+    assert use.wait == pytest.approx(0.5)
+    timeline = timeline_of(seen, SECOND // 2, SECOND)
+    assert timeline["time"].iloc[-1] == pytest.approx(0.5)
+    assert timeline["running"].mean() == pytest.approx(1.0)
+
+
+def test_threads_that_take_turns_are_told_from_those_that_poll_or_wait_for_work() -> None:
+    turn, poller, idle = (1, SECOND // 4, 0, 25, 75, 0), (1, SECOND // 500, 0, 1, 99, 0), (1, 100, 0, 0, 0, 99)
+    assert core_use(seen_of(turn, turn, turn, turn, poller, idle), 1, 0, SECOND).gil == pytest.approx(3.0, abs=0.05)
+    assert core_use(seen_of((1, SECOND, 0, 99, 0, 0), poller), 1, 0, SECOND).gil == 0
+    locked = (1, SECOND // 4, 0, 25, 0, 75)
+    assert core_use(seen_of(*[locked] * 4, idle), 1, 0, SECOND).lock == pytest.approx(3.0, abs=0.05)
+    elsewhere = (2, SECOND // 4, 0, 25, 75, 0)
+    assert core_use(seen_of(elsewhere, elsewhere), 1, 0, SECOND).gil == 0
+
+
+def test_of_nothing_seen_there_is_no_figure() -> None:
+    nothing = {"points": [], "threads": [], "samples": 0, "most": 0, "sees_waits": True, "hung": []}
+    assert core_use(nothing, 1, 0, SECOND).run != core_use(nothing, 1, 0, SECOND).run
+    assert timeline_of(nothing, 0, SECOND).empty
+    assert timeline_of(seen_of(), 5 * SECOND, 6 * SECOND).empty
+
+
+# ---- the process ----------------------------------------------------------------------------------------------------
+
+
+def started(parent: str = "") -> subprocess.Popen[str]:
+    """The script, looking at this process; ``parent`` is the text of a process that starts it instead."""
+    script = side_process.__file__
+    if parent:
+        return subprocess.Popen([sys.executable, "-c", parent, script], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-I", "-S", script, str(os.getpid()), "5", ""]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def gone(process: int) -> bool:
+    for _ in range(500):
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@LINUX
+def test_it_ignores_interrupts_and_ends_when_told() -> None:
+    process = started()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        assert '"ready": true' in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+        process.stdin.write("end\n")
+        process.stdin.flush()
+        assert '"points"' in process.stdout.readline()
+        assert process.wait(20) == 0
+
+
+@LINUX
+def test_it_ends_when_its_input_ends() -> None:
+    process = started()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process:
+        process.stdout.readline()
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+
+@LINUX
+def test_it_does_not_outlive_a_process_that_is_killed_even_if_a_child_holds_its_input() -> None:
+    parent = (
+        "import os, subprocess, sys, time\n"
+        "side = subprocess.Popen([sys.executable, '-I', '-S', sys.argv[1], str(os.getpid()), '5', ''],"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "side.stdout.readline()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os.close(1)\n"
+        "    time.sleep(60)\n"
+        "    os._exit(0)\n"
+        "print(side.pid, child, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = started(parent)
+    assert process.stdout is not None
+    with process:
+        side, child = map(int, process.stdout.readline().split())
+        process.kill()
+        process.wait()
+        try:
+            assert gone(side)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
