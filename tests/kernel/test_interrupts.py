@@ -45,6 +45,18 @@ def open_files():
     there = (f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd"))
     return sum(os.path.lexists(place) and not os.readlink(place).endswith("[eventfd]") for place in there)
 
+def side_processes():
+    "How many processes look at this one's threads."
+    tasks = os.listdir("/proc/self/task")
+    children = [pid for task in tasks for pid in read(f"/proc/self/task/{task}/children").split()]
+    return sum("side_process" in read(f"/proc/{pid}/cmdline") for pid in children)
+
+def read(file):
+    try:
+        return open(file).read()
+    except OSError:
+        return ""
+
 def state():
     held = sys.modules.get("torchbench_magic.core.process.held_interrupts")
     tools = [sys.monitoring.get_tool(n) for n in range(6)] if hasattr(sys, "monitoring") else []
@@ -53,7 +65,7 @@ def state():
         [[os.fstat(n).st_dev, os.fstat(n).st_ino] for n in (1, 2)], open_files(),
         sys.gettrace() is None, threading.gettrace() is None, tools, tracemalloc.is_tracing(), torch.get_num_threads(),
         str(signal.getsignal(signal.SIGINT)), held and held._now.depth,
-        torch.utils.data._utils.worker._worker_loop.__name__,
+        torch.utils.data._utils.worker._worker_loop.__name__, side_processes(),
     ]
 """
 BODY = """
@@ -75,7 +87,7 @@ def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     return kernel
 
 
-OPTIONS = ("", "--memory", "--host-memory", "--memory --shapes --host-memory", "--steps 20")
+OPTIONS = ("", "--memory", "--host-memory", "--memory --shapes --host-memory", "--steps 20", "--concurrency")
 
 
 def seconds_of(kernel: Kernel, cell: str) -> float:

@@ -23,6 +23,7 @@ from ..results.profiles import profile_of_two_kernels
 from ..results.samples import lone, pair
 from .builders import comparison_of, profile_of, two_shapes
 from .counting.test_counts import compared, counted
+from .profiling.test_cores_used import both as concurrency_profile
 from .profiling.test_insight_lines import both as insights_profile
 from .profiling.test_memory import made as memory_profile
 from .sent import brought, unpacked
@@ -69,6 +70,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "profile_with_memory": memory_profile,
     "profile_of_a_device": profile_of_two_kernels,
     "profile_with_insights": insights_profile,
+    "profile_with_concurrency": concurrency_profile,
     "profile_diff": lambda: ProfileDiff(
         profile_of_two_kernels(), profile_of_two_kernels("aten::bmm"), ("before", "now")
     ),

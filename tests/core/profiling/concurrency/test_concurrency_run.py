@@ -334,7 +334,10 @@ def test_what_is_told_of_a_hang_is_one_line_with_the_cure(capsys: pytest.Capture
 
 @pytest.mark.parametrize(
     ("cores", "current", "counts"),
-    [(1, 1, (1, 2)), (2, 2, (1, 2)), (2, 8, (1, 2, 8)), (6, 6, (1, 2, 4, 6)), (64, 48, (1, 32, 48, 64)), (8, 1, (1, 4, 8))],
+    [
+        *((1, 1, (1, 2)), (2, 2, (1, 2)), (2, 8, (1, 2, 8)), (6, 6, (1, 2, 4, 6))),
+        *((64, 48, (1, 32, 48, 64)), (8, 1, (1, 4, 8))),
+    ],
 )
 def test_the_thread_counts_that_are_worth_comparing(cores: int, current: int, counts: tuple[int, ...]) -> None:
     found = counts_to_compare(cores, current)

@@ -33,7 +33,7 @@ SECOND = 1_000_000_000
 def test_schedstat_is_run_and_wait() -> None:
     assert schedstat_of(b"1055003 20410 17\n") == (1055003, 20410)
     for text in (b"", b"12", b"a b c"):
-        with pytest.raises(ValueError, match="no schedstat|invalid literal"):
+        with pytest.raises(ValueError, match=r"no schedstat|invalid literal"):
             schedstat_of(text)
 
 

@@ -1,0 +1,46 @@
+"""``%%tprofile --concurrency`` in a real kernel: what it shows, whose threads it counts, and that it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Kernel
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="needs Linux' schedstat"),
+]
+
+
+@pytest.fixture(scope="module")
+def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
+    kernel = start_kernel()
+    assert not kernel.run("import torch, time\nx = torch.ones(300, 300)\ntorch.set_num_threads(1)").error
+    return kernel
+
+
+def test_it_shows_the_verdict_its_evidence_and_the_cell_to_compare(kernel: Kernel) -> None:
+    ran = kernel.run("%%tprofile --concurrency\ntime.sleep(0.4)\ny = x @ x")
+    assert not ran.error
+    assert "cores: waiting, 0." in " ".join(ran.text().split())
+    assert "how the cores were used" in ran.text()
+    assert "tb-cores" in ran.text("text/html")
+    assert kernel.run("print(_tprofile.concurrency.proof)").stdout.splitlines()[1:] == ["time.sleep(0.4)", "y = x @ x"]
+
+
+def test_the_line_that_it_ends_with_runs(kernel: Kernel) -> None:
+    assert not kernel.run("%%tprofile --concurrency -q\nfor i in range(300): y = x @ x").error
+    kernel.run("proof = _tprofile.concurrency.proof")
+    ran = kernel.run("get_ipython().run_cell(proof.replace('--threads', '-n 2 -r 2 --threads')).raise_error()")
+    assert not ran.error
+    assert kernel.run("print(_timer.frame['num_threads'].tolist()[0])").stdout.strip() == "1"
+
+
+def test_the_kernels_own_threads_are_not_counted_and_no_process_stays(kernel: Kernel) -> None:
+    kernel.run("%%tprofile --concurrency -q\ntime.sleep(0.5)")
+    assert float(kernel.run("print(_tprofile.concurrency.use.wanted)").stdout) < 0.2
+    left = "import subprocess, os\nprint(open(f'/proc/self/task/{os.getpid()}/children').read().split())"
+    assert kernel.run(left).stdout.strip() == "[]"
