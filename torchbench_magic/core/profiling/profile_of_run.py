@@ -15,7 +15,7 @@ from torchbench_magic.results.machine.concurrency import Concurrency
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
-from .concurrency.thread_counts import doubts_of_concurrency, proof_of
+from .concurrency.proof_cell import doubts_of_concurrency, proof_of
 from .joining.attribution import Joined
 from .joining.joined_run import JoinedRun, join_run
 from .joining.run_events import RunEvents, read_run

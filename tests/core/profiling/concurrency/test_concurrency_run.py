@@ -18,12 +18,12 @@ from torchbench_magic.core.machine.waiting_for_cores import CoreWait
 from torchbench_magic.core.profiling.concurrency import concurrency_run, core_facts, side_watch
 from torchbench_magic.core.profiling.concurrency.concurrency_run import ConcurrencyRun
 from torchbench_magic.core.profiling.concurrency.core_facts import CoreFacts
-from torchbench_magic.core.profiling.concurrency.side_watch import SideWatch
-from torchbench_magic.core.profiling.concurrency.thread_counts import (
+from torchbench_magic.core.profiling.concurrency.proof_cell import (
     counts_to_compare,
     doubts_of_concurrency,
     proof_of,
 )
+from torchbench_magic.core.profiling.concurrency.side_watch import SideWatch
 from torchbench_magic.results.machine.concurrency import Concurrency
 
 from ..profiling_text import profiled
