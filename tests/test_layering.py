@@ -44,15 +44,15 @@ ONLY_IN = {
 
 # folder -> the rooms in it, the lowest first: a room imports none that stands after it
 ROOMS = {
-    "results": ("machine", "counting", "timing", "profiling", "storage"),
-    "core": ("machine", "process", "code", "counting", "timing", "cpp", "interpreters", "profiling", "doctor"),
+    "results": ("machine", "counting", "timing", "profiling", "ranks", "storage"),
+    "core": ("machine", "process", "code", "counting", "timing", "cpp", "interpreters", "profiling", "ranks", "doctor"),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "insights"),
     "results/timing": ("across_processes", "across_runs"),
     "core/profiling": ("python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
-    "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
+    "views": ("carriers", "drawing", "counting", "timing", "profiling", "ranks", "torch_forms", "widgets"),
     "benchmark": ("op_fuzzers", "utils"),
 }
 MOST_MODULES = 15
@@ -216,6 +216,8 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Profile", "under"),
             ("Profile", "table"),
             ("Profile", "timeline"),
+            ("RankProfile", "document"),
+            ("RankProfile", "explore"),
         ]
     )
     assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_markdown"]
@@ -225,6 +227,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
         ("Profile", "export_trace"),
         ("Profile", "insights"),
         ("Profile", "save"),
+        ("RankProfile", "merged_trace"),
     ]
 
 
@@ -236,15 +239,18 @@ def test_the_exported_names_are_these_and_all_resolve() -> None:
         "Diagnosis",
         "Profile",
         "ProfileDiff",
+        "RankProfile",
         "__version__",
         "benchmark_op",
         "compare",
         "doctor",
         "load",
         "load_ipython_extension",
+        "load_ranks",
         "load_torch_pickle",
         "load_trace",
         "profile",
+        "rank_profile",
         "step",
         "step_num",
         "unload_ipython_extension",
