@@ -21,7 +21,8 @@ from .rank_events import read_rank
 
 __all__ = ["load_ranks"]
 
-_IN_NAME = re.compile(r"rank[-_.=]?(\d+)", re.IGNORECASE)
+_IN_NAME = re.compile(r"rank[-_.=]?(\d+)|^profile_(\d+)\.json", re.IGNORECASE)
+"""``rank3``, ``rank-3``; ``profile_3.json`` is accelerate's."""
 _MOST_APART = 60.0
 """Seconds between two ranks of one job, at most, where their recordings do not overlap: clocks of hosts are closer."""
 
@@ -99,7 +100,7 @@ def _numbered(runs: Sequence[RankRun], doubts: list[Doubt]) -> Iterator[RankRun]
 
 
 def _in_name(file: str) -> int | None:
-    found = _IN_NAME.findall(Path(file).name)
+    found = ["".join(each) for each in _IN_NAME.findall(Path(file).name)]
     return int(found[-1]) if found and len(found[-1]) < 7 else None
 
 

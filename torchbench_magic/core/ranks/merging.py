@@ -18,6 +18,8 @@ from torchbench_magic.printable import printable
 from torchbench_magic.results.ranks.rank_profiles import RankProfile
 from torchbench_magic.results.written_files import TRACE, path_of, whole_file
 
+from .rank_recording import MERGED_KEY
+
 __all__ = ["write_merged_trace"]
 
 _BATCH = 2000
@@ -62,7 +64,7 @@ def _write(file: IO[str], profile: RankProfile) -> None:
             if base is None:
                 base = own
                 ranks = [int(each) for each in profile.ranks["rank"]]
-                head = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base, "ranks": ranks}
+                head = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base, MERGED_KEY: ranks}
                 file.write(encode(head)[:-1] + ',"traceEvents":[\n')
             shift = (own - base - offset_ns) / 1000
             batch: list[Mapping[str, Any]] = list(_process(rank, profile.hosts[number]))

@@ -29,10 +29,9 @@ from torchbench_magic.results.ranks.clock_bounds import RankClock
 from torchbench_magic.results.ranks.collectives import CollectiveCalls, kind_of_collective
 from torchbench_magic.results.ranks.stretches import joined_stretches
 
-__all__ = ["RANK_KEY", "read_rank"]
+from .rank_recording import MERGED_KEY, RANK_KEY
 
-RANK_KEY = "torchbench_magic_rank"
-"""Key of a trace under which `rank_profile` writes rank, size of the job and clock."""
+__all__ = ["read_rank"]
 
 _CALL = ("c10d::", "_c10d_functional::", "c10d_functional::", "record_param_comms")
 _WRAPPERS = (*_CALL, "autograd::engine", "torch::autograd", "DistributedDataParallel", "Optimizer", "FSDP", "CompiledF")
@@ -58,7 +57,7 @@ class _Columns:
     device_work: array[int] = field(default_factory=lambda: array("q"))
     device: array[int] = field(default_factory=lambda: array("q"))
     spans: array[int] = field(default_factory=lambda: array("q"))
-    steps: int = 0
+    steps: array[int] = field(default_factory=lambda: array("q"))
 
     def take(self, events: Iterable[Mapping[str, Any]]) -> None:
         names = self.names
@@ -89,8 +88,7 @@ class _Columns:
                 if _HOST_WORK.match(name):
                     self.host_work.extend((self._key(kind_of_collective(name), event), start, end))
                 else:
-                    self.steps += name.startswith("ProfilerStep")
-                    self.spans.extend((start, end))
+                    (self.steps if name.startswith("ProfilerStep") else self.spans).extend((start, end))
 
     def _key(self, kind: str, event: Mapping[str, Any]) -> int:
         """``kind shapes group``; only the kind where it is none that all wait in, or of another group than all."""
@@ -118,12 +116,15 @@ def read_rank(path: Path) -> RankRun:
     """
     file, columns = TraceFile(path), _Columns()
     columns.take(file.events())
+    if MERGED_KEY in file.head:
+        raise TraceError(f"{path}: is a trace of several ranks, merged; give those that it was made from")
     told = _told(file.head)
     base = file.head.get("baseTimeNanoseconds", 0)
     base = base if isinstance(base, int) and 0 <= base < 2**62 else 0
     ops, device = _table(columns.ops, 4), _table(columns.device, 4)
     host_work, device_work = _table(columns.host_work, 3), _table(columns.device_work, 3)
-    every = [each[:, -2:] for each in (ops, device, host_work, device_work, _table(columns.spans, 2))]
+    steps = _table(columns.steps, 2)
+    every = [each[:, -2:] for each in (ops, device, host_work, device_work, steps, _table(columns.spans, 2))]
     moments = np.concatenate([*every, _table(columns.frames, 4)[:, -2:], _table(columns.lines, 4)[:, -2:]])
     if not len(ops) and not len(device):
         raise TraceError(f"{path}: is a Chrome trace without ops of torch")
@@ -143,7 +144,7 @@ def read_rank(path: Path) -> RankRun:
         backend=told["backend"],
         begin=int(moments[:, 0].min()),
         end=int(moments[:, 1].max()),
-        steps=columns.steps,
+        steps=_with_any(steps, ops[:, 2]),
         calls=calls,
         others=others,
         compute=compute,
@@ -178,6 +179,12 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _table(flat: array[int], width: int) -> Ints:
     return np.array(flat, dtype=np.int64).reshape(-1, width)
+
+
+def _with_any(steps: Ints, start: Ints) -> int:
+    """The steps in which an op began: the profiler opens one more after the last."""
+    before = np.searchsorted(np.sort(start), steps)
+    return int((before[:, 1] > before[:, 0]).sum())
 
 
 def _ops(ops: Ints, names: list[str]) -> tuple[dict[tuple[str, str], tuple[int, int]], Ints]:

@@ -15,9 +15,12 @@ from torchbench_magic.core.profiling.torch_events.torch_profiler import torch_pr
 from torchbench_magic.errors import Busy, InputError, TraceError
 from torchbench_magic.results.written_files import TRACE, path_of, whole_file
 
-from .rank_events import RANK_KEY
+__all__ = ["MERGED_KEY", "RANK_KEY", "RankRecording", "rank_profile"]
 
-__all__ = ["RankRecording", "rank_profile"]
+RANK_KEY = "torchbench_magic_rank"
+"""Key of a trace under which rank, size of the job and clock are written."""
+MERGED_KEY = "torchbench_magic_ranks"
+"""Key of a merged trace: the ranks in it."""
 
 _ROUNDS = 15
 """Of asking rank 0 for its time: the quickest of them held within 4 us on one host, see docs/ranks.md."""
@@ -56,7 +59,10 @@ class RankRecording:
         import torch.profiler
 
         self.look()
-        self.profiler = torch.profiler.profile(record_shapes=True, with_stack=self._stack)
+        record = torch.profiler.ProfilerAction.RECORD
+        self.profiler = torch.profiler.profile(
+            schedule=lambda step: record, record_shapes=True, with_stack=self._stack  # with a schedule steps are marked
+        )
         self.profiler.start()
 
     def look(self) -> None:

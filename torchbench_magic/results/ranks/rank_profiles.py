@@ -16,7 +16,10 @@ from ..insights import CodeLine, Cure, Insight
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RankProfile", "Straggler"]
+__all__ = ["KIND_SHARE", "RankProfile", "Straggler"]
+
+KIND_SHARE = 1 / 4
+"""Of the blame: computing, or idling, that is longer by less is not called the reason."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,6 @@ class RankProfile(Shown):
         if found is None or self.span <= 0:
             return ()
         evidence: dict[str, object] = {
-            "rank": found.rank,
             "collectives_entered_last": found.last,
             "collectives": found.of,
             "seconds_threshold": self.threshold,
@@ -139,8 +141,8 @@ def _why(found: Straggler) -> str:
     if found.place:
         longer = units.seconds_text(found.excess)
         return f"`{found.place}` makes rank {found.rank} late, by {longer} more than on the median rank; {waited}."
-    if max(found.computing, found.outside) < found.late / 2:
-        return f"Rank {found.rank} is late, and neither computes nor idles longer than the others; {waited}."
+    if max(found.computing, found.outside) < KIND_SHARE * found.late:
+        return f"Rank {found.rank} is late; what it does longer than the others is not seen in its trace; {waited}."
     how = "computes" if found.computing > found.outside else "is outside torch's operations"
     longer = units.seconds_text(max(found.computing, found.outside))
     return f"Rank {found.rank} {how} {longer} longer than the median rank; {waited}."

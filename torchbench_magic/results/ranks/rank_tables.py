@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..profiling.trace import Ints
-from .stretches import Floats, both, joined_stretches, nanoseconds, within, without
+from .stretches import Floats, common, joined_stretches, nanoseconds, within, without
 
 __all__ = ["COLUMNS", "RankTimes", "clock_table", "op_table_of_ranks", "rank_table", "timeline_of_ranks", "wait_table"]
 
@@ -44,7 +44,7 @@ class RankTimes:
         matched = len(last)
         waited = joined_stretches(work[0][:matched], np.minimum(last, work[1][:matched]))
         every = within(joined_stretches(*work), begin, end)
-        return cls(rank, begin, end, within(compute, begin, end), every, both(waited, every))
+        return cls(rank, begin, end, within(compute, begin, end), every, common(waited, every))
 
     @property
     def transfer(self) -> Ints:
@@ -57,7 +57,7 @@ class RankTimes:
     def row(self) -> dict[str, float]:
         """Seconds of each of `RANK_COLUMNS`."""
         span, compute, communication = self.end - self.begin, nanoseconds(self.compute), nanoseconds(self.communication)
-        overlap, wait = nanoseconds(both(self.compute, self.communication)), nanoseconds(self.wait)
+        overlap, wait = nanoseconds(common(self.compute, self.communication)), nanoseconds(self.wait)
         other = span - compute - communication + overlap
         values = (span, compute, communication, overlap, wait, communication - wait, other)
         return {name: value / 1e9 for name, value in zip(RANK_COLUMNS, values, strict=True)}

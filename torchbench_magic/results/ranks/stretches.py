@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ..profiling.trace import Ints
 
-__all__ = ["FOREVER", "Floats", "both", "joined_stretches", "nanoseconds", "within", "without"]
+__all__ = ["FOREVER", "Floats", "common", "joined_stretches", "nanoseconds", "within", "without"]
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ def joined_stretches(begin: Ints, end: Ints) -> Ints:
     return np.stack([begin[first], until[np.append(first[1:] - 1, len(begin) - 1)]], axis=1)
 
 
-def both(one: Ints, other: Ints) -> Ints:
+def common(one: Ints, other: Ints) -> Ints:
     """What lies in both."""
     moments = np.concatenate([one[:, 0], other[:, 0], one[:, 1], other[:, 1]])
     begins = len(one) + len(other)
@@ -41,7 +41,7 @@ def both(one: Ints, other: Ints) -> Ints:
 def without(one: Ints, other: Ints) -> Ints:
     """What lies in ``one`` and not in ``other``."""
     rest = np.stack([np.append(-FOREVER, other[:, 1]), np.append(other[:, 0], FOREVER)], axis=1)
-    return both(one, rest)
+    return common(one, rest)
 
 
 def nanoseconds(stretches: Ints) -> int:
@@ -51,4 +51,4 @@ def nanoseconds(stretches: Ints) -> int:
 
 def within(stretches: Ints, begin: int, end: int) -> Ints:
     """The part between two moments."""
-    return both(stretches, np.array([[begin, end]], dtype=np.int64))
+    return common(stretches, np.array([[begin, end]], dtype=np.int64))

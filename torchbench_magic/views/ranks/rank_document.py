@@ -116,7 +116,7 @@ def _footer(profile: RankProfile) -> Iterator[StyledText]:
     facts = [f"{count} rank{'s' if count != 1 else ''}{on}"]
     facts += [profile.backend] if profile.backend else []
     facts.append(f"{units.count(profile.collectives)} collectives")
-    facts += [f"{profile.steps} steps"] if profile.steps else []
+    facts += [f"{profile.steps} steps"] if profile.steps > 1 else []
     yield (Phrase(" · ".join(facts)),)
 
 
