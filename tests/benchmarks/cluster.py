@@ -1,7 +1,7 @@
 """Ranks of jobs over gloo: planted stragglers, jobs without one, planted skews of clocks, and two traces of 60 MB.
 
 ``python tests/benchmarks/cluster.py [--runs N] [--none N]``, on an idle machine of two cores or more; ten minutes.
-A recording is 12 steps of `tests/core/ranks/job.py` under torchrun.
+A recording is 24 steps of `tests/core/ranks/job.py` under torchrun.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from tests.core.ranks.record_traces import launched  # noqa: E402
 from torchbench_magic import load_ranks  # noqa: E402
 from torchbench_magic.results.ranks.rank_profiles import RankProfile  # noqa: E402
 
+STEPS = 24
 SKEWS = (3.7, -3.7, 30.0, -30.0)  # ms
 MEGABYTES = 60
 
 
 def recorded(folder: Path, ranks: int, how: str, late: int, runs: int) -> list[Path]:
     out = folder / f"{how}-{late}-of-{ranks}"
-    launched(ranks, out, how, late, runs)
+    launched(ranks, out, how, late, runs, STEPS)
     return [out / str(run) for run in range(runs)]
 
 
@@ -146,7 +147,7 @@ def main() -> int:
         Figure("two traces read and analysed", read, "s", limit=5),
         Figure("two traces merged, gzip", merged, "s", limit=8),
     ]  # fmt: skip
-    return record("cluster", figures, steps=12, runs=given.runs, none=given.none, skews_ms=SKEWS)
+    return record("cluster", figures, steps=STEPS, runs=given.runs, none=given.none, skews_ms=SKEWS)
 
 
 if __name__ == "__main__":

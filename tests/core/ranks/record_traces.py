@@ -19,11 +19,11 @@ RECORDED = {"sleep_1_of_3": (3, "sleep", 1), "batch_0_of_2": (2, "batch", 0), "n
 """Folder of ``traces/`` -> ranks, how one is late, which."""
 
 
-def launched(ranks: int, out: Path, how: str, late: int, runs: int = 1) -> None:
+def launched(ranks: int, out: Path, how: str, late: int, runs: int = 1, steps: int = 12) -> None:
     """Run `job` under torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     subprocess.run(
-        [*command, str(HERE / "job.py"), str(out), how, str(late), str(runs)],
+        [*command, str(HERE / "job.py"), str(out), how, str(late), str(runs), str(steps)],
         check=True, capture_output=True, timeout=600,
     )  # fmt: skip
 

@@ -41,6 +41,17 @@ def test_chance_names_nobody_in_nine_of_ten_runs(ranks: int, noise: float) -> No
     assert wrong <= 30
 
 
+def test_noise_that_lasts_names_nobody_in_eight_of_ten_runs() -> None:
+    """Another process takes the core of one rank for some steps on end."""
+    wrong = 0
+    for seed in range(300):
+        numbers, arrival = np.random.default_rng(seed), arrivals(2, 33, 2.0, seed)
+        hit = np.repeat(numbers.integers(0, 2, 7), 5)[:33]
+        arrival[hit, np.arange(33)] += numbers.exponential(10 * MS, 33).astype(np.int64)
+        wrong += named(arrival) is not None
+    assert wrong <= 60, f"{wrong} of 300"
+
+
 def test_one_long_wait_is_no_straggler_and_three_are() -> None:
     arrival = arrivals(2, 20, 0.001, 0)
     arrival[1, 7] += 40 * MS
