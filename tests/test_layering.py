@@ -44,8 +44,8 @@ ONLY_IN = {
 
 # folder -> the rooms in it, the lowest first: a room imports none that stands after it
 ROOMS = {
-    "results": ("machine", "counting", "timing", "profiling", "storage"),
-    "core": ("machine", "process", "code", "counting", "timing", "cpp", "interpreters", "profiling", "doctor"),
+    "results": ("machine", "counting", "timing", "profiling", "ranks", "storage"),
+    "core": ("machine", "process", "code", "counting", "timing", "cpp", "interpreters", "profiling", "ranks", "doctor"),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
@@ -56,6 +56,8 @@ ROOMS = {
         *("recording", "joining", "tables", "traces"),
     ),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
+    "core/profiling": ("python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
+    "views": ("carriers", "drawing", "counting", "timing", "profiling", "ranks", "torch_forms", "widgets"),
     "benchmark": ("op_fuzzers", "utils"),
 }
 MOST_MODULES = 15
@@ -219,6 +221,8 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Profile", "under"),
             ("Profile", "table"),
             ("Profile", "timeline"),
+            ("RankProfile", "document"),
+            ("RankProfile", "explore"),
         ]
     )
     assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_markdown"]
@@ -228,6 +232,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
         ("Profile", "export_trace"),
         ("Profile", "insights"),
         ("Profile", "save"),
+        ("RankProfile", "merged_trace"),
     ]
 
 
@@ -239,15 +244,18 @@ def test_the_exported_names_are_these_and_all_resolve() -> None:
         "Diagnosis",
         "Profile",
         "ProfileDiff",
+        "RankProfile",
         "__version__",
         "benchmark_op",
         "compare",
         "doctor",
         "load",
         "load_ipython_extension",
+        "load_ranks",
         "load_torch_pickle",
         "load_trace",
         "profile",
+        "rank_profile",
         "step",
         "step_num",
         "unload_ipython_extension",

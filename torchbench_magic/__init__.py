@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .core.profiling.op_benchmark import benchmark_op
     from .core.profiling.profiler import profile
     from .core.profiling.recording.steps import step, step_num
+    from .core.ranks.load_ranks import load_ranks
+    from .core.ranks.rank_recording import rank_profile
     from .core.script_entrance import compare
     from .magics import load_ipython_extension, unload_ipython_extension
     from .results.counting.counts import Counts
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from .results.machine.diagnosis import Diagnosis
     from .results.profiling.profile import Profile
     from .results.profiling.profile_diff import ProfileDiff
+    from .results.ranks.rank_profiles import RankProfile
     from .results.storage.store import load
     from .results.storage.torch_pickles import load_torch_pickle
     from .results.timing.comparison import Comparison
@@ -35,14 +38,17 @@ _HOMES = {
     "Diagnosis": "results.machine.diagnosis",
     "Profile": "results.profiling.profile",
     "ProfileDiff": "results.profiling.profile_diff",
+    "RankProfile": "results.ranks.rank_profiles",
     "benchmark_op": "core.profiling.op_benchmark",
     "compare": "core.script_entrance",
     "doctor": "core.doctor.examination",
     "load": "results.storage.store",
     "load_ipython_extension": "magics",
+    "load_ranks": "core.ranks.load_ranks",
     "load_torch_pickle": "results.storage.torch_pickles",
     "load_trace": "core.profiling.load_trace",
     "profile": "core.profiling.profiler",
+    "rank_profile": "core.ranks.rank_recording",
     "step": "core.profiling.recording.steps",
     "step_num": "core.profiling.recording.steps",
     "unload_ipython_extension": "magics",
@@ -58,15 +64,18 @@ __all__ = [
     "Diagnosis",
     "Profile",
     "ProfileDiff",
+    "RankProfile",
     "__version__",
     "benchmark_op",
     "compare",
     "doctor",
     "load",
     "load_ipython_extension",
+    "load_ranks",
     "load_torch_pickle",
     "load_trace",
     "profile",
+    "rank_profile",
     "step",
     "step_num",
     "unload_ipython_extension",

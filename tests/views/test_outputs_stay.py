@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from torchbench_magic import load_ranks
 from torchbench_magic.results.machine.diagnosis import Diagnosis, Finding, SelfTest
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
@@ -75,6 +76,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
         profile_of_two_kernels(), profile_of_two_kernels("aten::bmm"), ("before", "now")
     ),
     "diagnosis": diagnosis,
+    "ranks": lambda: load_ranks(Path(__file__).parents[1] / "core" / "ranks" / "traces" / "sleep_1_of_3"),
     "timeline": lambda: profile_of_two_kernels().timeline(),
     "page": lambda: Page(comparison_of().to_html() or ""),
 }

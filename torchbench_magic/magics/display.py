@@ -23,6 +23,7 @@ _RESULTS = (
     ("torchbench_magic.results.machine.diagnosis", "Diagnosis"),
     ("torchbench_magic.results.profiling.profile", "Profile"),
     ("torchbench_magic.results.profiling.profile_diff", "ProfileDiff"),
+    ("torchbench_magic.results.ranks.rank_profiles", "RankProfile"),
 )
 _CALLGRIND = "torch.utils.benchmark.utils.valgrind_wrapper.timer_interface"
 _LIST = ("torch.autograd.profiler_util", "EventList")

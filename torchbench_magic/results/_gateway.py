@@ -14,6 +14,7 @@ __all__ = ["HANDED_ON", "OF_EVERY", "TABLE", "hand_on", "show"]
 
 _VIEWS = "torchbench_magic.views"
 _RESULTS = "torchbench_magic.results"
+_CORE = "torchbench_magic.core"
 
 TABLE: dict[tuple[str, str], str] = {
     ("Comparison", "document"): f"{_VIEWS}.timing.comparison:document",
@@ -36,6 +37,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("Profile", "plot"): f"{_VIEWS}.profiling.pictures.plot_profile:plot",
     ("Profile", "flamegraph"): f"{_VIEWS}.profiling.pictures.profile_flame:flamegraph",
     ("Profile", "explore"): f"{_VIEWS}.widgets.explorers:ProfileExplorer",
+    ("RankProfile", "document"): f"{_VIEWS}.ranks.rank_document:document",
+    ("RankProfile", "explore"): f"{_VIEWS}.widgets.explorers:RankExplorer",
     ("Profile", "timeline"): f"{_VIEWS}.profiling.pictures.timeline:timeline",
 }
 
@@ -53,6 +56,7 @@ HANDED_ON: dict[tuple[str, str], str] = {
     ("Profile", "export_trace"): f"{_RESULTS}.storage.chrome_trace:write_chrome_trace",
     ("Profile", "insights"): f"{_RESULTS}.profiling.insights.found:insights_of",
     ("Profile", "save"): f"{_RESULTS}.storage.store:save",
+    ("RankProfile", "merged_trace"): f"{_CORE}.ranks.merging:write_merged_trace",
 }
 
 

@@ -19,6 +19,7 @@ import traitlets
 from torchbench_magic.results.machine.diagnosis import Diagnosis
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+from torchbench_magic.results.ranks.rank_profiles import RankProfile
 from torchbench_magic.results.timing.comparison import Comparison
 
 from .. import diagnosis as diagnosis_view
@@ -36,6 +37,7 @@ from ..profiling.insight_lines import insights_table
 from ..profiling.operations import sort_column
 from ..profiling.pictures import profile_flame
 from ..profiling.place_names import place
+from ..ranks import rank_document
 from ..timing import comparison as comparison_view
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "Explorer",
     "ProfileDiffExplorer",
     "ProfileExplorer",
+    "RankExplorer",
     "TableExplorer",
     "TableWidget",
 ]
@@ -291,3 +294,17 @@ class DiagnosisExplorer(Explorer):
 
     def _build(self) -> Document:
         return diagnosis_view.whole(self.result)
+
+
+class RankExplorer(Explorer):
+    """Filter ranks and operations; ``rows`` are those of ``.ranks`` selected."""
+
+    result: RankProfile
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        ranks = self.result.ranks
+        return ranks[[f"rank {rank}" in self.selection for rank in ranks["rank"]]]
+
+    def _build(self) -> Document:
+        return rank_document.document(self.result)

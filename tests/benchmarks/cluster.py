@@ -1,0 +1,154 @@
+"""Ranks of jobs over gloo: planted stragglers, jobs without one, planted skews of clocks, and two traces of 60 MB.
+
+``python tests/benchmarks/cluster.py [--runs N] [--none N]``, on an idle machine of two cores or more; ten minutes.
+A recording is 24 steps of `tests/core/ranks/job.py` under torchrun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[2])]
+
+from record import Figure, record  # noqa: E402
+from tabulate import tabulate  # noqa: E402
+
+from tests.core.ranks.record_traces import launched  # noqa: E402
+from torchbench_magic import load_ranks  # noqa: E402
+from torchbench_magic.results.ranks.rank_profiles import RankProfile  # noqa: E402
+
+STEPS = 24
+SKEWS = (3.7, -3.7, 30.0, -30.0)  # ms
+MEGABYTES = 60
+
+
+def recorded(folder: Path, ranks: int, how: str, late: int, runs: int) -> list[Path]:
+    out = folder / f"{how}-{late}-of-{ranks}"
+    launched(ranks, out, how, late, runs, STEPS)
+    return [out / str(run) for run in range(runs)]
+
+
+def stragglers(folder: Path, runs: int) -> Iterator[tuple[str, int, RankProfile]]:
+    """(how, rank, result) of every run with a planted one."""
+    for ranks in (2, 3):
+        for how in ("sleep", "batch"):
+            for late in range(ranks):
+                for one in recorded(folder, ranks, how, late, runs):
+                    yield how, late, load_ranks(one)
+
+
+def none_planted(folder: Path, runs: int) -> Iterator[RankProfile]:
+    for ranks, count in ((2, runs - runs // 2), (3, runs // 2)):
+        for one in recorded(folder, ranks, "none", -1, count):
+            yield load_ranks(one)
+
+
+def skewed(folder: Path, ms: float, at: int, target: Path) -> RankProfile:
+    """The traces as if each rank had a host of its own, and the clock of rank ``at`` were ahead."""
+    for file in sorted(folder.glob("rank*.json")):
+        made = json.loads(file.read_text())
+        rank = made["distributedInfo"]["rank"]
+        made["host_name"] = f"host-{rank}"
+        for event in made["traceEvents"]:
+            if rank == at and "ts" in event:
+                event["ts"] += ms * 1000
+        (target / file.name).write_text(json.dumps(made))
+    return load_ranks(target)
+
+
+def inside(profile: RankProfile, ms: float, at: int) -> bool:
+    return all(
+        low <= ((rank == at) - (at == 0)) * ms / 1e3 <= high
+        for rank, low, high in profile.clock_error.itertuples(index=False)
+    )
+
+
+def skews(folder: Path) -> Iterator[tuple[bool, float]]:
+    """(whether the true offset of every rank lies in its bounds, half the widest of them in ms)."""
+    for job in sorted(folder.iterdir()):
+        ranks = len(list((job / "0").glob("rank*.json")))
+        for at in range(ranks):
+            for ms in SKEWS:
+                with tempfile.TemporaryDirectory() as target:
+                    profile = skewed(job / "0", ms, at, Path(target))
+                width = (profile.clock_error["high"] - profile.clock_error["low"]).max() / 2
+                yield inside(profile, ms, at), float(width) * 1e3
+
+
+def enlarged(file: Path, target: Path) -> None:
+    """The trace again and again, one after the other, until it has 60 MB, in torch's layout."""
+    made = json.loads(file.read_text())
+    events = [event for event in made["traceEvents"] if event.get("cat") != "python_function" and "ts" in event]
+    begin, end = min(e["ts"] for e in events), max(e["ts"] + e.get("dur", 0) for e in events)
+    one = len(json.dumps(events, indent=2))
+    more: list[dict[str, Any]] = []
+    for time_over in range(MEGABYTES * 1_000_000 // one + 1):
+        more += [{**event, "ts": event["ts"] + time_over * (end - begin + 1000)} for event in events]
+    target.write_text(json.dumps({**made, "traceEvents": more}, indent=2))
+
+
+def speeds(folder: Path) -> tuple[float, float, float]:
+    """MB of the smaller file, seconds of reading both, of merging both."""
+    with tempfile.TemporaryDirectory() as name:
+        large = Path(name)
+        for file in sorted((folder / "none--1-of-2" / "0").glob("rank*.json")):
+            enlarged(file, large / file.name)
+        size = min(file.stat().st_size for file in large.iterdir()) / 1e6
+        before = time.perf_counter()
+        profile = load_ranks(large)
+        read = time.perf_counter() - before
+        before = time.perf_counter()
+        profile.merged_trace(large / "merged.json.gz")
+        return size, read, time.perf_counter() - before
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="recordings for each planted straggler")
+    parser.add_argument("--none", type=int, default=30, help="recordings without one")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        planted = list(stragglers(folder, given.runs))
+        healthy = list(none_planted(folder, given.none))
+        bounds = list(skews(folder))
+        size, read, merged = speeds(folder)
+    rows = [
+        (how, late, len(result.ranks), result.straggler and result.straggler.rank,
+         result.straggler and result.straggler.place, f"{result.ranks['blame'].max() * 1e3:.0f}",
+         f"{result.threshold * 1e3:.1f}")
+        for how, late, result in [*planted, *(("none", -1, each) for each in healthy)]
+    ]  # fmt: skip
+    print(tabulate(rows, ("planted", "on rank", "of", "named", "place", "blame ms", "threshold ms"), "plain"))
+    right = {how: [r.straggler is not None and r.straggler.rank == late for h, late, r in planted if h == how]
+             for how in ("sleep", "batch")}  # fmt: skip
+    lines = [r.straggler is not None and r.straggler.place.endswith(" augment") for h, _, r in planted if h == "sleep"]
+    thresholds = [result.threshold * 1e3 for _, _, result in planted] + [each.threshold * 1e3 for each in healthy]
+    quiet = sum(each.straggler is None for each in healthy)
+    widths = [width for _, width in bounds]
+    figures = [
+        *(Figure(f"planted ({how}) and named, of {len(each)} runs", sum(each), "runs", at_least=len(each))
+          for how, each in right.items()),
+        Figure(f"its line named (sleep), of {len(lines)} runs", sum(lines), "runs", at_least=len(lines)),
+        Figure(f"none planted and none named, of {len(healthy)} runs", quiet, "runs", at_least=0.9 * len(healthy)),
+        Figure("threshold of blame", sum(thresholds) / len(thresholds), "ms",
+               spread=(min(thresholds), max(thresholds))),
+        Figure(f"skews inside the stated bounds, of {len(bounds)}", sum(ok for ok, _ in bounds), "skews",
+               at_least=len(bounds)),
+        Figure("half the width of the bounds", sum(widths) / len(widths), "ms", spread=(min(widths), max(widths))),
+        Figure("size of each of the two traces", size, "MB", at_least=MEGABYTES),
+        Figure("two traces read and analysed", read, "s", limit=5),
+        Figure("two traces merged, gzip", merged, "s", limit=8),
+    ]  # fmt: skip
+    return record("cluster", figures, steps=STEPS, runs=given.runs, none=given.none, skews_ms=SKEWS)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

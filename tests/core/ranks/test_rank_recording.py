@@ -1,0 +1,206 @@
+"""Real jobs over gloo: scripts under torchrun and processes of their own, also where one rank fails or Ctrl-C comes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchbench_magic import load_ranks, rank_profile
+from torchbench_magic.core.ranks.rank_script import main
+from torchbench_magic.errors import Busy, InputError
+
+ROOT = Path(__file__).parents[3]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+SCRIPT = """
+import sys, time, torch, torch.distributed as dist
+
+def late():
+    time.sleep(0.02)
+
+how = sys.argv[1]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for step in range(10):
+    if rank == 1:
+        late()
+    if how == "fails" and rank == 1 and step == 7:
+        raise RuntimeError("planted")
+    if how == "waits" and rank == 1 and step == 7:
+        open("ready", "w").close()
+        time.sleep(60)
+    dist.all_reduce(torch.ones(10))
+if how == "destroys":
+    dist.destroy_process_group()
+if how == "exits":
+    sys.exit(3)
+"""
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def started(folder: Path, how: str) -> subprocess.Popen[str]:
+    command = [*TORCHRUN, "-m", "torchbench_magic.rankrun", "--out", "traces", "script.py", how]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+
+
+def head_of(file: Path) -> dict[str, Any]:
+    made = json.loads(gzip.decompress(file.read_bytes()))
+    return {name: value for name, value in made.items() if name != "traceEvents"}
+
+
+@pytest.mark.parametrize("how", ["destroys", "keeps"])
+def test_an_unchanged_script_leaves_a_trace_a_rank_and_the_late_line_is_named(folder: Path, how: str) -> None:
+    process = started(folder, how)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert [file.name for file in sorted((folder / "traces").iterdir())] == ["rank0.json.gz", "rank1.json.gz"]
+    for rank in (0, 1):
+        told = head_of(folder / "traces" / f"rank{rank}.json.gz")["torchbench_magic_rank"]
+        assert (told["rank"], told["world_size"], told["backend"]) == (rank, 2, "gloo")
+    profile = load_ranks(folder / "traces")
+    assert profile.straggler is not None
+    assert (profile.straggler.rank, profile.straggler.place) == (1, "script.py:4 late")
+    assert profile.backend == "gloo"
+    assert not profile.warnings
+
+
+def test_a_script_that_fails_on_one_rank_leaves_both_traces_at_once(folder: Path) -> None:
+    before = time.monotonic()
+    process = started(folder, "fails")
+    said, _ = process.communicate(timeout=120)
+    assert time.monotonic() - before < 60, "the other rank waits for nobody's timeout"
+    assert process.returncode != 0
+    assert "RuntimeError: planted" in said
+    first = re.search(r"torchbench_magic: rank (\d) ended with (\w+)", said)
+    assert first is not None
+    assert first.groups() == ("1", "RuntimeError")
+    profile = load_ranks(folder / "traces")
+    assert profile.ranks["rank"].tolist() == [0, 1]
+    assert profile.collectives == 7
+    assert profile.straggler is not None
+    assert profile.straggler.rank == 1
+
+
+def test_after_ctrl_c_both_traces_are_there(folder: Path) -> None:
+    process = started(folder, "waits")
+    deadline = time.monotonic() + 100
+    while not (folder / "ready").exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    profile = load_ranks(folder / "traces")
+    assert profile.ranks["rank"].tolist() == [0, 1]
+    assert profile.collectives == 7
+
+
+def test_the_exit_status_of_the_script_stays(folder: Path) -> None:
+    command = [sys.executable, "-m", "torchbench_magic.rankrun", "--out", "traces", "--no-stack", "one.py", "--x", "a"]
+    (folder / "one.py").write_text("import sys, torch\nassert sys.argv == ['one.py', '--x', 'a']\ntorch.ones(3) + 1\n"
+                                   "assert __name__ == '__main__'\nsys.exit(3)\n")  # fmt: skip
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3, done.stderr
+    profile = load_ranks(folder / "traces")
+    assert [doubt.kind for doubt in profile.warnings] == ["one-rank"]
+    assert "aten::add" in set(profile.ops["op"])
+
+
+PROCESSES = """
+import sys, time
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+from torchbench_magic import rank_profile
+
+def run(rank, store, how):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    with rank_profile("traces") as recorded:
+        for step in range(8):
+            if rank == 0:
+                time.sleep(0.02)
+            dist.all_reduce(torch.ones(10))
+            recorded.step()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(run, (sys.argv[1], ""), 2)
+"""
+
+
+def test_processes_of_their_own_measure_their_clocks(tmp_path: Path) -> None:
+    (tmp_path / "spawned.py").write_text(PROCESSES)
+    command = [sys.executable, "spawned.py", str(tmp_path / "store")]
+    plain = {name: value for name, value in environment().items() if name not in ("RANK", "WORLD_SIZE")}
+    done = subprocess.run(command, cwd=tmp_path, env=plain, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    clock = head_of(tmp_path / "traces" / "rank1.json.gz")["torchbench_magic_rank"]["clock"]
+    assert abs(clock["offset_ns"]) <= clock["error_ns"], "one host: the true offset is 0"
+    assert clock["error_ns"] < 5_000_000
+    profile = load_ranks(tmp_path / "traces")
+    assert profile.straggler is not None
+    assert profile.straggler.rank == 0
+    assert profile.steps == 8
+
+
+def test_a_trace_is_written_after_an_exception_and_a_second_profiler_is_refused(tmp_path: Path) -> None:
+    import torch
+
+    with pytest.raises(RuntimeError, match="shape"), rank_profile(tmp_path / "t"):
+        (torch.ones(3) + 1).view(2)
+    assert "aten::add" in set(load_ranks(tmp_path / "t").ops["op"])
+    with torch.profiler.profile(), pytest.raises(Busy, match="runs already"), rank_profile(tmp_path / "t"):
+        pass
+
+
+def test_what_cannot_be_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="no folder can be made there"), rank_profile(tmp_path / "file"):
+        pass
+    with pytest.raises(SystemExit) as ended:
+        main(["--out", str(tmp_path), str(tmp_path / "none.py")])
+    assert ended.value.code == 2
+    assert "there is no such file" in capsys.readouterr().err
+    monkeypatch.setenv("RANK", "one")
+    with pytest.raises(InputError, match="RANK='one'"), rank_profile(tmp_path):
+        pass
+
+
+def test_what_another_file_holds_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json.gz").write_text("notes")
+    with pytest.raises(InputError, match="is there, and not a trace"), rank_profile(tmp_path):
+        pass
+    assert (tmp_path / "rank0.json.gz").read_text() == "notes"
+    assert [file.name for file in tmp_path.iterdir()] == ["rank0.json.gz"]
+
+
+def test_neither_torch_nor_pandas_is_imported_before_it_is_needed() -> None:
+    heavy = "('torch', 'pandas', 'IPython')"
+    code = f"import sys, torchbench_magic.rankrun; print([n for n in {heavy} if n in sys.modules])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,96 @@
+"""Planted waits: who is named, from how much on, and that chance names nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from torchbench_magic.results.ranks.blame import LEAST_SHARE, blame_of, judged
+from torchbench_magic.results.ranks.stretches import joined_stretches
+
+MS = 1_000_000
+
+
+def arrivals(ranks: int, count: int, noise: float, seed: int, late: int = -1, by: float = 0.0) -> np.ndarray:
+    """[ranks, count] ns: a collective each 50 ms."""
+    numbers = np.random.default_rng(seed)
+    made = np.arange(count)[None] * 50 * MS + numbers.exponential(noise * MS, (ranks, count)).astype(np.int64)
+    if late >= 0:
+        made[late] += int(by * MS)
+    return made
+
+
+def named(arrival: np.ndarray, error: int = 0) -> int | None:
+    ranks, count = arrival.shape
+    nothing = [np.zeros((0, 2), dtype=np.int64)] * ranks
+    blame = blame_of(arrival, np.full((ranks, ranks), error), nothing)
+    found = judged(blame, 0.05 * count, error / 1e9)
+    return found.rank if found.beyond_chance and blame.totals[found.rank] > found.threshold else None
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_planted_straggler_is_named_in_every_run(late: int, seed: int) -> None:
+    assert named(arrivals(3, 12, 2.0, seed, late, by=20.0)) == late
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("noise", [0.5, 5.0, 20.0])
+def test_chance_names_nobody_in_nine_of_ten_runs(ranks: int, noise: float) -> None:
+    wrong = sum(named(arrivals(ranks, 13, noise, seed)) is not None for seed in range(300))
+    assert wrong <= 30
+
+
+def test_noise_that_lasts_names_nobody_in_eight_of_ten_runs() -> None:
+    """Another process takes the core of one rank for some steps on end."""
+    wrong = 0
+    for seed in range(300):
+        numbers, arrival = np.random.default_rng(seed), arrivals(2, 33, 2.0, seed)
+        hit = np.repeat(numbers.integers(0, 2, 7), 5)[:33]
+        arrival[hit, np.arange(33)] += numbers.exponential(10 * MS, 33).astype(np.int64)
+        wrong += named(arrival) is not None
+    assert wrong <= 60, f"{wrong} of 300"
+
+
+def test_one_long_wait_is_no_straggler_and_three_are() -> None:
+    arrival = arrivals(2, 20, 0.001, 0)
+    arrival[1, 7] += 40 * MS
+    assert named(arrival) is None
+    arrival[1, [9, 13]] += 40 * MS
+    assert named(arrival) == 1
+
+
+def test_the_first_collective_does_not_count() -> None:
+    arrival = arrivals(2, 20, 0.001, 0)
+    arrival[1, 0] += 40 * MS
+    found = blame_of(arrival, np.zeros((2, 2), dtype=np.int64), [np.zeros((0, 2), dtype=np.int64)] * 2)
+    assert found.totals.max() < 1e-3
+    assert found.of == 19
+
+
+def test_below_five_per_cent_nobody_is_named() -> None:
+    assert named(arrivals(2, 40, 0.001, 0, late=1, by=50 * LEAST_SHARE * 0.9)) is None
+    assert named(arrivals(2, 40, 0.001, 0, late=1, by=50 * LEAST_SHARE * 1.2)) == 1
+
+
+def test_what_the_clocks_may_be_off_is_nobodys_fault() -> None:
+    arrival = arrivals(2, 20, 0.001, 0, late=1, by=10.0)
+    assert named(arrival, error=11 * MS) is None
+    none = [np.zeros((0, 2), dtype=np.int64)] * 2
+    found = blame_of(arrival, np.full((2, 2), 4 * MS), none)
+    assert found.totals[1] == pytest.approx(19 * 6e-3, rel=0.01), "only what is beyond the error counts"
+
+
+def test_a_wait_behind_computation_holds_nobody_up() -> None:
+    arrival = np.array([[0, 50], [0, 80]]) * MS
+    compute = [joined_stretches(np.array([50 * MS]), np.array([75 * MS])), np.zeros((0, 2), dtype=np.int64)]
+    found = blame_of(arrival, np.zeros((2, 2), dtype=np.int64), compute)
+    assert found.totals.tolist() == [0, pytest.approx(5e-3)]
+    assert found.seconds.tolist() == [[0, pytest.approx(5e-3)]]
+
+
+def test_waits_of_several_ranks_for_one_count_once() -> None:
+    arrival = np.array([[0, 50], [0, 60], [0, 80]]) * MS
+    found = blame_of(arrival, np.zeros((3, 3), dtype=np.int64), [np.zeros((0, 2), dtype=np.int64)] * 3)
+    assert found.totals.tolist() == [0, 0, pytest.approx(30e-3)]
+    assert found.last.tolist() == [0, 0, 1]

@@ -1,0 +1,168 @@
+"""What one rank of a job does, recorded into a trace that says which rank it is and how its clock stands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torchbench_magic.core.process.held_interrupts import interrupts_held
+from torchbench_magic.core.profiling.torch_events.torch_profiler import torch_profiler_runs
+from torchbench_magic.errors import Busy, InputError, TraceError
+from torchbench_magic.results.written_files import TRACE, path_of, whole_file
+
+__all__ = ["MERGED_KEY", "RANK_KEY", "RankRecording", "rank_profile"]
+
+RANK_KEY = "torchbench_magic_rank"
+"""Key of a trace under which rank, size of the job and clock are written."""
+MERGED_KEY = "torchbench_magic_ranks"
+"""Key of a merged trace: the ranks in it."""
+
+_ROUNDS = 15
+"""Of asking rank 0 for its time: the quickest of them held within 4 us on one host, see docs/ranks.md."""
+
+
+class RankRecording:
+    """``recording.start()``, the job, ``recording.stop()``, then `write`.
+
+    Args:
+        folder: made where there is none; this rank writes ``rankN.json.gz`` in it.
+        stack: functions are recorded too, so that the one that makes a rank late is known.
+
+    Raises:
+        InputError: the folder cannot be made, or RANK and WORLD_SIZE hold no numbers.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, stack: bool = True) -> None:
+        self.folder = path_of(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.folder}: no folder can be made there ({error.strerror or error})") from None
+        self.rank, self.world_size, self.backend = _number("RANK", 0), _number("WORLD_SIZE", 1), ""
+        self._clock: tuple[int, int] | None = None
+        self._stack = stack
+        self.profiler: Any = None
+
+    def start(self) -> None:
+        """Begin. Where the process group is there, every rank must begin: they compare their clocks.
+
+        Raises:
+            Busy: a torch profiler runs already.
+        """
+        if torch_profiler_runs():
+            raise Busy("a torch profiler runs already; stop it, since there can be one at a time")
+        import torch.profiler
+
+        self.look()
+        record = torch.profiler.ProfilerAction.RECORD
+        self.profiler = torch.profiler.profile(
+            schedule=lambda step: record, record_shapes=True, with_stack=self._stack  # with a schedule steps are marked
+        )
+        self.profiler.start()
+
+    def look(self) -> None:
+        """Learn rank and clock from the process group, if there is one now: it may be gone before the end."""
+        from torch import distributed
+
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return
+        known = bool(self.backend)
+        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
+        self.backend = str(distributed.get_backend())
+        of_one_host = os.environ.get("LOCAL_WORLD_SIZE") == str(self.world_size)  # as torchrun says it: one clock
+        if not known and self.world_size > 1 and self.backend == "gloo" and not of_one_host:
+            self._clock = _clock_against_rank_0(self.rank, self.world_size)
+
+    def stop(self) -> None:
+        """End the recording; what was recorded is held until `write`."""
+        if self.profiler is None:
+            return
+        self.look()
+        told: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size, "backend": self.backend}
+        if self._clock is not None:
+            told["clock"] = {"offset_ns": self._clock[0], "error_ns": self._clock[1]}
+        self.profiler.add_metadata_json(RANK_KEY, json.dumps(told))
+        self.profiler.stop()
+
+    def write(self) -> Path:
+        """The file, whole or not at all.
+
+        Raises:
+            TraceError: it cannot be written.
+        """
+        path = self.folder / f"rank{self.rank}.json.gz"
+        with whole_file(path, TRACE) as part:
+            plain = part.with_name(f"{part.name}.json.gz")  # torch packs by the name's end
+            try:
+                self.profiler.export_chrome_trace(os.fspath(plain))
+                os.replace(plain, part)
+            except RuntimeError as error:
+                raise TraceError(f"{path}: cannot be written ({str(error).splitlines()[0]})") from None
+            finally:
+                plain.unlink(missing_ok=True)
+        return path
+
+
+def _number(name: str, otherwise: int) -> int:
+    text = os.environ.get(name, "") or str(otherwise)
+    if not text.isdigit():
+        raise InputError(f"{name}={text!r} in the environment is no number of a rank; unset it, or start with torchrun")
+    return int(text)
+
+
+def _clock_against_rank_0(rank: int, world_size: int) -> tuple[int, int]:
+    """(ns this clock is ahead of rank 0's, ns that may be off): Cristian's method (1989), of several rounds the
+    quickest. Rank 0 read its clock between asking and answer, so half of the round is the bound."""
+    import torch
+    from torch import distributed
+
+    number = torch.zeros(1, dtype=torch.int64)
+    if rank == 0:
+        for other in range(1, world_size):
+            for _ in range(_ROUNDS):
+                distributed.recv(number, other)
+                number[0] = time.time_ns()
+                distributed.send(number, other)
+        return 0, 0
+    rounds = []
+    for _ in range(_ROUNDS):
+        asked = time.time_ns()
+        distributed.send(number, 0)
+        distributed.recv(number, 0)
+        answered = time.time_ns()
+        rounds.append((answered - asked, (asked + answered) // 2 - int(number)))
+    took, offset = min(rounds)
+    return offset, took // 2 + 1
+
+
+@contextlib.contextmanager
+def rank_profile(folder: str | os.PathLike[str] = "traces", *, stack: bool = True) -> Iterator[Any]:
+    """``with rank_profile("traces"): train()`` on every rank: one trace a rank, for `load_ranks`.
+
+    The trace says which rank it is of, also where the process group is gone at the end. Over gloo on several hosts the
+    clocks are measured as well. The trace is written after an exception and Ctrl-C too.
+
+    Args:
+        folder: made where there is none; an older trace of this rank in it is replaced.
+        stack: record functions, so that the one that makes a rank late can be named; it makes Python slower.
+
+    Yields:
+        torch's profiler; its ``step()`` marks steps.
+
+    Raises:
+        Busy: a torch profiler runs already.
+        InputError: the folder or the file cannot be made.
+    """
+    recording = RankRecording(folder, stack=stack)
+    recording.start()
+    try:
+        yield recording.profiler
+    finally:
+        with interrupts_held():
+            recording.stop()
+            recording.write()

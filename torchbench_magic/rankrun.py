@@ -1,0 +1,8 @@
+"""``torchrun --nproc-per-node N -m torchbench_magic.rankrun --out DIR script.py [args]``: see docs/ranks.md."""
+
+from __future__ import annotations
+
+from .core.ranks.rank_script import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,232 @@
+"""From the events of the ranks to a `RankProfile`: clocks, blame, what the straggler did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from torchbench_magic import units
+
+from ..doubts import Doubt
+from ..profiling.trace import Ints
+from .blame import Blame, Guilty, blame_of, judged
+from .clock_bounds import ClockBounds, RankClock, bounds_of_clocks
+from .collectives import CollectiveCalls, MatchedCollectives, match_collectives
+from .rank_profiles import KIND_SHARE, RankProfile, Straggler
+from .rank_tables import RankTimes, clock_table, op_table_of_ranks, rank_table, timeline_of_ranks, wait_table
+from .stretches import FOREVER
+
+__all__ = ["CodePlace", "RankRun", "profile_of_ranks"]
+
+PLACE_SHARE = 1 / 3
+"""Of the blame: a line on which a rank spends less beyond the median of the others is not what makes it late. Blame is
+more than the planted delay where a rank that comes late also finds the processors and the network busy: 1.7 times on
+three ranks that share two cores."""
+
+
+@dataclass(frozen=True, order=True)
+class CodePlace:
+    """A line or function of the user's code.
+
+    Attributes:
+        label: as it is shown.
+        line: 1-based.
+        file: empty where only the label is known.
+        cell: n of its ``In[n]``; None for a file.
+    """
+
+    label: str
+    line: int
+    file: str = ""
+    cell: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RankRun:
+    """What the trace of one rank holds; times are ns since 1970 by its own clock.
+
+    Attributes:
+        rank: its number.
+        file: the trace.
+        clock: what is known of its clock.
+        world_size, backend: of the job; None and empty where the trace does not tell.
+        begin, end: of its events.
+        steps: ranges of steps that the profiler marked.
+        calls: collectives in which all wait for all.
+        others: stretches of all other communication.
+        compute: stretches.
+        ops: (op, device) -> (calls, self ns).
+        places: of the user's code -> ns in it, without what it calls that is the user's too.
+    """
+
+    rank: int
+    file: str
+    clock: RankClock
+    world_size: int | None
+    backend: str
+    begin: int
+    end: int
+    steps: int
+    calls: CollectiveCalls
+    others: Ints
+    compute: Ints
+    ops: Mapping[tuple[str, str], tuple[int, int]]
+    places: Mapping[CodePlace, int]
+
+    def moved(self, ns: int) -> RankRun:
+        begin, end = self.begin + ns, self.end + ns
+        calls, others, compute = self.calls.moved(ns), self.others + ns, self.compute + ns
+        return replace(self, begin=begin, end=end, calls=calls, others=others, compute=compute)
+
+
+def profile_of_ranks(runs: Sequence[RankRun], doubts: Sequence[Doubt] = ()) -> RankProfile:
+    """The ranks side by side; ``runs`` in the order of their ranks, ``doubts`` what reading them raised."""
+    one_clock = len({run.clock.host for run in runs}) == 1 and bool(runs[0].clock.host)
+    raw = match_collectives([run.calls for run in runs], one_clock=one_clock)
+    clocks = bounds_of_clocks(raw.arrival, raw.end, [run.clock for run in runs])
+    runs = [run.moved(-int(offset)) for run, offset in zip(runs, clocks.offset, strict=True)]
+    ahead = clocks.offset[:, None]
+    matched = replace(raw, arrival=raw.arrival - ahead, begin=raw.begin - ahead, end=raw.end - ahead)
+    times = _times(runs, matched)
+    blame = blame_of(matched.arrival, clocks.error, [run.compute for run in runs])
+    zero, end = min(run.begin for run in runs), max(run.end for run in runs)
+    span = (end - zero) / 1e9
+    error = _known_error(clocks)
+    guilty = judged(blame, span, error)
+    ranks = [run.rank for run in runs]
+    found = None
+    if len(runs) > 1 and guilty.beyond_chance and blame.totals[guilty.rank] > guilty.threshold:
+        found = _straggler(guilty, blame, runs, times, span)
+    return RankProfile(
+        ranks=rank_table(times, blame.totals.tolist()),
+        ops=op_table_of_ranks(ranks, [run.ops for run in runs]),
+        clock_error=clock_table(ranks, clocks.low, clocks.high, FOREVER // 2),
+        timeline=timeline_of_ranks(times),
+        waits=wait_table(blame.begin, blame.end, blame.seconds, ranks, zero),
+        straggler=found,
+        threshold=guilty.threshold,
+        span=span,
+        collectives=len(matched),
+        steps=runs[0].steps,
+        world_size=next((run.world_size for run in runs if run.world_size is not None), None),
+        backend=next((run.backend for run in runs if run.backend), ""),
+        hosts=tuple(run.clock.host for run in runs),
+        files=tuple(run.file for run in runs),
+        warnings=[*_doubts(runs, matched, clocks, span), *doubts],
+    )
+
+
+def _known_error(clocks: ClockBounds) -> float:
+    """Seconds that any two clocks may be off, at most; 0 for a single one, and infinite where nothing tells."""
+    worst = int(clocks.error.max())
+    return float("inf") if worst >= FOREVER // 2 else worst / 1e9
+
+
+def _times(runs: Sequence[RankRun], matched: MatchedCollectives) -> list[RankTimes]:
+    last = matched.arrival.max(axis=0) if len(matched) else np.zeros(0, dtype=np.int64)
+    made = []
+    for at, run in enumerate(runs):
+        begin = np.concatenate([matched.begin[at], run.calls.begin, run.others[:, 0]])
+        end = np.concatenate([matched.end[at], run.calls.end, run.others[:, 1]])
+        made.append(RankTimes.of(run.rank, (run.begin, run.end), run.compute, (begin, end), last))
+    return made
+
+
+def _straggler(
+    guilty: Guilty, blame: Blame, runs: Sequence[RankRun], times: Sequence[RankTimes], span: float
+) -> Straggler:
+    at, run = guilty.rank, runs[guilty.rank]
+    late = float(blame.totals[at])
+    rows = [each.row() for each in times]
+    computing, outside = (_excess([row[name] for row in rows], at) for name in ("compute", "other"))
+    held, of = int(blame.last[at]), blame.of
+    text = (
+        f"Rank {run.rank} holds the others up by {units.part_text(late, span)} ({units.percent(late / span)} %): it "
+        f"enters the collectives last, {units.count(held)} of {units.count(of)} times"
+    )
+    made = Straggler(run.rank, late, text, computing=computing, outside=outside, last=held, of=of)
+    place, excess = _place_of(at, runs)
+    if place is not None and excess >= PLACE_SHARE * late:
+        said = f"{text}. `{place.label}` takes {units.seconds_text(excess)} longer there than on the median rank."
+        return replace(
+            made, text=said, cell=place.cell, line=place.line, place=place.label, file=place.file, excess=excess
+        )
+    if max(computing, outside) < KIND_SHARE * late:
+        return replace(made, text=f"{text}.")
+    how = "computes" if computing > outside else "is outside torch's operations (Python, data, sleep)"
+    longer = units.seconds_text(max(computing, outside))
+    return replace(made, text=f"{text}. It {how} {longer} longer than the median rank.")
+
+
+def _excess(values: Sequence[float], at: int) -> float:
+    """Beyond the median of the others."""
+    return values[at] - float(np.median([value for n, value in enumerate(values) if n != at]))
+
+
+def _place_of(at: int, runs: Sequence[RankRun]) -> tuple[CodePlace | None, float]:
+    """Where a rank spends the most beyond the median of the others, and how many seconds."""
+    places = sorted({place for run in runs for place in run.places})
+    beyond = [(_excess([run.places.get(place, 0) / 1e9 for run in runs], at), place) for place in places]
+    if not beyond or any(not run.places for run in runs):
+        return None, 0.0
+    excess, place = max(beyond, key=lambda each: each[0])
+    return place, excess
+
+
+def _doubts(
+    runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockBounds, span: float
+) -> Iterator[Doubt]:
+    world = next((run.world_size for run in runs if run.world_size is not None), None)
+    if len(runs) == 1:
+        yield Doubt(
+            "one-rank",
+            "This is one rank: its times hold, but whom it waited for is not known.",
+            "Give the traces of all ranks: `load_ranks('traces/*.json*')`.",
+        )
+    elif world is not None and world > len(runs):
+        missing = sorted(set(range(world)) - {run.rank for run in runs})
+        names = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+        yield Doubt(
+            "missing-ranks",
+            f"The job had {world} ranks, and {len(missing)} have no trace here ({names}): the others may have waited "
+            "for one of these. Times of the ranks that are here hold.",
+            facts={"missing": tuple(missing)},
+        )
+    if len(runs) > 1 and not len(matched):
+        yield Doubt(
+            "no-collectives",
+            "No collective that all ranks took part in is in these traces: who waits for whom is not known. Times of "
+            "each rank hold.",
+            "Record some whole steps on every rank, on GPUs with `ProfilerActivity.CUDA`.",
+        )
+    elif matched.left_out:
+        yield Doubt(
+            "unmatched-collectives",
+            f"Calls of collectives without a counterpart on some rank: {units.count(matched.left_out)}. They are left "
+            f"out of blame; {units.count(len(matched))} collectives were matched.",
+            facts={"left_out": matched.left_out, "matched": len(matched)},
+        )
+    if "collectives" in clocks.refused:
+        yield Doubt(
+            "clocks-contradict",
+            "The collectives contradict each other about the clocks (one was set meanwhile, or these are no traces of "
+            "one run): who waited for whom is not known. Times of each rank hold.",
+        )
+    elif clocks.refused:
+        known = "the same host name" if "host" in clocks.refused else "the recorded clocks"
+        yield Doubt(
+            "clocks-differ",
+            f"Ranks with {known} have clocks that differ: collectives would have ended before all had come. The clocks "
+            "are aligned by the collectives instead.",
+        )
+    error = _known_error(clocks)
+    if np.isfinite(error) and len(matched) and error > 0.05 * span:
+        yield Doubt(
+            "clocks-unsure",
+            f"The clocks of the ranks are known to {units.seconds_text(error, digits=2)} only: a wait that is shorter "
+            "is not counted, and a rank that is always late by less is not seen.",
+            "Record with `torchbench_magic.rank_profile()`, which measures the clocks.",
+            facts={"error": error},
+        )

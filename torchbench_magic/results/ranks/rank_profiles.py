@@ -1,0 +1,160 @@
+"""`RankProfile`: the ranks of a job side by side, and which of them the others wait for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torchbench_magic import units
+
+from .._gateway import hand_on
+from ..doubts import Doubt
+from ..every_result import Shown
+from ..insights import CodeLine, Cure, Insight
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["KIND_SHARE", "RankProfile", "Straggler"]
+
+KIND_SHARE = 1 / 4
+"""Of the blame: computing, or idling, that is longer by less is not called the reason."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that the others wait for.
+
+    Attributes:
+        rank: its number.
+        late: seconds that it made the others wait.
+        text: the sentence about it; ``str`` of the record.
+        cell: n of the ``In[n]`` of the line at which it spends what makes it late; None for a file, or where no line
+            is known.
+        line: that line, 1-based; of a trace with stacks the first line of the function. None: not known.
+        place: the same as it is shown, ``train.py:12 augment``; empty where it is not known.
+        file: the file of the line; empty where it is not known.
+        excess: seconds that it spends there beyond the median of the other ranks.
+        computing: seconds that it computes beyond the median of the other ranks, negative for less.
+        outside: seconds beyond the median of the other ranks in which it neither computes nor communicates: Python,
+            data, sleep.
+        last: how many collectives it entered last.
+        of: how many collectives were looked at.
+    """
+
+    rank: int
+    late: float
+    text: str
+    cell: int | None = None
+    line: int | None = None
+    place: str = ""
+    file: str = ""
+    excess: float = 0.0
+    computing: float = 0.0
+    outside: float = 0.0
+    last: int = 0
+    of: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankProfile(Shown):
+    """What ``load_ranks`` returns. Times are seconds; each rank's clock is corrected by the middle of its bounds.
+
+    Attributes:
+        ranks: a row a rank: ``rank span compute communication overlap wait transfer other blame``. Compute +
+            communication - overlap + other = span. Wait is the part of communication before the last rank came,
+            transfer the rest of it; other is Python, data, sleep; blame what this rank made the others wait.
+        ops: a row an operation and device, most time first: ``op device calls rank_0 rank_1 ... ratio``; the columns
+            of ranks are self times, ``ratio`` the largest of them to the smallest (NaN where one has none of it).
+        clock_error: ``rank low high``: the interval that holds this rank's clock minus the first rank's; infinite where
+            nothing tells.
+        timeline: ``rank begin end what``: what each rank did over time, for the strip: ``compute``, ``wait``,
+            ``transfer``, ``other``; in columns of `COLUMNS` of the whole, what took most of each.
+        waits: ``begin end rank seconds``: each wait in a collective, and the rank that came last.
+        straggler: None unless its blame exceeds `threshold`, and more than chance would have it (`blame.judged`).
+        threshold: seconds: 5 % of the span, or what the clocks may be off where that is more.
+        span: seconds from the first event of all ranks to the last.
+        collectives: how many were matched on all ranks. The first does not count for blame.
+        steps: of the profiler, in the first rank's trace; 0 where none are marked.
+        world_size: of the job; None where no trace tells.
+        backend: of torch.distributed; empty where no trace tells.
+        hosts: of each rank; empty where a trace tells none.
+        files: the traces, in the order of the ranks.
+        warnings: what is doubtful, the worst first.
+    """
+
+    ranks: pd.DataFrame
+    ops: pd.DataFrame
+    clock_error: pd.DataFrame
+    timeline: pd.DataFrame
+    waits: pd.DataFrame
+    straggler: Straggler | None
+    threshold: float
+    span: float
+    collectives: int
+    steps: int
+    world_size: int | None
+    backend: str
+    hosts: tuple[str, ...]
+    files: tuple[str, ...]
+    warnings: list[Doubt] = field(default_factory=list)
+
+    @property
+    def insights(self) -> tuple[Insight, ...]:
+        """Why the job takes as long as it does: ``straggler``, where one is named."""
+        found = self.straggler
+        if found is None or self.span <= 0:
+            return ()
+        evidence: dict[str, object] = {
+            "collectives_entered_last": found.last,
+            "collectives": found.of,
+            "seconds_threshold": self.threshold,
+            "seconds_computing_more": found.computing,
+            "seconds_outside_torch_more": found.outside,
+        }
+        places = (CodeLine(found.place, found.file, found.line),) if found.line is not None else ()
+        return (
+            Insight("straggler", found.late, found.late / self.span, _why(found), evidence, places, _cures(found)),
+        )
+
+    def merged_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """All ranks in one Chrome trace, for Perfetto: process = rank, on the first rank's clock. The files are read
+        again.
+
+        Args:
+            path: ``.json``, or ``.json.gz`` for gzip; whole or not at all.
+            overwrite: replace a file that is no trace too.
+
+        Raises:
+            TraceError: a file is gone or has changed, or the new one cannot be written.
+        """
+        hand_on(self, "merged_trace", path=path, overwrite=overwrite)
+
+
+def _why(found: Straggler) -> str:
+    """What makes it late, as far as it is known."""
+    waited = f"the others wait {units.seconds_text(found.late)} for it"
+    if found.place:
+        longer = units.seconds_text(found.excess)
+        return f"`{found.place}` makes rank {found.rank} late, by {longer} more than on the median rank; {waited}."
+    if max(found.computing, found.outside) < KIND_SHARE * found.late:
+        return f"Rank {found.rank} is late; what it does longer than the others is not seen in its trace; {waited}."
+    how = "computes" if found.computing > found.outside else "is outside torch's operations"
+    longer = units.seconds_text(max(found.computing, found.outside))
+    return f"Rank {found.rank} {how} {longer} longer than the median rank; {waited}."
+
+
+def _cures(found: Straggler) -> tuple[Cure, ...]:
+    if found.computing > found.outside:
+        return (
+            Cure("Give every rank as much to compute: the same number of samples, and of tokens or nodes in them."),
+            Cure("Where the inputs are alike, that rank's processor is slower or shared: look at it with `%tdoctor`."),
+        )
+    return (
+        Cure("Do what only this rank does (logging, checkpoints, evaluation) less often, or in another process."),
+        Cure("Where every rank does it, give this one the same share: as many files, and as near storage."),
+    )

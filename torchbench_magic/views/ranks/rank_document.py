@@ -1,0 +1,129 @@
+"""The ranks of a job as a document: who holds the others up, then the strip, the table of ranks and that of ops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from torchbench_magic import units
+from torchbench_magic.results.ranks.rank_profiles import RankProfile
+
+from ..built_columns import BuiltColumn, built_table, counted, measured_columns, texts
+from ..document import Document, Phrase, StyledText, backticked
+from ..profiling.insight_lines import unfolding
+from ..table import Cell, Column, Table
+from .rank_strip import strips
+
+__all__ = ["document"]
+
+_MOST_RANK_COLUMNS = 8
+_MOST_OPS = 200
+
+
+def document(profile: RankProfile) -> Document:
+    """Ready for any carrier."""
+    return Document(
+        kind="profile of ranks",
+        sentence=backticked(_sentence(profile)),
+        tables=(_ranks(profile), _ops(profile)),
+        doubts=tuple(backticked(str(doubt)) for doubt in profile.warnings),
+        footer=tuple(_footer(profile)),
+        where=".ranks, .ops",
+        rest="Operations by rank: `.ops`".replace("`", ""),
+        picture=strips(profile),
+        picture_first=True,
+        insights=tuple(unfolding(each) for each in profile.insights),
+    )
+
+
+def _sentence(profile: RankProfile) -> str:
+    if profile.straggler is not None:
+        return profile.straggler.text.rstrip(".")
+    if len(profile.ranks) == 1:
+        return f"Rank {profile.ranks['rank'].iloc[0]} alone: nobody is there to wait for"
+    if profile.collectives < 2 or not math.isfinite(profile.threshold):
+        why = "no collectives to tell it" if not profile.collectives else "one collective, and the first does not count"
+        why = why if profile.collectives < 2 else "nothing tells how their clocks stand"
+        return f"Which rank holds the others up is not known: {why}"
+    at = int(profile.ranks["blame"].to_numpy().argmax())
+    rank, blame = int(profile.ranks["rank"].iloc[at]), float(profile.ranks["blame"].iloc[at])
+    late = units.part_text(blame, profile.span)
+    said = f"No rank holds the others up: rank {rank} makes them wait the most, {late}"
+    if blame <= profile.threshold:
+        return f"{said}, and none is named below {units.seconds_text(profile.threshold)}"
+    return f"{said}, but not so regularly that chance can be ruled out"
+
+
+def _ranks(profile: RankProfile) -> Table:
+    late = profile.straggler
+    longest = float(profile.ranks["span"].max()) or 1.0
+
+    def bar(row: dict[str, float]) -> Cell:
+        parts = (
+            ("python", row["other"]), ("torch", row["compute"] - row["overlap"]), ("other", row["wait"]),
+            ("memory", row["transfer"]),
+        )  # fmt: skip
+        shown = tuple((meaning, seconds / longest) for meaning, seconds in parts if seconds > 0)
+        return Cell("", picture=(shown, ()))
+
+    names = ("span", "compute", "communication", "overlap", "wait", "transfer", "other", "blame")
+    labels = {"other": "Python, data", "blame": "makes wait"}
+    scale = units.spread_scale([float(v) for name in names for v in profile.ranks[name]])
+    legend = (("python", "Python, data"), ("torch", "compute"), ("other", "wait"), ("memory", "transfer"))
+    built: list[BuiltColumn] = [
+        BuiltColumn(Column("rank", "rank", kind="number"), lambda row: Cell(str(int(row["rank"])), row["rank"])),
+        BuiltColumn(Column("bar", "", kind="bar", legend=legend), bar),
+        *(measured_columns(name, labels.get(name, name), scale, missing=0.0) for name in names),
+    ]
+    if late is not None and late.place:
+        at = late.rank
+        built.append(texts("line", "line that makes wait", 40, lambda row: late.place if row["rank"] == at else ""))
+    if len(set(profile.hosts)) > 1:
+        hosts = dict(zip(profile.ranks["rank"].tolist(), profile.hosts, strict=True))
+        built.append(texts("host", "host", 24, lambda row: hosts[int(row["rank"])], quiet=True))
+    return built_table("ranks", built, profile.ranks.to_dict("records"), lambda row: f"rank {int(row['rank'])}")
+
+
+def _ops(profile: RankProfile) -> Table:
+    """The ops with the most time; of many ranks the columns of those with the most and the least blame."""
+    order = profile.ranks.sort_values("blame", ascending=False, kind="stable")["rank"].tolist()
+    half = _MOST_RANK_COLUMNS // 2
+    shown = order if len(order) <= _MOST_RANK_COLUMNS else [*order[:half], *order[-half:]]
+    columns = [f"rank_{rank}" for rank in sorted(shown)]
+    rows = profile.ops.head(_MOST_OPS)
+    scale = units.spread_scale(rows[columns].to_numpy().ravel().tolist() if len(rows) else [])
+    ratio = lambda row: Cell(units.number(row["ratio"]), row["ratio"] if math.isfinite(row["ratio"]) else None)
+    built = [
+        texts("op", "operation", 48, lambda row: str(row["op"])),
+        texts("device", "on", 8, lambda row: str(row["device"]), quiet=True),
+        counted("calls", "calls"),
+        *(measured_columns(name, name.replace("_", " "), scale, missing=0.0) for name in columns),
+        BuiltColumn(Column("ratio", "largest to smallest", kind="number"), ratio),
+    ]
+    more = len(profile.ops) - len(rows)
+    hidden = f"{units.count(more)} more operations in .ops" if more else ""
+    return built_table("operations", built, rows.to_dict("records"), lambda row: str(row["op"]), hidden=hidden)
+
+
+def _footer(profile: RankProfile) -> Iterator[StyledText]:
+    said = "Makes wait: what others stood in collectives, computing nothing, until this rank came last. "
+    if math.isfinite(profile.threshold):
+        said += f"A rank is named from {units.seconds_text(profile.threshold)} on. "
+    yield (Phrase(said + _clocks(profile)),)
+    count = len(profile.ranks)
+    hosts = len(set(filter(None, profile.hosts)))
+    on = f" on {hosts} host{'s' if hosts != 1 else ''}" if hosts else ""
+    facts = [f"{count} rank{'s' if count != 1 else ''}{on}"]
+    facts += [profile.backend] if profile.backend else []
+    facts.append(f"{units.count(profile.collectives)} collectives")
+    facts += [f"{profile.steps} steps"] if profile.steps > 1 else []
+    yield (Phrase(" · ".join(facts)),)
+
+
+def _clocks(profile: RankProfile) -> str:
+    if len(profile.ranks) < 2:
+        return ""
+    width = float(((profile.clock_error["high"] - profile.clock_error["low"]) / 2).max())
+    if not math.isfinite(width):
+        return "How the clocks stand to each other is not known."
+    return f"Clocks agree within {units.seconds_text(width, digits=2)}: shorter waits do not count."
