@@ -9,7 +9,10 @@ Of pyinstrument only that function is taken (``low_level.stat_profile.setstatpro
 with a frame would not do here: it reads ``f_locals`` for the name of a class, which before Python 3.13 keeps the
 variables of every frame of the stack alive until the frame ends (tensors too: freed bytes would be wrong), and it keeps
 a text for each frame of each sample, 10 MB a second. The name of the class that defines a method is in
-``co_qualname``, and stacks are numbered as they come: a sample is 16 bytes.
+``co_qualname``, and stacks are numbered as they come: a sample is 24 bytes.
+
+Beside the wall clock a sample has the processor time of the thread: what the wall clock moved and that did not, the
+thread waited.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ __all__ = ["INTERVAL", "PythonSampler", "SampleRecord", "SampledPlace", "check_s
 INTERVAL = 0.001
 """Seconds: a sample takes 10 to 40 us, by the depth of the stack. What is dear are the calls, not the samples: the hook
 looks at the clock at each one."""
+
+_READINGS = 1000
+"""Of the thread's processor clock, within which it moves: one that does not (15.6 ms a step on Windows, 10 ms on some
+virtual machines) says nothing of a millisecond."""
 
 SetHook = Callable[..., None]
 
@@ -61,6 +68,8 @@ class SampleRecord:
         places: by number.
         holder: who held the profile hook, so that nothing was sampled; empty where nobody did.
         complete: the hook stayed until the end.
+        processor: ns that the thread had used of a processor at the start and at each sample; empty where its clock is
+            too coarse.
     """
 
     began: int = 0
@@ -72,6 +81,7 @@ class SampleRecord:
     places: tuple[SampledPlace, ...] = ()
     holder: str = ""
     complete: bool = True
+    processor: Sequence[int] = ()
 
 
 def check_sampling() -> SetHook:
@@ -95,14 +105,24 @@ def check_sampler(*, wanted: bool) -> None:
         check_sampling()
 
 
+def _moves(clock: Callable[[], int]) -> bool:
+    """Whether a clock of the processor is fine enough for samples: it moves while it is read."""
+    first = clock()
+    return any(clock() != first for _ in range(_READINGS))
+
+
 class PythonSampler:
     """Samples between ``start`` and ``stop``, both called on the thread that runs the cell: that one alone.
 
     Raises MissingTool as `check_sampling` does.
+
+    Args:
+        processor: ns of processor time of the calling thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processor: Callable[[], int] = time.thread_time_ns) -> None:
         self._set_hook = check_sampling()
+        self._processor = processor
         self._hook: Any = None
         self._holder = ""
         self._began = 0
@@ -114,6 +134,8 @@ class PythonSampler:
         self._parents: list[int] = []
         self._functions: list[int] = []
         self._moments, self._stacks = array("q"), array("q")
+        self._used = array("q")
+        self._is_fine = False
 
     def start(self, below: Iterable[FrameType]) -> None:
         """Sample from now on what runs above the frames ``below``, which their owner holds until `stop`.
@@ -126,7 +148,9 @@ class PythonSampler:
             self._holder = getattr(hook, "__module__", None) or kind.__module__
             return
         self._below = frozenset(map(id, below))
+        self._is_fine = _moves(self._processor)
         self._began = time.time_ns()
+        self._used.append(self._processor())
         # the coarse clock that pyinstrument would take on some systems moves in steps of the interval
         self._set_hook(target=self._sample, interval=INTERVAL, timer_type="walltime")
         self._hook = sys.getprofile()
@@ -146,10 +170,11 @@ class PythonSampler:
             places=tuple(self._places),
             holder=self._holder,
             complete=complete,
+            processor=self._used if self._is_fine else (),
         )
 
     def _sample(self, frame: FrameType | None, event: str, arg: Any) -> None:
-        now = time.time_ns()
+        now, used = time.time_ns(), self._processor()
         if os.getpid() != self._process:  # a fork, as a DataLoader's worker is: it has the hook of its parent
             sys.setprofile(None)
             return
@@ -173,6 +198,7 @@ class PythonSampler:
                 self._functions.append(number)
             stack = found
         self._moments.append(now)
+        self._used.append(used)
         self._stacks.append(stack)
 
     def _python_function(self, frame: FrameType) -> int:
