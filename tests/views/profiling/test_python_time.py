@@ -221,7 +221,7 @@ def test_waiting_has_a_column_and_its_part_in_the_sentence() -> None:
         "spends 50 % of its time in torch's operations, 16 % waiting and 34 % in other code"
         " (transformers 24 %, torch 10 %)"
     )
-    assert "no processor" in python_footer(profile)
+    assert "wants no processor" in python_footer(profile)
 
 
 @pytest.mark.parametrize("waiting", [0.0, float("nan")])

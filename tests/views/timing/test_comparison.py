@@ -325,7 +325,7 @@ def test_a_figure_never_seems_to_lie_outside_of_its_own_interval(seed: int) -> N
 def test_a_median_never_seems_to_lie_outside_of_its_own_interval() -> None:
     """As 3.00 would, in 3.004 ... 3.005."""
     made = lone(3.0044e-6)
-    detail = made.details.assign(precision_low=3.0036e-6, precision_high=3.0052e-6)
+    detail = made.details.assign(precision_low=3.0041e-6, precision_high=3.0049e-6)
     object.__setattr__(made, "details", detail)
     made.frame.loc[0, "median"] = 3.0044e-6
     assert "3.004 µs median" in plain(view.document(made).sentence)

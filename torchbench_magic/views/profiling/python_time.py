@@ -202,8 +202,8 @@ def python_footer(profile: Profile) -> str:
     python = "Python is all time outside torch's operations, waiting too"
     if _waits(tree, profile):
         python = (
-            "Python is the time outside torch's operations in which the thread computes, waiting that in which it has"
-            " no processor (a lock, a timer, a file, or no core is free)"
+            "waiting is the time outside torch's operations in which the thread wants no processor (it sleeps, or waits"
+            " for a lock, a file, another thread), Python the rest of it"
         )
     return (
         f"Where Python time goes: {units.count(int(tree['samples'].iloc[0]))} samples of the cell's own thread;"

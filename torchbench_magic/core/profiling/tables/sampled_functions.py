@@ -90,7 +90,7 @@ def sampled_functions(
     total, in_torch, waited, seen = (
         np.array(inclusive(values.tolist(), parents)) for values in (self_time, self_torch, self_waiting, samples)
     )
-    known = float("nan") if not len(record.processor) else 1.0
+    known = 1.0 if len(record.wanted) else float("nan")
     calls = _calls(run, codes, rows, paths)
     order = [row for row in _largest_first(parents, total) if seen[row] or row == 0]
     new = {row: number for number, row in enumerate(order)}
@@ -131,15 +131,15 @@ def _times(record: SampleRecord, run: JoinedRun) -> tuple[Ints, Ints]:
 
 
 def _waiting(record: SampleRecord, whole: Ints, torch: Ints) -> Ints:
-    """Ns of each sample outside torch in which the thread surely used no processor; 0 where its clock is too coarse.
+    """Ns of each sample outside torch in which the thread surely wanted no processor; 0 where its clock is too coarse.
 
-    What it did not use of a stretch it may have lacked in torch (waiting for torch's own threads), or in what is no
+    What it did not want of a stretch it may have lacked in torch (waiting for torch's own threads), or in what is no
     part of the run: so much is taken off.
     """
-    if not len(record.processor):
+    if not len(record.wanted):
         return np.zeros_like(whole)
     stretch = np.diff(np.array([record.began, *record.moments], dtype=np.int64))
-    idle = stretch - np.diff(np.array(record.processor, dtype=np.int64))
+    idle = stretch - np.diff(np.array(record.wanted, dtype=np.int64))
     return np.clip(idle - (stretch - whole) - torch, 0, whole - torch)
 
 
