@@ -213,6 +213,20 @@ def range_text(low: float, high: float, scale: Scale) -> str:
     return " … ".join(_grouped(end, places) for end in ends)
 
 
+def fixed(value: float, places: int) -> str:
+    """A number with just so many decimals."""
+    return _grouped(value, places)
+
+
+def reads_within(figure: str, ends: str) -> bool:
+    """Whether a written number lies within a written interval (``0.597 … 0.601``), as a reader sees it."""
+    value, low, high = (
+        float(text.replace(_THIN, "").replace(_MINUS, "-").replace(_INFINITE, "inf"))
+        for text in (figure, *ends.split(" … "))
+    )
+    return low <= value <= high
+
+
 def seconds_text(value: float, *, digits: int = 3) -> str:
     """A duration inside a sentence: ``64.3 µs``, ``3.24 s``."""
     return _with_unit(value, SECONDS, digits)

@@ -149,6 +149,7 @@ def test_an_interrupt_after_the_code_has_run_shows_the_whole_profile(kernel: Ker
     finally:
         assert not kernel.run("profiler.report = was").error
     assert "KeyboardInterrupt" in ran.error
+    assert "the profile is whole" in ran.error
     assert "torchbench_magic" not in ran.error
     assert "Partial" not in ran.text()
     assert kernel.run("print(_tprofile.partial)").stdout.strip() == "False"

@@ -222,3 +222,42 @@ def test_resume_measures_again_under_another_quota(tmp_path: Path) -> None:
     assert not taken(result)
     (said,) = [doubt.text for doubt in result.warnings if doubt.kind == "measured-again"]
     assert said == "Measured again, since the stored run differs: the CPU quota was 1.5 cores, is none."
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["OMP_WAIT_POLICY", "KMP_BLOCKTIME", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX", "LD_PRELOAD", "GLIBC_TUNABLES"],
+)
+def test_variables_of_threads_and_allocators_are_recorded_and_told_between_environments(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    without = read_environment()
+    monkeypatch.setenv(name, "made-up")
+    monkeypatch.setenv("MADE_UP_OMP_", "no")
+    read = read_environment()
+    assert read.variables == {**without.variables, name: "made-up"}
+    kept = comparison_from_record(comparison_record(lone(1e-6, environment=read)))
+    assert kept.environment.variables[name] == "made-up"
+    two = {"a": lone(1e-3, env="old", environment=without), "b": lone(1e-3, env="new", environment=kept.environment)}
+    told = [doubt.text for doubt in side_by_side(two, by="env").warnings if doubt.kind == "differs"]
+    assert told == [f"From a to b: {name}: none -> made-up."]
+
+
+def test_steal_and_pressure_of_a_run_are_told_between_environments() -> None:
+    calm, busy = (Contention(wall=1.0, pressure=p, steal=s, ext=0.0) for p, s in ((0.01, 0.0), (0.6, 0.4)))
+    kept = [
+        comparison_from_record(comparison_record(with_load(lone(1e-3, env=env), load)))
+        for env, load in (("old", calm), ("new", busy))
+    ]
+    assert [str(one.subjects[0].contention) for one in kept] == [str(calm), str(busy)]  # NaN is not equal to itself
+    both = side_by_side(dict(zip("ab", kept, strict=True)), by="env")
+    (told,) = (doubt.text for doubt in both.warnings if doubt.kind == "other-load")
+    assert told == (
+        "From a to b the load of the machine changed: the hypervisor took 0.00 -> 0.40 cores;"
+        " some task waited for a core 1 % -> 60 % of the time."
+    )
+
+
+def with_load(made: Comparison, load: Contention) -> Comparison:
+    return replace(made, subjects=tuple(replace(subject, contention=load) for subject in made.subjects))

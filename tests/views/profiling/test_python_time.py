@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, PYTHON_COLUMNS, frame_of
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.views.carriers import html, markdown, text
 from torchbench_magic.views.document import plain
+from torchbench_magic.views.frame_rows import frame_rows
+from torchbench_magic.views.profiling.folded_recursion import folded_recursion
 from torchbench_magic.views.profiling.profile import document
-from torchbench_magic.views.profiling.python_time import python_clause, python_table
+from torchbench_magic.views.profiling.python_time import python_clause, python_footer, python_table
 
 Called = tuple[int, str, str, float, float]
 """Place of the caller in the list, function, module, seconds of its own in Python, and in torch."""
@@ -35,11 +40,13 @@ GENERATE: tuple[Called, ...] = (
 )
 
 
-def tree_of(*called: Called) -> pd.DataFrame:
+def tree_of(*called: Called, waits: Mapping[int, float] = MappingProxyType({})) -> pd.DataFrame:
+    """``waits``: of a row, seconds of its own outside torch that are waiting."""
     parents = [parent for parent, *_ in called]
     own = [python + torch for *_, python, torch in called]
     in_torch = [torch for *_, torch in called]
-    total, torch_total = inclusive(own, parents), inclusive(in_torch, parents)
+    idle = [waits.get(at, 0.0) for at in range(len(called))]
+    total, torch_total, waiting = (inclusive(each, parents) for each in (own, in_torch, idle))
     return frame_of(
         PYTHON_COLUMNS,
         {
@@ -48,15 +55,22 @@ def tree_of(*called: Called) -> pd.DataFrame:
             "module": [module for _, _, module, *_ in called],
             "library": [m.partition(".")[0] if m != "__main__" else "" for _, _, m, *_ in called],
             "file": [f"/lib/{m.replace('.', '/')}.py" if m and "_C" not in m else None for _, _, m, *_ in called],
-            "line": [10 * at if m and "_C" not in m else pd.NA for at, (_, _, m, *_) in enumerate(called)],
+            "line": [_line(called, at) if m and "_C" not in m else pd.NA for at, (_, _, m, *_) in enumerate(called)],
             "samples": [round(each * 1000) for each in total],
             "total_time": total,
             "self_time": own,
             "torch_time": torch_total,
-            "python_time": [whole - part for whole, part in zip(total, torch_total, strict=True)],
+            "python_time": [t - torch - idle for t, torch, idle in zip(total, torch_total, waiting, strict=True)],
+            "waiting_time": waiting,
             "self_torch_time": in_torch,
+            "self_waiting_time": idle,
         },
     )
+
+
+def _line(called: tuple[Called, ...], at: int) -> int:
+    """A function has one line, however often it stands in the tree."""
+    return 10 * next(first for first, each in enumerate(called) if each[1:3] == called[at][1:3])
 
 
 def profile_of(*called: Called, **fields: Any) -> Profile:
@@ -127,6 +141,100 @@ def test_where_torchs_time_is_not_known_no_share_is_said() -> None:
     assert "GenerationMixin.generate" in text.render(document(profile))
 
 
+RECURSES: tuple[Called, ...] = (
+    (-1, "In[4]", "", 0.0, 0.0),
+    (0, "visit", "__main__", 0.1, 0.0),
+    (1, "visit", "__main__", 0.1, 0.0),
+    (2, "add", "torch", 0.0, 0.1),
+    (2, "visit", "__main__", 0.2, 0.0),
+    (4, "add", "torch", 0.0, 0.3),
+    (1, "add", "torch", 0.0, 0.2),
+)
+
+
+def test_a_function_that_calls_itself_is_one_row_and_what_it_calls_is_added_up() -> None:
+    table = python_table(profile_of(*RECURSES))
+    assert table is not None
+    assert shown(profile_of(*RECURSES)) == ["In[4]", ".visit (3 deep)", "..add"]
+    figures = [
+        {column.name: cell.value for column, cell in zip(table.columns, row.cells, strict=True)} for row in table.rows()
+    ]
+    assert [[round(row[name] or 0, 9) for name in ("total", "torch", "python", "self")] for row in figures] == [
+        [1.0, 0.6, 0.4, 0.0],
+        [1.0, 0.6, 0.4, 0.4],
+        [0.6, 0.6, 0.0, 0.6],
+    ]
+    assert "3 of 7 places" in table.hidden
+
+
+def test_the_sentence_is_of_a_recursion_as_a_whole() -> None:
+    said = plain(python_clause(profile_of(*RECURSES)))
+    assert said.startswith("; visit spends 60 % of its time in torch's operations and 40 % outside them")
+
+
+def test_recursion_through_other_functions_of_the_file_adds_up() -> None:
+    """A generator expression, and two that call each other: rows add up to the one that they stand below."""
+    through: tuple[Called, ...] = (
+        (-1, "In[4]", "", 0.0, 0.0),
+        (0, "visit", "__main__", 0.1, 0.0),
+        (1, "visit.<genexpr>", "__main__", 0.1, 0.0),
+        (2, "visit", "__main__", 0.3, 0.0),
+        (3, "visit.<genexpr>", "__main__", 0.1, 0.0),
+        (4, "visit", "__main__", 0.4, 0.0),
+        (1, "other", "library", 0.0, 0.0),
+        (6, "visit", "__main__", 0.0, 0.0),
+    )
+    rows = folded_recursion(frame_rows(tree_of(*through)))
+    found = [(row["function"], row["parent"], row["deep"], round(row["total_time"], 9)) for row in rows]
+    assert found == [
+        ("In[4]", -1, 1, 1.0),
+        ("visit", 0, 3, 1.0),
+        ("visit.<genexpr>", 1, 1, 0.2),
+        ("other", 1, 1, 0.0),
+        ("visit", 3, 1, 0.0),  # another file calls it: no part of the recursion
+    ]
+    assert [round(row["self_time"], 9) for row in rows] == [0.0, 0.8, 0.2, 0.0, 0.0]
+
+
+def test_modules_within_modules_are_no_recursion() -> None:
+    assert sum(row["deep"] > 1 for row in folded_recursion(frame_rows(tree_of(*GENERATE)))) == 0
+    nested: tuple[Called, ...] = (
+        (-1, "In[4]", "", 0.0, 0.0),
+        (0, "Sequential.forward", "torch.nn.modules.container", 0.2, 0.0),
+        (1, "Module._call_impl", MODULE, 0.0, 0.0),
+        (2, "Sequential.forward", "torch.nn.modules.container", 0.8, 0.0),
+    )
+    assert [row["deep"] for row in folded_recursion(frame_rows(tree_of(*nested)))] == [1, 1, 1, 1]
+
+
+def test_waiting_has_a_column_and_its_part_in_the_sentence() -> None:
+    waits = tree_of(*GENERATE, waits={3: 0.009, 10: 0.15})
+    profile = profile_of(*GENERATE, python=waits)
+    table = python_table(profile)
+    assert table is not None
+    column = [each.name for each in table.columns].index("waiting")
+    values = {str(row.key): row.cells[column].value for row in table.rows()}
+    assert values["LogitsProcessor.__call__"] == pytest.approx(0.15)
+    assert values["GenerationMixin.generate"] == pytest.approx(0.159)
+    assert values["LlamaAttention.forward"] == 0
+    assert plain(python_clause(profile)).endswith(
+        "spends 50 % of its time in torch's operations, 16 % waiting and 34 % in other code"
+        " (transformers 24 %, torch 10 %)"
+    )
+    assert "wants no processor" in python_footer(profile)
+
+
+@pytest.mark.parametrize("waiting", [0.0, float("nan")])
+def test_without_waiting_or_where_it_is_not_known_there_is_no_column(waiting: float) -> None:
+    tree = tree_of(*GENERATE).assign(waiting_time=waiting, self_waiting_time=waiting)
+    profile = profile_of(*GENERATE, python=tree)
+    table = python_table(profile)
+    assert table is not None
+    assert "waiting" not in [each.name for each in table.columns]
+    assert plain(python_clause(profile)) == plain(python_clause(profile_of(*GENERATE)))
+    assert "waiting too" in python_footer(profile)
+
+
 def test_it_is_in_every_carrier() -> None:
     made = document(profile_of(*GENERATE))
     for drawn in (text.render(made), markdown.render(made), html.render(made)):
@@ -145,6 +253,6 @@ def test_without_the_option_and_without_a_sample_there_is_no_table() -> None:
 
 
 def test_a_tree_of_thousands_of_levels_is_drawn() -> None:
-    deep = [(-1, "In[4]", "", 0.0, 0.0), *((at, "deep", "__main__", 0.0, 0.0) for at in range(3000))]
+    deep = [(-1, "In[4]", "", 0.0, 0.0), *((at, f"deep_{at}", "__main__", 0.0, 0.0) for at in range(3000))]
     profile = profile_of(*deep, (3000, "end", "__main__", 1.0, 0.0))  # type: ignore[arg-type]
     assert len(shown(profile)) == 40

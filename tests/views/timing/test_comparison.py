@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import re
 import warnings
 from dataclasses import replace
 
@@ -11,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.results.samples import lone, pair
+from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
@@ -305,6 +308,42 @@ def sampled(times: list[float]) -> Comparison:
     made = lone(1e-6)
     rows = {"round": range(len(times)), "measurement": 0, "wall": times, "cpu": times, "number": 1, "position": 0}
     return replace(made, samples=pd.DataFrame(rows))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_figure_never_seems_to_lie_outside_of_its_own_interval(seed: int) -> None:
+    drawn = random.Random(seed)
+    for _ in range(50):
+        value, width = 10 ** drawn.uniform(-1.5, 1.5), 10 ** drawn.uniform(-4.5, -0.5)
+        low, high = value * (1 - width * drawn.random()), value * (1 + width * drawn.random())
+        verdict = "slower" if value > 1 else "faster"
+        said = plain(verdicts.sentence([Judged("b", value, low, high, verdict)], "a"))
+        figure, ends = re.fullmatch(r"b (?:is|takes) (\S+) times as (?:fast|long) as a \((.*)\)", said).groups()  # type: ignore[union-attr]
+        assert units.reads_within(figure, ends), said
+
+
+def test_a_median_never_seems_to_lie_outside_of_its_own_interval() -> None:
+    """As 3.00 would, in 3.004 ... 3.005."""
+    made = lone(3.0044e-6)
+    detail = made.details.assign(precision_low=3.0041e-6, precision_high=3.0049e-6)
+    object.__setattr__(made, "details", detail)
+    made.frame.loc[0, "median"] = 3.0044e-6
+    assert "3.004 µs median" in plain(view.document(made).sentence)
+    assert "3.004 … 3.005" in plain(view.document(made).sentence)
+
+
+def test_without_a_common_baseline_each_is_said_to_be_compared_with_its_own() -> None:
+    points = [
+        Judged("a in two", 1.5, 1.4, 1.6, "slower", base="a in one"),
+        Judged("b in two", 1, 0.5, 2, "undecided", base="b in one"),
+    ]
+    assert plain(verdicts.sentence(points, None)) == (
+        "a in two takes 1.50 times as long as a in one (1.40 … 1.60); b in two against b in one is undecided"
+    )
+    same = [Judged(f"{name} in two", 1, 0.99, 1.01, "same", base=f"{name} in one") for name in "ab"]
+    assert plain(verdicts.sentence(same, None)) == (
+        "a in two takes the same time as a in one; b in two takes the same time as b in one"
+    )
 
 
 def test_a_cell_of_several_lines_is_not_called_by_its_first_one_alone() -> None:

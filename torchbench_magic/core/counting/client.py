@@ -301,8 +301,8 @@ class Server:
         answer: dict[str, Any] = pickle.loads(wire.read(size))
         return answer
 
-    @staticmethod
-    def _costs(lease: Lease, child: int) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
+    @classmethod
+    def _costs(cls, lease: Lease, child: int) -> tuple[callgrind_file.Costs, callgrind_file.Costs]:
         """Those of the statement and of the empty loop: the parts after that of the calls that warmed up."""
         try:
             warm, statement, empty = (
@@ -312,14 +312,20 @@ class Server:
         except (FileNotFoundError, CountError) as error:
             why = f": {error}" if isinstance(error, CountError) else ""
             raise CountError(
-                f"callgrind did not write its counts into {lease.directory}{why}: is the disk full? Free space there"
+                cls._death(lease, child)
+                or f"callgrind did not write its counts into {lease.directory}{why}: is the disk full? Free space there"
                 " and run the cell again"
             ) from error
         return callgrind_file.since(statement, [warm]), callgrind_file.since(empty, [warm, statement])
 
-    @staticmethod
-    def _reason(lease: Lease, child: int) -> str:
+    @classmethod
+    def _reason(cls, lease: Lease, child: int) -> str:
         """Why a child gave no answer."""
+        return cls._death(lease, child) or "the code ended the process that counts (os._exit or a kill)"
+
+    @staticmethod
+    def _death(lease: Lease, child: int) -> str:
+        """How the server or a child of it died, where that is known."""
         time.sleep(_TICK)  # for the server's own end to be seen
         if not lease.is_alive or leftovers.work_done(lease.pid) is None:
             return "the process that counts was killed; run the cell again, it starts anew"
@@ -329,7 +335,7 @@ class Server:
             why = [line for line in lines if "terminating" in line or "Access not within" in line or "signal" in line]
             if why:
                 return f"the code crashed under valgrind: {'; '.join(why[:2])}"
-        return "the code ended the process that counts (os._exit or a kill)"
+        return ""
 
     @staticmethod
     def _clean_up(lease: Lease, child: int) -> None:

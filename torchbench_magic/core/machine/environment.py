@@ -20,7 +20,13 @@ from .facts.system_files import THIS_MACHINE, SystemFiles
 
 __all__ = ["KERNEL", "affinity_text", "ranges_text", "read_environment", "usable_cores"]
 
-_PREFIXES = ("OMP_", "MKL_", "GOMP_", "KMP_", "OPENBLAS_", "MALLOC_", "TORCH_", "PYTORCH_", "ATEN_")
+_PREFIXES = (
+    *("OMP_", "MKL_", "GOMP_", "KMP_", "OPENBLAS_", "BLIS_", "VECLIB_", "ONEDNN_", "DNNL_"),
+    *("TORCH_", "PYTORCH_", "ATEN_", "CUBLAS_", "CUDA_LAUNCH_BLOCKING"),
+    *("MALLOC_", "TCMALLOC_", "MIMALLOC_", "GLIBC_TUNABLES", "PYTHONMALLOC"),
+    *("LD_PRELOAD", "DYLD_INSERT_LIBRARIES"),
+)
+"""Variables that steer threads, libraries of mathematics, torch, allocators, and what is loaded before all others."""
 KERNEL = os.urandom(6).hex()
 """Tells this process, and its forks, from others: forks have its addresses."""
 

@@ -189,7 +189,7 @@ class _Profiling:
             del run
             settled(outcome.profile)
             if outcome.error is None and held.take():
-                outcome = replace(outcome, error=KeyboardInterrupt())
+                outcome = replace(outcome, error=KeyboardInterrupt("the code had run to its end: the profile is whole"))
         return outcome
 
     def _tell_making(self) -> None:

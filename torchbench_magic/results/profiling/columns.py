@@ -168,8 +168,10 @@ PYTHON_COLUMNS: dict[str, str] = {
     "total_time": _SECONDS,  # with what it calls
     "self_time": _SECONDS,  # without; adds up to the wall time
     "torch_time": _SECONDS,  # the part of total_time in torch ops of the thread
-    "python_time": _SECONDS,  # the rest of it: Python and C code outside of torch's ops, waiting too
+    "python_time": _SECONDS,  # the rest of it: Python and C code outside of torch's ops; waiting where it is not known
+    "waiting_time": _SECONDS,  # the part of total_time outside of torch's ops that wants no processor; NaN: not known
     "self_torch_time": _SECONDS,  # the part of self_time in torch ops
+    "self_waiting_time": _SECONDS,  # the part of self_time that is waiting
 }
 
 PROFILE_TABLES: dict[str, dict[str, str]] = {

@@ -156,7 +156,7 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
     if not found:
         return
     i, (apart, quotient, ratio, base) = max(found.items(), key=lambda item: item[1][0])
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more = f" and {len(found) - 1} more row{'s' if len(found) > 2 else ''}" if len(found) > 1 else ""
     text = (
         f"{row_name(made, i)}{more}: the ratio is {ratio:.3g}; dividing its median by that of {row_name(made, base)}"
         f" gives {quotient:.3g}. Trust the ratio: it compares blocks of the same round, so that what the machine did to"

@@ -298,7 +298,7 @@ def _bimodal(made: Comparison) -> Iterator[Doubt]:
     if not found:
         return
     i, (fast, slow) = max(found.items(), key=lambda item: item[1][1] / item[1][0])
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more = f" and {len(found) - 1} more row{'s' if len(found) > 2 else ''}" if len(found) > 1 else ""
     text = (
         f"The times of {row_name(made, i)}{more} fall into two groups, {_apart(fast, slow)}. The median is the time of"
         " the larger group."

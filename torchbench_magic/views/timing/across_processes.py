@@ -50,4 +50,4 @@ def in_how_many(comparison: Comparison) -> StyledText:
     low, high = min(counts), max(counts)
     if high == 1:  # nothing is over one
         return ()
-    return (Phrase(f", over {high if low == high else f'{low} to {high}'} processes"),)
+    return (Phrase(f", over {high} processes" if low == high else f", each over {low} to {high} processes"),)

@@ -88,6 +88,7 @@ def _sentence(comparison: Comparison) -> StyledText:
     frame = comparison.frame
     if not len(frame):
         return (Phrase("nothing was measured"),)
+    names = _baselines(comparison)
     judged = [
         verdicts.Judged(
             placed_name(comparison, at),
@@ -96,6 +97,7 @@ def _sentence(comparison: Comparison) -> StyledText:
             record.ratio_high,
             record.verdict,
             _WHY[comparison.voids[at].cause] if at in comparison.voids else "",
+            placed_name(comparison, base) if (base := comparison.base_row(at)) is not None else "",
         )
         for at, record in enumerate(_named(frame))
         if not math.isnan(record.ratio) and record.verdict != "baseline"
@@ -103,7 +105,8 @@ def _sentence(comparison: Comparison) -> StyledText:
     if judged:
         swap = verdicts.swaps_clause(comparison)
         in_which = in_how_many(comparison)
-        return verdicts.sentence(judged, _baseline(comparison)) + in_which + ((Phrase("; "), *swap) if swap else ())
+        baseline = names[0] if len(names) == 1 else None
+        return verdicts.sentence(judged, baseline) + in_which + ((Phrase("; "), *swap) if swap else ())
     medians = frame["median"].dropna()
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")
     if not len(medians):
@@ -134,10 +137,17 @@ def _uncompared(comparison: Comparison) -> StyledText:
     return (*said[1:], Phrase(f"{f', {more} more below' if more > 0 else ''} (medians); no ratio is known yet"))
 
 
-def _baseline(comparison: Comparison) -> str:
+def _baselines(comparison: Comparison) -> list[str]:
     verdicts_of = enumerate(comparison.frame["verdict"].fillna(""))
-    names = {placed_name(comparison, at) for at, verdict in verdicts_of if verdict == "baseline"}
-    return names.pop() if len(names) == 1 else "its baseline"
+    return list(dict.fromkeys(placed_name(comparison, at) for at, verdict in verdicts_of if verdict == "baseline"))
+
+
+def _baseline_text(comparison: Comparison) -> str:
+    """``bmm``; ``its baseline (mul in one, bmm in one)`` where rows have different ones."""
+    names = [clipped(name, LONGEST_NAME) for name in _baselines(comparison)]
+    more = len(names) - _MOST_NAMED
+    listed = f"{', '.join(names[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    return listed if len(names) == 1 else f"its baseline ({listed})" if names else "its baseline"
 
 
 # ---- the table ----------------------------------------------------------------------------------------------
@@ -355,7 +365,7 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
         if methods == {"processes"}:
             how = ", measured in adjacent blocks in each process: ratio and interval are of the processes' median"
         definition = (
-            f"Ratio = time / time of {clipped(_baseline(comparison), LONGEST_NAME)} at the same point{how};"
+            f"Ratio = time / time of {_baseline_text(comparison)} at the same point{how};"
             f" below 1 is faster; inside ±{margin} % the verdict is “same”."
         )
         if "unpaired" in methods:

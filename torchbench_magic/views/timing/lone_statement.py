@@ -41,10 +41,23 @@ def document(comparison: Comparison) -> Document:
         sentence = (name, Phrase(": no sample was taken"))
     else:
         spoiled = contaminated(comparison, 0)
-        figure = ("~" if spoiled else "") + units.seconds_text(median, digits=2 if spoiled else 3)
+        figure = f"~{units.seconds_text(median, digits=2)}" if spoiled else _median_text(comparison, median)
         spread = Phrase(" · ".join(_spread(comparison)), "quiet")
         sentence = (*nothing_done(comparison), name, Phrase("  "), Phrase(figure, "figure"), Phrase(" "), spread)
     return Document("timing of one statement", sentence, (facts,), doubt_lines(comparison), footer, folded=True)
+
+
+def _median_text(comparison: Comparison, median: float) -> str:
+    """Three digits, more where it then seems to lie outside of the interval beside it."""
+    detail = comparison.details.iloc[0]
+    low, high = float(detail["precision_low"]), float(detail["precision_high"])
+    if not median or math.isnan(low) or not math.isnan(detail["reproducibility_low"]) or not low <= median <= high:
+        return units.seconds_text(median)
+    scale = units.smallest_scale([median])
+    ends = units.range_text(low, high, scale)
+    if units.reads_within(units.number(median, scale), ends):
+        return units.seconds_text(median)
+    return f"{units.fixed(median / scale.size, units.decimals_of(ends.partition(' ')[0]) or 0)} {scale.unit}"
 
 
 def _spread(comparison: Comparison) -> Iterator[str]:

@@ -25,7 +25,8 @@ _MOST_SWAPS = 3
 @dataclass(frozen=True)
 class Judged:
     """One alternative at one point: its ratio to the baseline there, with the interval, and the verdict; ``why`` it
-    is undecided where more samples would not decide it."""
+    is undecided where more samples would not decide it; ``base`` names what it is compared with, where that is not the
+    same for all."""
 
     name: str
     ratio: float
@@ -33,13 +34,15 @@ class Judged:
     high: float
     verdict: str
     why: str = ""
+    base: str = ""
 
 
-def sentence(judged: Sequence[Judged], baseline: str) -> StyledText:
+def sentence(judged: Sequence[Judged], baseline: str | None) -> StyledText:
     """The answer first: ``mul_sum is 1.65 to 6.8 times as fast as bmm at all 6 points; einsum: 3 slower, 1 same``; of
     one point with its interval: ``mul_sum is 2.5 times as fast as bmm (2.4 … 2.6)``.
 
-    ``judged`` holds every alternative but the baseline, at every point.
+    ``judged`` holds every alternative but the baseline, at every point. Without a ``baseline`` that all have, each is
+    said to be compared with its own.
     """
     by_name: dict[str, list[Judged]] = {}
     for one in judged:
@@ -50,7 +53,8 @@ def sentence(judged: Sequence[Judged], baseline: str) -> StyledText:
         if nth:
             runs.append(Phrase("; "))
         runs += _subjects(alike, "code" if nth else "subject")
-        runs += _clause(alike[0], None if nth else baseline, is_plural=len(alike) > 1)
+        against = _base(alike[0]) if baseline is None else None if nth else baseline
+        runs += _clause(alike[0], against, is_plural=len(alike) > 1)
     left = sum(len(alike) for alike in clauses[_MOST_NAMED:])
     if left:
         runs.append(Phrase(f"; {left} more below"))
@@ -62,11 +66,18 @@ def _together(ordered: Sequence[list[Judged]]) -> list[list[list[Judged]]]:
     clauses: list[list[list[Judged]]] = []
     for points in ordered:
         last = clauses[-1][0] if clauses else []
-        if _common(points) == "same" and last and _common(last) == "same" and len(last) == len(points):
+        is_same = _common(points) == "same" and last and _common(last) == "same" and _base(points) == _base(last)
+        if is_same and len(last) == len(points):
             clauses[-1].append(points)
         else:
             clauses.append([points])
     return clauses
+
+
+def _base(points: Sequence[Judged]) -> str | None:
+    """What all of them are compared with; None where that differs."""
+    bases = {point.base for point in points}
+    return bases.pop() or None if len(bases) == 1 else None
 
 
 def _subjects(alike: Sequence[Sequence[Judged]], style: Style) -> list[Phrase]:
@@ -138,12 +149,25 @@ def _ends(points: Sequence[Judged], verdict: str) -> str:
     _, low, high = _factor(points[0], verdict)
     if not (len(points) == 1 and 0 < low < high < math.inf):
         return ""
-    ends = [_written(end, low, high) for end in (low, high)]
-    tells = ends[0] != ends[1] and not {"1.0", "1.00"} & {*ends}  # from each other, and from 1
-    return f" ({' … '.join(ends) if tells else units.interval(low, high)})"
+    return f" ({_interval(low, high)})"
+
+
+def _interval(low: float, high: float) -> str:
+    """As short as its ends still differ from each other, and from 1."""
+    ends = [_short(end, low, high) for end in (low, high)]
+    tells = ends[0] != ends[1] and not {"1.0", "1.00"} & {*ends}
+    return " … ".join(ends) if tells else units.interval(low, high)
 
 
 def _written(value: float, low: float, high: float) -> str:
+    """Short, unless it then seems to lie outside of the interval beside it."""
+    short = _short(value, low, high)
+    if not (0 < low <= value <= high < math.inf and low < high) or units.reads_within(short, _interval(low, high)):
+        return short
+    return units.ratio(value, low, high)
+
+
+def _short(value: float, low: float, high: float) -> str:
     """Two digits at least: "1 times as long" says nothing, however wide the interval; three at most."""
     return max(units.ratio(value, low, high, digits=3), units.number(value, digits=2), key=len)
 

@@ -11,6 +11,7 @@ import linecache
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ import pytest
 
 from torchbench_magic import profile
 from torchbench_magic.core.code.body import compile_body
+from torchbench_magic.core.machine.wanted_clock import WantedClock
 from torchbench_magic.core.profiling.profiler import profile_body_async
+from torchbench_magic.core.profiling.python_tree import sampler
 from torchbench_magic.errors import MissingTool
 from torchbench_magic.results.cell_text import Body, CellText
 from torchbench_magic.results.profiling.profile import Profile
@@ -52,7 +55,10 @@ def assert_adds_up(profile: Profile) -> None:
     assert tree is not None
     assert tree["self_time"].sum() == pytest.approx(profile.wall_time)
     assert tree["total_time"].iloc[0] == pytest.approx(profile.wall_time)
-    assert (tree["torch_time"] + tree["python_time"] - tree["total_time"]).abs().max() < 1e-9
+    parts = tree["torch_time"] + tree["python_time"] + tree["waiting_time"]
+    assert (parts - tree["total_time"]).abs().max() < 1e-9
+    assert (tree["waiting_time"] > -1e-9).all()
+    assert (tree["self_torch_time"] + tree["self_waiting_time"] <= tree["self_time"] + 1e-9).all()
     assert (tree["self_torch_time"] <= tree["self_time"] + 1e-9).all()
     assert (tree["python_time"] > -1e-9).all()
 
@@ -99,6 +105,53 @@ def test_python_sleep_and_torch_are_told_apart_and_agree_with_the_lines() -> Non
     exact = lines["cpu_time"]["multiply()"]
     assert total(tree, "multiply", "torch_time") == pytest.approx(exact, abs=CLOSE + 0.15 * exact)
     assert total(tree, "multiply", "torch_time") > 0.5 * total(tree, "multiply")
+
+
+WAITS = f"""{BURN}
+import queue, threading
+box, lock = queue.Queue(), threading.Lock()
+def take():
+    return box.get()
+def hold():
+    with lock:
+        pass
+def nap():
+    time.sleep(0.1)
+lock.acquire()
+for after, what in ((0.1, lambda: box.put(1)), (0.3, lock.release)):
+    threading.Timer(after, what).start()
+take()
+burn(0.1)
+hold()
+nap()"""
+
+
+def test_waiting_is_no_python() -> None:
+    """For a queue, a lock and a timer; a thread that computes wants a processor."""
+    tree = tree_of(WAITS)
+    for name in ("take", "hold", "nap"):
+        assert total(tree, name, "waiting_time") == pytest.approx(total(tree, name), abs=CLOSE)
+        assert total(tree, name, "python_time") == pytest.approx(0, abs=CLOSE)
+    assert total(tree, "nap", "waiting_time") > 0.09
+    assert total(tree, "burn", "waiting_time") < 0.1 * total(tree, "burn")  # waiting for a core is none
+
+
+class Coarse(WantedClock):
+    """Moves in steps of a second."""
+
+    def __call__(self) -> int:
+        return 10**9 * (super().__call__() // 10**9)
+
+
+def test_where_the_clock_of_the_thread_is_coarse_waiting_is_not_known() -> None:
+    for clock in (WantedClock, Coarse):
+        made = sampler.PythonSampler(clock)
+        made.start(())
+        for _ in range(5):
+            time.sleep(0.002)
+        record = made.stop()
+        assert len(record.moments) > 1
+        assert len(record.wanted) == (len(record.moments) + 1 if clock is WantedClock else 0)
 
 
 def test_the_tree_begins_with_the_cell_and_says_where_functions_stand() -> None:

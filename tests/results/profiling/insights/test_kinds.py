@@ -12,7 +12,7 @@ import pytest
 from tests.results.profiling.insights.built import SOURCE, Did, Op, built_profile
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.insights import Insight
-from torchbench_magic.results.profiling.insights import silenced
+from torchbench_magic.results.profiling.insights import outside_torch, silenced
 from torchbench_magic.results.profiling.profile import Profile
 
 MATMUL = Did(100, 0.001, [Op("aten::mm", 100, 0.2)])
@@ -217,6 +217,36 @@ def test_no_constant_outside_of_loops_and_functions() -> None:
     assert not built_profile(of_argument, {3: MASK}).insights
 
 
+NUMPY = "n = np.argwhere(x.numpy() > 2)"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "m = torch.triu(torch.ones(64, 64) * float('-inf'), diagonal=1)",
+        "m = torch.ones(64, 64 * int(size)).triu(1)",
+        "m = torch.triu(torch.ones(64, 64) / math.sqrt(size))",
+    ],
+)
+def test_numbers_and_methods_in_a_constant_are_the_same_each_time(line: str) -> None:
+    op = "mul" if "inf" in line else "div"
+    did = Did(100, 1e-3, [Op("aten::ones", 100, 0.05), Op("aten::triu", 100, 0.05), Op(f"aten::{op}", 100, 0.01)])
+    profile = loop(line, did)
+    assert kinds(profile) == [("constant", 3)]
+    arithmetic = 0.01 - 100 * 0.3e-6 if "size)).triu" not in line and "ones(64, 64)" in line else 0.0
+    assert profile.insights[0].seconds == pytest.approx(0.1 - 200 * 0.3e-6 + arithmetic)
+    other = "constant" in [each.kind for each in loop(f"{line}; h = x * 2 / 3", did).insights]
+    assert other == (arithmetic == 0.0)  # whose `mul` or `div` took the time is not known
+
+
+@pytest.mark.parametrize(
+    "line", ["m = torch.triu(torch.full((64, 64), float(i)))", "m = torch.ones(64, 64).triu(int(x.sum()))"]
+)
+def test_a_number_of_what_changes_is_no_constant(line: str) -> None:
+    said = loop(line, Did(100, 1e-3, [Op("aten::triu", 100, 0.1), Op("aten::full", 100, 0.01)])).insights
+    assert "constant" not in [each.kind for each in said]
+
+
 # ---- python and numpy -------------------------------------------------------------------------------------------
 
 SLOW = Did(100, 0.1, [Op("aten::lift_fresh", 100, 1e-4), Op("aten::relu", 100, 1e-4)])
@@ -307,6 +337,20 @@ def test_a_line_that_hands_a_tensor_to_numpy_is_named_with_the_calls(line: str, 
     assert kinds(profile) == [("numpy", 3)]
     assert named in profile.insights[0].text
     assert "compare both with `%%timer`" in profile.insights[0].cures[0].text
+
+
+@pytest.mark.parametrize("runs", [1, 3, 9])
+def test_a_tensor_of_long_work_in_numpy_needs_no_many_runs(runs: int) -> None:
+    """Less than what a first run may import is no evidence, and data that comes from numpy once is none either."""
+    text = f"%%tprofile\n{NUMPY}\ny = x @ x"
+    least = outside_torch.LARGE + runs * (0.6e-6 + 0.5e-6)
+    for line, seconds, said in (
+        ("n = np.argwhere(x.numpy() > 2)", 1.1 * least, [("numpy", 2)]),
+        ("n = np.argwhere(x.numpy() > 2)", 0.9 * least, []),
+        ("y = torch.from_numpy(np.sort(a))", 1.1 * least, []),
+    ):
+        did = Did(runs, seconds, [Op("aten::detach", runs, 1e-6)])
+        assert kinds(built_profile(text.replace(NUMPY, line), {2: did, 3: MATMUL})) == said
 
 
 def test_numpy_of_a_tensor_that_was_handed_over_before_is_named() -> None:

@@ -9,7 +9,10 @@ Of pyinstrument only that function is taken (``low_level.stat_profile.setstatpro
 with a frame would not do here: it reads ``f_locals`` for the name of a class, which before Python 3.13 keeps the
 variables of every frame of the stack alive until the frame ends (tensors too: freed bytes would be wrong), and it keeps
 a text for each frame of each sample, 10 MB a second. The name of the class that defines a method is in
-``co_qualname``, and stacks are numbered as they come: a sample is 16 bytes.
+``co_qualname``, and stacks are numbered as they come: a sample is 24 bytes.
+
+Beside the wall clock a sample has what the thread wanted of the processors (`WantedClock`): what the wall clock moved
+and that did not, the thread waited for something else.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, cast
 
+from torchbench_magic.core.machine.wanted_clock import WantedClock
 from torchbench_magic.errors import MissingTool
 
 __all__ = ["INTERVAL", "PythonSampler", "SampleRecord", "SampledPlace", "check_sampler", "check_sampling"]
@@ -30,6 +34,10 @@ __all__ = ["INTERVAL", "PythonSampler", "SampleRecord", "SampledPlace", "check_s
 INTERVAL = 0.001
 """Seconds: a sample takes 10 to 40 us, by the depth of the stack. What is dear are the calls, not the samples: the hook
 looks at the clock at each one."""
+
+_READINGS = 1000
+"""Of the thread's processor clock, within which it moves: one that does not (15.6 ms a step on Windows, 10 ms on some
+virtual machines) says nothing of a millisecond."""
 
 SetHook = Callable[..., None]
 
@@ -61,6 +69,8 @@ class SampleRecord:
         places: by number.
         holder: who held the profile hook, so that nothing was sampled; empty where nobody did.
         complete: the hook stayed until the end.
+        wanted: ns that the thread had run or waited for a core at the start and at each sample; empty where its clock
+            is too coarse.
     """
 
     began: int = 0
@@ -72,6 +82,7 @@ class SampleRecord:
     places: tuple[SampledPlace, ...] = ()
     holder: str = ""
     complete: bool = True
+    wanted: Sequence[int] = ()
 
 
 def check_sampling() -> SetHook:
@@ -95,14 +106,25 @@ def check_sampler(*, wanted: bool) -> None:
         check_sampling()
 
 
+def _moves(clock: WantedClock) -> bool:
+    """Whether a clock of the processor is fine enough for samples: it moves while it is read."""
+    first = clock()
+    return any(clock() != first for _ in range(_READINGS))
+
+
 class PythonSampler:
     """Samples between ``start`` and ``stop``, both called on the thread that runs the cell: that one alone.
 
     Raises MissingTool as `check_sampling` does.
+
+    Args:
+        clock: makes, at the start, the clock of what the thread wanted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], WantedClock] = WantedClock) -> None:
         self._set_hook = check_sampling()
+        self._make_clock = clock
+        self._clock: WantedClock | None = None
         self._hook: Any = None
         self._holder = ""
         self._began = 0
@@ -114,6 +136,7 @@ class PythonSampler:
         self._parents: list[int] = []
         self._functions: list[int] = []
         self._moments, self._stacks = array("q"), array("q")
+        self._wanted = array("q")
 
     def start(self, below: Iterable[FrameType]) -> None:
         """Sample from now on what runs above the frames ``below``, which their owner holds until `stop`.
@@ -126,7 +149,14 @@ class PythonSampler:
             self._holder = getattr(hook, "__module__", None) or kind.__module__
             return
         self._below = frozenset(map(id, below))
+        clock = self._make_clock()
+        if _moves(clock):
+            self._clock = clock
+        else:
+            clock.close()
         self._began = time.time_ns()
+        if self._clock is not None:
+            self._wanted.append(self._clock())
         # the coarse clock that pyinstrument would take on some systems moves in steps of the interval
         self._set_hook(target=self._sample, interval=INTERVAL, timer_type="walltime")
         self._hook = sys.getprofile()
@@ -137,6 +167,8 @@ class PythonSampler:
         if self._hook is not None and complete:
             self._set_hook(None)
         self._hook = None
+        if self._clock is not None:
+            self._clock.close()
         return SampleRecord(
             self._began,
             moments=self._moments,
@@ -146,10 +178,11 @@ class PythonSampler:
             places=tuple(self._places),
             holder=self._holder,
             complete=complete,
+            wanted=self._wanted,
         )
 
     def _sample(self, frame: FrameType | None, event: str, arg: Any) -> None:
-        now = time.time_ns()
+        now, wanted = time.time_ns(), self._clock() if self._clock is not None else None
         if os.getpid() != self._process:  # a fork, as a DataLoader's worker is: it has the hook of its parent
             sys.setprofile(None)
             return
@@ -173,6 +206,8 @@ class PythonSampler:
                 self._functions.append(number)
             stack = found
         self._moments.append(now)
+        if wanted is not None:
+            self._wanted.append(wanted)
         self._stacks.append(stack)
 
     def _python_function(self, frame: FrameType) -> int:

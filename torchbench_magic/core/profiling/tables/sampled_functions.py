@@ -72,23 +72,25 @@ def sampled_functions(
     paths = _Paths()
     rows, row_of_stack = _rows(record, body, paths, frozenset(map(id, codes)))
     whole, torch = _times(record, run)
+    waiting = _waiting(record, whole, torch)
     after = np.array(record.moments, dtype=np.int64) > run.joined.end  # at the return of the body itself
     at = np.where(after, 0, row_of_stack[np.array(record.stacks, dtype=np.int64)])
     inside = whole > 0  # not before the body began, nor between two recorded steps
-    samples, self_time, self_torch = (
-        np.bincount(at, values, len(rows)) for values in (inside.astype(np.float64), whole, torch)
+    samples, self_time, self_torch, self_waiting = (
+        np.bincount(at, values, len(rows)) for values in (inside.astype(np.float64), whole, torch, waiting)
     )
     wall = run.joined.wall
     missing = wall - float(self_time.sum())
     if _covers(record, missing) and self_time.sum() > 0:
         scale = wall / self_time.sum()
-        self_time, self_torch = self_time * scale, self_torch * scale
+        self_time, self_torch, self_waiting = self_time * scale, self_torch * scale, self_waiting * scale
     else:
         self_time[0] += missing
     parents = [row.parent for row in rows]
-    total, in_torch, seen = (
-        np.array(inclusive(values.tolist(), parents)) for values in (self_time, self_torch, samples)
+    total, in_torch, waited, seen = (
+        np.array(inclusive(values.tolist(), parents)) for values in (self_time, self_torch, self_waiting, samples)
     )
+    known = 1.0 if len(record.wanted) else float("nan")
     calls = _calls(run, codes, rows, paths)
     order = [row for row in _largest_first(parents, total) if seen[row] or row == 0]
     new = {row: number for number, row in enumerate(order)}
@@ -104,8 +106,10 @@ def sampled_functions(
             "total_time": total[order] / 1e9,
             "self_time": self_time[order] / 1e9,
             "torch_time": in_torch[order] / 1e9,
-            "python_time": (total - in_torch)[order] / 1e9,
+            "python_time": (total - in_torch - waited)[order] / 1e9,
+            "waiting_time": known * waited[order] / 1e9,
             "self_torch_time": self_torch[order] / 1e9,
+            "self_waiting_time": known * self_waiting[order] / 1e9,
         },
     )
 
@@ -124,6 +128,19 @@ def _times(record: SampleRecord, run: JoinedRun) -> tuple[Ints, Ints]:
     mine[mine] = without_callers(ops.start[mine], ops.end[mine], moments)
     active = partial(active_before, begin=joined.begin, end=joined.end, left_out=joined.left_out)
     return sampled_times(moments, record.interval, (ops.start[mine], ops.end[mine]), active)
+
+
+def _waiting(record: SampleRecord, whole: Ints, torch: Ints) -> Ints:
+    """Ns of each sample outside torch in which the thread surely wanted no processor; 0 where its clock is too coarse.
+
+    What it did not want of a stretch it may have lacked in torch (waiting for torch's own threads), or in what is no
+    part of the run: so much is taken off.
+    """
+    if not len(record.wanted):
+        return np.zeros_like(whole)
+    stretch = np.diff(np.array([record.began, *record.moments], dtype=np.int64))
+    idle = stretch - np.diff(np.array(record.wanted, dtype=np.int64))
+    return np.clip(idle - (stretch - whole) - torch, 0, whole - torch)
 
 
 def _rows(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from torchbench_magic import units
@@ -28,6 +27,10 @@ _SHAPES = {"cos", "cumsum", "exp", "flip", "log", "outer", "sin", "sqrt", "tanh"
 """Functions that keep a constant one."""
 _VIEWS = {"expand", "reshape", "squeeze", "t", "to", "transpose", "unsqueeze", "view"}
 """Methods whose result may be the tensor itself."""
+_NUMBERS = {"abs", "bool", "complex", "float", "int", "max", "min", "pow", "round"}
+"""Builtins whose result depends on their arguments alone: ``float("-inf")``."""
+_ARITHMETIC = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow"}
+"""Operators -> the op that they run on tensors."""
 
 
 def constant(profile: Profile) -> list[Insight]:
@@ -52,9 +55,8 @@ def _insight(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | No
     if place is None or not place.around or use.runs < FEWEST or not use.ops:
         return None
     made = [each for each in _constants(place) if _is_only_read(place, each, profile)]
-    names = [f"aten::{call_name(call).rpartition('.')[2]}" for each in made for call in calls_in([each])]
-    written = Counter(f"aten::{call_name(call).rpartition('.')[2]}" for call in calls_in(place.head))
-    if not made or any(written[name] > count for name, count in Counter(names).items()):
+    names = {name for each in made for name in _op_names(each)}
+    if not made or names & set(_beside(place, made)):
         return None  # whose time it is cannot be told
     ops = [op for op in use.ops if op.is_called_by_line and op.name in names]
     seconds = max(sum(op.wall for op in ops) - recorded.per_op * use.calls_within(ops), 0.0)
@@ -84,6 +86,28 @@ def _cure(place: StatementPlace, made: list[ast.Call]) -> Cure:
     return Cure(text, code=f"{name} = {ast.unparse(made[0])}")
 
 
+def _op_names(made: ast.Call) -> Iterator[str]:
+    """Ops that run where the text makes a tensor: its calls, and arithmetic on what these return."""
+    for node in ast.walk(made):
+        if isinstance(node, ast.Call) or (isinstance(node, ast.BinOp) and any(map(is_torch_call, calls_in([node])))):
+            yield from _op_name(node)
+
+
+def _beside(place: StatementPlace, made: list[ast.Call]) -> Iterator[str]:
+    """Ops that the rest of the line may run: its calls, and arithmetic on whatever it may be."""
+    within = {id(node) for each in made for node in ast.walk(each)}
+    for node in (node for each in place.head for node in ast.walk(each)):
+        if id(node) not in within:
+            yield from _op_name(node)
+
+
+def _op_name(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Call) and not _is_number(node):
+        yield f"aten::{call_name(node).rpartition('.')[2]}"
+    elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        yield f"aten::{_ARITHMETIC[type(node.op)]}"
+
+
 # ---- what is the same each time ---------------------------------------------------------------------------------
 
 
@@ -110,10 +134,16 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_constant(node: ast.expr, varying: frozenset[str]) -> bool:
-    """A function of torch that makes or shapes a tensor, of arguments that are the same each time."""
-    if not isinstance(node, ast.Call) or not is_torch_call(node):
+    """A function of torch that makes or shapes a tensor, of arguments that are the same each time; a method that shapes
+    what such a one made."""
+    if not isinstance(node, ast.Call):
         return False
-    if call_name(node).rpartition(".")[2] not in _MAKES | _SHAPES:
+    last = call_name(node).rpartition(".")[2]
+    if not is_torch_call(node):
+        made = node.func.value if isinstance(node.func, ast.Attribute) and last in _SHAPES else None
+        if made is None or not _is_constant(made, varying):
+            return False
+    elif last not in _MAKES | _SHAPES:
         return False
     if any(word.arg in (None, "requires_grad", "out") for word in node.keywords):
         return False
@@ -135,7 +165,15 @@ def _is_same(node: ast.expr, varying: frozenset[str]) -> bool:
         return _is_same(node.left, varying) and _is_same(node.right, varying)
     if isinstance(node, ast.Tuple | ast.List):
         return all(_is_same(each, varying) for each in node.elts)
+    if isinstance(node, ast.Call) and _is_number(node) and call_name(node) not in varying:
+        return not node.keywords and all(_is_same(each, varying) for each in node.args)
     return _is_constant(node, varying)
+
+
+def _is_number(call: ast.Call) -> bool:
+    """``float("-inf")``, ``math.sqrt(d)``."""
+    above, _, last = call_name(call).rpartition(".")
+    return above == "math" or (not above and last in _NUMBERS)
 
 
 # ---- whether it is only read ------------------------------------------------------------------------------------

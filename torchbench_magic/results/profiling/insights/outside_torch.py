@@ -25,6 +25,10 @@ __all__ = ["numpy", "python"]
 
 FEWEST = 10
 """Runs of the line: what is imported, compiled or allocated at its first run is no pattern."""
+LARGE = 0.04
+"""Seconds outside torch from which on a tensor that is handed to numpy is evidence at fewer runs, even a single one.
+What may happen at a first run is less: of the parts of numpy that are imported when they are first named `random`, the
+largest that computes, took 16 ms (`ma` 11, `polynomial` 5; numpy 2.4, 2 shared cores)."""
 DOMINATES = 0.5
 """Of the line's time, without what recording added: with less the line is about its operations."""
 CALL = 2e-6
@@ -147,8 +151,10 @@ def _python_cures(use: LineUse, place: StatementPlace) -> tuple[Cure, ...]:
 def numpy(profile: Profile) -> list[Insight]:
     """One for each line that hands a tensor to numpy, or takes one from it, and whose time is outside torch.
 
-    Silent: where no tensor is involved that the text shows (``.numpy()``, ``torch.from_numpy``, a name that was made
-    by these); where numpy reads or writes a file; where the line calls anything else that is not known to compute.
+    Silent: below `FEWEST` runs for less than `LARGE`, and for tensors that are made from numpy there (data that is
+    prepared once comes from somewhere); where no tensor is involved that the text shows (``.numpy()``,
+    ``torch.from_numpy``, a name that was made by these); where numpy reads or writes a file; where the line calls
+    anything else that is not known to compute.
     Seconds at stake: the time of the line outside torch, without what recording added. The same in torch takes some of
     it, and may take more: numpy is faster at times.
     """
@@ -158,7 +164,7 @@ def numpy(profile: Profile) -> list[Insight]:
 def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
     seconds = recorded.without(use.python, use)
     share = seconds / recorded.wall
-    if share < LEAST_SHARE or seconds < LEAST_SECONDS or use.runs < FEWEST:
+    if share < LEAST_SHARE or seconds < LEAST_SECONDS:
         return None
     if use.python - use.cost < DOMINATES * use.time:
         return None
@@ -166,12 +172,13 @@ def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | N
     if place is None or not _known_calls(place, profile, use):
         return None
     leaving = [call_name(call) for call in calls_in(place.head) if _leaves(call, place)]
-    if not leaving or not _takes_tensor(place):
+    handed_over = _hands_over if use.runs >= FEWEST else _gives_to_numpy
+    if not leaving or not _takes_tensor(place, handed_over) or (use.runs < FEWEST and seconds < LARGE):
         return None
     own = [name for name in leaving if not name.endswith(".numpy")]
     called = [name if not name.startswith(".") else f"…{name}()" for name in dict.fromkeys(own or leaving)]
     words = ", ".join(f"`{name}`" for name in called[:3])
-    text = f"`{use.where}` leaves torch for NumPy ({words}): {stake_text(seconds, recorded.wall)} is spent there."
+    text = f"`{use.where}` leaves torch for NumPy ({words}): {stake_text(seconds, recorded.wall)}."
     evidence: dict[str, object] = {
         "runs": use.runs,
         "numpy_calls": ", ".join(called),
@@ -186,22 +193,23 @@ def _numpy_cures(called: list[str]) -> tuple[Cure, ...]:
     short = {name.partition(".")[2]: name for name in called}
     same = [f"`torch.{_IN_TORCH[name]}` for `{full}`" for name, full in short.items() if name in _IN_TORCH]
     stay = f"Stay in torch: {', '.join(same)}" if same else "Stay in torch, where it has the same function"
-    return (Cure(f"{stay}; compare both with `%%timer`, since NumPy is faster at times."),)
+    return (Cure(f"{stay} (compare both with `%%timer`: NumPy can be faster)."),)
 
 
 def _leaves(call: ast.Call, place: StatementPlace) -> bool:
     return leaves_for_numpy(call, place.module)
 
 
-def _takes_tensor(place: StatementPlace) -> bool:
-    """Whether the text shows a tensor on its way to numpy or back, on the line or in a name that it reads."""
-    if any(_hands_over(call) for call in calls_in(place.head)):
+def _takes_tensor(place: StatementPlace, is_handed: Callable[[ast.Call], bool]) -> bool:
+    """Whether the text shows a tensor on its way, as ``is_handed`` says of a call, on the line or in a name that it
+    reads."""
+    if any(is_handed(call) for call in calls_in(place.head)):
         return True
     handed: set[str] = set()
     assigns = [node for node in ast.walk(place.module) if isinstance(node, ast.Assign)]
     for _ in range(3):  # x.numpy() -> a; np.log(a) -> b
         for node in assigns:
-            through = any(_hands_over(call) for call in calls_in([node.value])) or (
+            through = any(is_handed(call) for call in calls_in([node.value])) or (
                 bool(_read_names([node.value]) & handed)
             )
             if through:
@@ -214,8 +222,12 @@ def _read_names(expressions: list[ast.expr]) -> set[str]:
 
 
 def _hands_over(call: ast.Call) -> bool:
-    name = call_name(call)
-    return name.endswith(".numpy") or (is_torch_call(call) and name.rpartition(".")[2] in _FROM_NUMPY)
+    """A tensor to numpy, or an array to torch."""
+    return _gives_to_numpy(call) or (is_torch_call(call) and call_name(call).rpartition(".")[2] in _FROM_NUMPY)
+
+
+def _gives_to_numpy(call: ast.Call) -> bool:
+    return call_name(call).endswith(".numpy")
 
 
 # ---- what a line may be waiting for -----------------------------------------------------------------------------
