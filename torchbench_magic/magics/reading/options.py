@@ -270,6 +270,11 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="Where Python time goes, in libraries too: the tree of the functions called, each with its time in torch"
         " and outside of it, from samples of the stack each millisecond. Needs pyinstrument.",
     )  # fmt: skip
+    efficiency = inherited(
+        "--efficiency",
+        help="How near each operation and line came to what this machine can do: FLOP/s and bytes/s against peaks that"
+        " are measured once (3 s), and what holds it up: arithmetic, memory, page faults, calls; implies --flops.",
+    )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
         help="Rows of the table of ops: each op, or each op and its input shapes (implies --shapes), line, module, or"

@@ -25,6 +25,7 @@ from . import allocations
 from .callers import calls_of
 from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, MEMORY_COLUMNS, PROFILE_TABLES, WORKER_COLUMNS, frame_of
 from .device_times import device_table, idle_gaps
+from .efficiency import Efficiency
 from .frames.call_trees import is_tree
 from .frames.modules import modules_of
 from .frames.sampled_trees import is_sampled_tree
@@ -87,6 +88,8 @@ class Profile(Storable):
         python: with ``--python``, where Python time went in the cell's own thread: the tree of functions, those of
             libraries too, a row per place in it, a caller before what it calls; columns of `PYTHON_COLUMNS`. Times are
             sampled. Empty where nothing could be sampled (``.warnings`` says why); None without the option.
+        efficiency: with ``--efficiency``, how near the ops came to what the machine can do; None without it, and where
+            the body did not run to its end.
         libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
             whose lines were not recorded: ``--lines-of MODULE`` records them.
         inputs, values: what the code found in variables before it ran, and what else it read there, as in
@@ -127,6 +130,7 @@ class Profile(Storable):
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
     python: pd.DataFrame | None = None
+    efficiency: Efficiency | None = None
 
     def __post_init__(self) -> None:
         for name, columns in PROFILE_TABLES.items():

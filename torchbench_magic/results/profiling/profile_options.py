@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .schedule import Schedule
 
@@ -27,6 +27,7 @@ class ProfileOptions:
         flops: floating point operations per op.
         twice: the body ran a second time, unprofiled.
         python: where Python time goes, by samples of the stack.
+        efficiency: how near ops came to what the machine can do; implies ``shapes`` and ``flops``.
     """
 
     threads: int | None = None
@@ -40,3 +41,10 @@ class ProfileOptions:
     flops: bool = False
     twice: bool = False
     python: bool = False
+    efficiency: bool = False
+
+    @property
+    def complete(self) -> ProfileOptions:
+        """With what they imply."""
+        flops = self.flops or self.efficiency
+        return replace(self, shapes=self.shapes or flops, flops=flops)

@@ -23,6 +23,8 @@ import pandas as pd
 from ..doubts import Doubt
 from ..machine.contention import Contention
 from ..machine.environment import Environment
+from ..machine.peaks import Peaks
+from ..profiling.efficiency import Efficiency, OpEfficiency
 from ..profiling.profile import ProfileOptions
 from ..profiling.schedule import Schedule
 from ..profiling.source_texts import Source
@@ -32,7 +34,11 @@ from ..timing.subject import Subject
 __all__ = ["VERSIONS", "Record", "decoded", "encoded", "state_of"]
 
 _RECORDS: dict[str, type] = {
-    kind.__name__: kind for kind in (Contention, Doubt, Environment, ProfileOptions, Schedule, Source, Subject, Track)
+    kind.__name__: kind
+    for kind in (
+        *(Contention, Doubt, Efficiency, Environment, OpEfficiency, Peaks),
+        *(ProfileOptions, Schedule, Source, Subject, Track),
+    )
 }
 _TAGS = {"float", "tuple", "map", *_RECORDS}
 

@@ -18,6 +18,7 @@ from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 from .callers import callers
+from .efficiency import efficiency_columns
 from .grouping import Grouping, grouping_of
 from .place_names import first_and_more, op_text, place, shapes_text
 
@@ -225,6 +226,7 @@ def _rows(
         built += _work(
             units.smallest_scale([float_or_none(value) for value in every["flops"] if float_or_none(value)], _FLOP)
         )
+    built += efficiency_columns(profile, grouping.rows(profile), grouping.columns)
     if grouping.shown:
         name = grouping.shown
         built.append(texts(name, name, 60, lambda record: str(record[name]).replace("\n", " ← ")))

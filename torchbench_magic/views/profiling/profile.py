@@ -14,6 +14,7 @@ from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped,
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
+from .efficiency import efficiency_clause, efficiency_footer
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
 from .insight_lines import MOST_SHOWN, unfolding
@@ -21,6 +22,7 @@ from .lines import lines_table
 from .modules import modules_table
 from .operations import STEP_RANGE, grouped, operations, sort_column
 from .pictures import profile_flame, timeline
+from .pictures.roofline import roofline_svg
 from .place_names import place_of, runs_text
 from .python_time import python_clause, python_footer, python_table
 from .workers import workers_table
@@ -69,6 +71,7 @@ def document(
         footer=tuple(_footer(profile, lines)),
         where=of_result(".ops"),
         drawn=tuple(pictures),
+        picture=roofline_svg(profile) or "",
     )
 
 
@@ -86,6 +89,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     most, 954 MiB``."""
     yield from _time_clause(profile, is_by_module)
     yield from python_clause(profile)
+    yield from efficiency_clause(profile)
     peak = _peak(profile)
     if not peak:
         return
@@ -279,7 +283,7 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
     if profile.has_op_times:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
         definitions += _side_by_side(profile)
-    definitions += filter(None, [python_footer(profile)])
+    definitions += filter(None, [python_footer(profile), efficiency_footer(profile)])
     if profile.insights:
         definitions.append(_about_insights(len(profile.insights)))
     yield (Phrase(" ".join(definitions)),)
