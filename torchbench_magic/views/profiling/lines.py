@@ -17,7 +17,7 @@ from ..annotated_source import Region, Span, coloured, regions, shown_lines
 from ..built_columns import BuiltColumn, built_table, cells_of, counted, measured_columns, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table
-from .efficiency import line_columns
+from .of_roof import line_columns
 from .operations import grouped, is_backward
 from .place_names import op_text, shapes_text
 

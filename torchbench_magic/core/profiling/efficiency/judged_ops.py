@@ -22,7 +22,7 @@ from torchbench_magic.results.profiling.recording_costs import MICROSECONDS
 
 from ..tables.call_arguments import RecordedCall, parsed_call
 from .once_more import MoreCalls, once_more
-from .op_bytes import MOVES_ONLY, OpWork, work_of
+from .op_bytes import MOVES_ONLY, OpWork, moved_by
 from .op_classes import DISPATCHES, LARGE_FRESH, SERIAL, class_of, is_faulting
 
 __all__ = ["judged", "with_efficiency"]
@@ -144,14 +144,14 @@ def _rows(profile: Profile, peaks: Peaks, recorded: Mapping[_Call, RecordedCall]
         if (op, *place) in inside and not counted:
             yield _Judged(row, strides, own, is_inside=True)
             continue
-        if not counted and own < _LEAF * whole:
+        if not counted and own < _LEAF * whole and whole / calls - cost >= DISPATCHES * peaks.dispatch:
             yield _Judged(row, strides, own)
             continue
         work = None
         if seconds >= DISPATCHES * peaks.dispatch:
             call = (op, shapes, dtypes, strides)
             if call not in works:
-                works[call] = work_of(recorded[call]) if call in recorded else None
+                works[call] = moved_by(recorded[call]) if call in recorded else None
             work = works[call]
         is_bounded = counted or op.removeprefix("aten::") in MOVES_ONLY
         yield _Judged(_classed(row, work, peaks, is_bounded), strides, own, is_bounded)

@@ -2,6 +2,7 @@
 
 Each byte of an input that the op reads and each byte of an output that it writes counts once; an input that was
 expanded (stride 0) counts as what there is in memory. Not counted: what is read twice, write-allocation, temporaries.
+That one tensor was given twice (``x + x``) is not recorded: it counts twice.
 What an op returns is asked of torch itself, on tensors without memory (``meta``).
 """
 
@@ -22,7 +23,7 @@ from ..tables.call_arguments import (
     returned,
 )
 
-__all__ = ["MOVES_ONLY", "OpWork", "work_of"]
+__all__ = ["MOVES_ONLY", "OpWork", "moved_by"]
 
 _MOVING = (
     "abs add add_ addcdiv addcdiv_ addcmul addcmul_ amax amin bitwise_and bitwise_not bitwise_or clamp clamp_ clone"
@@ -60,7 +61,7 @@ class OpWork:
     dtype: str
 
 
-def work_of(recorded: RecordedCall) -> OpWork | None:
+def moved_by(recorded: RecordedCall) -> OpWork | None:
     """Of one call; None where it cannot be told: an argument is a list of tensors, the op is none of aten's, it returns
     views or sizes that depend on values."""
     import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,9 +60,10 @@ class _Run:
 def memory_bound_run(profile: Profile) -> list[Insight]:
     """One for each chain of ops on whole tensors larger than the second cache, told by its lines.
 
-    A chain: each op takes as an input a tensor of the shape that the op before it made, at most small ops (views) stand
-    between, and all but a product at its beginning are bound by memory. At stake: the moving of what lies between,
-    at the rates that the ops had. What fits into the second cache is silent: it is read from there.
+    A chain: each op takes as an input a tensor of the shape that the op before it made, on the same line or on one that
+    reads the name that the other line made; at most small ops (views) stand between, and all but a product at its
+    beginning are bound by memory. At stake: the moving of what lies between, at the rates that the ops had. What fits
+    into the second cache is silent: it is read from there.
     """
     efficiency = trusted_efficiency(profile)
     if efficiency is None or profile.trace is None:
@@ -132,7 +134,8 @@ def _runs(profile: Profile, efficiency: Efficiency) -> Iterator[_Run]:
     least = efficiency.peaks.cache("L2")
     waiting: list[OpEfficiency] = []
     for row in _in_order(profile, efficiency):
-        if waiting and _moves(row) and waiting[-1].written > least and _takes(row, waiting[-1]):
+        is_next = waiting and row not in waiting and _moves(row) and waiting[-1].written > least
+        if is_next and _takes(row, waiting[-1]) and _reads(profile, row, waiting[-1]):
             waiting.append(row)
             continue
         if len(waiting) >= FEWEST:
@@ -178,3 +181,24 @@ def _takes(row: OpEfficiency, before: OpEfficiency) -> bool:
     except (ValueError, SyntaxError):
         return False
     return any(str(shape) == before.output for shape in shapes)
+
+
+def _reads(profile: Profile, row: OpEfficiency, before: OpEfficiency) -> bool:
+    """Whether the line of an op reads what the line of the one before made, as far as its text tells."""
+    if (row.source_id, row.line) == (before.source_id, before.line):
+        return ";" not in _text(profile, row)
+    if row.source_id != before.source_id:
+        return False
+    made = _MAKES.match(_text(profile, before))
+    names = re.findall(r"[A-Za-z_]\w*", made.group(1)) if made else []
+    after = re.sub(r"^[^=(]*[^=!<>(]=(?!=)", "", _text(profile, row))
+    return any(re.search(rf"\b{name}\b", after) for name in names)
+
+
+_MAKES = re.compile(r"\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*(?:[-+*/@]?=(?!=)|\.\w+_\()")
+"""``s = ...``, ``a, b = ...``, ``s /= 8``, ``s.div_(8)``: the names that a line makes or changes."""
+
+
+def _text(profile: Profile, row: OpEfficiency) -> str:
+    source = profile.sources.get(row.source_id or "")
+    return source.line(row.line) if source is not None and row.line is not None else ""
