@@ -43,7 +43,8 @@ def shown(rows: Sequence[OpEfficiency] = (PRODUCT, SUM), **changes: Any) -> Prof
     by_op = {row.op: row for row in rows}
     kinds = [by_op[op].kind or None if op in by_op else None for op in made.ops["op"]]
     shares = [by_op[op].fraction if op in by_op else math.nan for op in made.ops["op"]]
-    lines = [None if pd.isna(line) else next((r.kind for r in rows if r.line == line), None) for line in made.lines["line"]]
+    by_line = {row.line: row.kind for row in reversed(rows)}
+    lines = [None if pd.isna(line) else by_line.get(int(line)) for line in made.lines["line"]]
     found = Efficiency(PEAKS, tuple(rows), **({"coverage": 0.97, "notes": ("Hardware counters: none.",)} | changes))
     return replace(
         made,

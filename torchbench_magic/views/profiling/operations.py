@@ -18,8 +18,8 @@ from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 from .callers import callers
-from .of_roof import efficiency_columns
 from .grouping import Grouping, grouping_of
+from .of_roof import efficiency_columns
 from .place_names import first_and_more, op_text, place, shapes_text
 
 __all__ = ["SORT_KEYS", "STEP_RANGE", "grouped", "is_backward", "operations", "sort_column"]

@@ -14,12 +14,12 @@ from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped,
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
-from .of_roof import efficiency_clause, efficiency_footer
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
 from .insight_lines import MOST_SHOWN, unfolding
 from .lines import lines_table
 from .modules import modules_table
+from .of_roof import efficiency_clause, efficiency_footer
 from .operations import STEP_RANGE, grouped, operations, sort_column
 from .pictures import profile_flame, timeline
 from .pictures.roofline import roofline_svg

@@ -143,6 +143,9 @@ def test_peaks_of_a_busy_machine_are_used_said_and_not_kept(measured: Callable[.
     made = peaks_here(2)
     assert "0.8 cores" in made.notes[-1]
     assert "not kept" in made.notes[-1]
+    assert made.flops_of("float32", 1) == 1e11
+    assert math.isnan(made.flops_of("float32", 2)), "threads that wait for each other"
+    assert math.isnan(made.bandwidth_of(1 << 20, 2))
     assert not cached.exists() or not [*cached.glob("peaks-*")]
     peaks_here(2)
     assert asked == [2, 2], "nor for this process"

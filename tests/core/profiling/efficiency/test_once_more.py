@@ -42,8 +42,9 @@ def test_one_thread_is_seen_to_work_alone() -> None:
 
 def test_what_cannot_be_rebuilt_is_not_called() -> None:
     indices = RecordedCall(
-        "aten::index_select", "", [[10, 2], [], [3]], ["float", "Scalar", "long int"], [[2, 1], [], [1]], [None, 0, None]
-    )
+        "aten::index_select", "", [[10, 2], [], [3]], ["float", "Scalar", "long int"], [[2, 1], [], [1]],
+        [None, 0, None],
+    )  # fmt: skip
     assert once_more(indices, 1) is None
     assert once_more(RecordedCall("mine::op", "", [], [], [], []), 1) is None
     sizes = RecordedCall("aten::mm", "", [[3, 4], [5, 6]], ["float", "float"], [[4, 1], [6, 1]], [None, None])

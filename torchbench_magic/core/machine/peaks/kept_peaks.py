@@ -48,17 +48,28 @@ def peaks_here(threads: int, progress: Progress = NO_PROGRESS) -> Peaks:
         made = replace(made, notes=(*notes, said))
         _in_this_process[key] = made
     elif made.contended > BUSY:
+        several = " Those of several threads are not known." if threads > 1 else ""
         said = (
             f"Other processes used {made.contended:.1f} cores while peaks were measured: they may be too low, and are"
-            " not kept."
+            f" not kept.{several}"
         )
-        made = replace(made, notes=(*notes, said))
+        made = replace(_of_one_thread(made), notes=(*notes, said))
     else:
         why = _write(key, made)
         made = replace(made, notes=(*notes, f"Peaks could not be kept: {why}.")) if why else made
         if why:
             _in_this_process[key] = made
     return made
+
+
+def _of_one_thread(peaks: Peaks) -> Peaks:
+    """Without what several threads reach: they wait for each other, and one that others hold up holds up all, for
+    whole time slices, so even two rounds that agree may be a thousandth of the peak."""
+    return replace(
+        peaks,
+        flops=tuple((name, count, rate if count == 1 else math.nan) for name, count, rate in peaks.flops),
+        bandwidth=tuple((size, count, rate if count == 1 else math.nan) for size, count, rate in peaks.bandwidth),
+    )
 
 
 def _key(environment: Environment, threads: int) -> str:

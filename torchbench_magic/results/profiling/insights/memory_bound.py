@@ -185,8 +185,10 @@ def _takes(row: OpEfficiency, before: OpEfficiency) -> bool:
 
 def _reads(profile: Profile, row: OpEfficiency, before: OpEfficiency) -> bool:
     """Whether the line of an op reads what the line of the one before made, as far as its text tells."""
+    if ";" in _text(profile, row) + _text(profile, before):  # which of the statements is not known
+        return False
     if (row.source_id, row.line) == (before.source_id, before.line):
-        return ";" not in _text(profile, row)
+        return True
     if row.source_id != before.source_id:
         return False
     made = _MAKES.match(_text(profile, before))
