@@ -4,8 +4,8 @@ insights put at stake what their cures save?
 Peaks: measured anew five times; the spread is the largest over the smallest. With one thread they are promised within
 5 %, where nobody else uses the machine; the run in which others used it least gives the peaks of all that follows.
 Operations: the kinds that were classified by hand (design notes on threads), a cell each; where a machine may differ,
-each class that is right is listed with the reason. Insights: a slow cell and a cured one each; at stake against what the
-cure saved, as in `insights`.
+each class that is right is listed with the reason. Insights: a slow cell and a cured one each; at stake against what
+the cure saved, as in `insights`.
 """
 
 from __future__ import annotations
@@ -153,12 +153,13 @@ def _peaks() -> tuple[list[Figure], list[dict[str, Any]], Peaks]:
         begin = time.perf_counter()
         found.append(measure_peaks(threads, data_caches()))
         seconds.append(time.perf_counter() - begin)
-    rows, kept, worst = [], [], {1: 0.0}
+    rows, kept, worst = [], [], {}
     for name, rates in _rates(found).items():
         known = [rate for rate in rates if not math.isnan(rate)]
         spread = max(known) / min(known) - 1 if known else math.nan
         count = int(name.split(" with ")[1].split()[0])
-        worst[count] = max(worst.get(count, 0.0), spread)
+        what = name.split()[0] == "bytes"
+        worst[count, what] = max(worst.get((count, what), 0.0), spread)
         middle = statistics.median(known) / 1e9 if known else math.nan
         rows.append((name, f"{middle:.3g}", f"{100 * spread:.1f} %", len(rates) - len(known)))
         kept.append({"peak": name, "giga_per_second": middle, "spread": spread, "not_known": len(rates) - len(known)})
@@ -167,14 +168,16 @@ def _peaks() -> tuple[list[Figure], list[dict[str, Any]], Peaks]:
     calls = [each.dispatch for each in found]
     busy = [each.contended for each in found]
     figures = [
-        Figure("peaks with 1 thread: the largest spread over 5 runs", 100 * worst[1], "%", at_most=5),
+        Figure("products with 1 thread: the largest spread over 5 runs", 100 * worst[1, False], "%", at_most=5),
+        Figure("bandwidth with 1 thread: the same", 100 * worst[1, True], "%", at_most=5),
         Figure("the call of the smallest op: spread", 100 * (max(calls) / min(calls) - 1), "%"),
         Figure("seconds to measure all", statistics.median(seconds), "s", limit=6, spread=(min(seconds), max(seconds))),
         Figure("runs in which others used the machine, whose peaks would not be kept",
                sum(each > BUSY for each in busy), f"of {RUNS}"),
     ]  # fmt: skip
     if threads > 1:
-        figures.insert(1, Figure(f"the same with {threads} threads", 100 * worst[threads], "%"))
+        figures.insert(2, Figure(f"products with {threads} threads", 100 * worst[threads, False], "%"))
+        figures.insert(3, Figure(f"bandwidth with {threads} threads", 100 * worst[threads, True], "%"))
     best = min(found, key=lambda peaks: peaks.contended if peaks.contended == peaks.contended else 0.0)
     return figures, kept, best
 

@@ -23,6 +23,8 @@ ONE = Peaks(threads=1, dispatch=1e-6)
         (1e-3, (0.51e-3, "memory"), "memory"),
         (1e-3, (0.49e-3, "memory"), "below-roof"),
         (1e-3, (0.9e-6, "memory"), "overhead"),
+        (1e-3, (1.9e-3, "memory"), "memory"),
+        (1e-3, (2.1e-3, "memory"), ""),  # the peak must be wrong
         (0.0, (1e-3, "memory"), ""),
         (1e-3, (math.nan, ""), ""),
     ],

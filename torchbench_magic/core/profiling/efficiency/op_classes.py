@@ -14,6 +14,9 @@ DISPATCHES = 4.0
 NEAR = 0.5
 """Of the roof: from there on an op does what the machine can. Products of usual sizes reach 50 to 95 % of the peak of
 n = 512, sums and copies as much of the bandwidth at their size (design notes on threads, 17 ops by hand)."""
+IMPOSSIBLE = 2.0
+"""Of the roof: what reaches more shows that the roof is wrong, so nothing is told. Some more than 1 is usual: a cache
+that holds more than its size says, one tensor given twice (which counts twice)."""
 LONG = 1e-4
 """Seconds of a call from which on it should have used several threads: torch starts them from 32,768 elements on, and
 starting them takes some microseconds."""
@@ -54,7 +57,7 @@ def class_of(
         return "overhead"
     fraction = least / seconds
     if fraction >= NEAR:
-        return side
+        return side if fraction <= IMPOSSIBLE else ""
     if is_faulting:
         return "page-fault"
     if is_serial and peaks.threads > 1 and seconds >= LONG:
