@@ -54,6 +54,9 @@ ROOMS = {
     "core/profiling": (
         *("concurrency", "python_tree", "sources", "torch_events"),
         *("recording", "joining", "tables", "traces"),
+    "core/machine": ("facts", "peaks"),
+    "core/profiling": (
+        *("python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces", "efficiency"),
     ),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
     "core/profiling": ("python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),

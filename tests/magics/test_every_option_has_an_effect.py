@@ -310,6 +310,18 @@ def python_gives_the_tree_of_functions(bench: Bench) -> None:
     assert tree.loc[tree["function"] == "nap", "total_time"].item() > 0.04
 
 
+def efficiency_tells_how_near_the_roof_each_operation_is(bench: Bench) -> None:
+    code = "a = torch.ones(256, 256)\nfor _ in range(20): y = a @ a"
+    plain = bench("", code)
+    assert plain.efficiency is None
+    assert plain.ops["efficiency_class"].isna().all()
+    made = bench("--efficiency", code)
+    assert "of roof" in bench.shown
+    row = made.ops[made.ops["op"] == "aten::mm"].iloc[0]
+    assert row["bytes"] == 20 * 3 * 4 * 256**2
+    assert made.efficiency.peaks.dispatch > 0
+
+
 def sort_by_orders_the_table(bench: Bench) -> None:
     code = "y = x.cos()\nfor _ in range(3): x.sin()"
 
@@ -551,6 +563,7 @@ PROFILE: dict[str, Effect] = SHARED | {
     "twice": twice_runs_the_code_again_with_and_without_the_profiler,
     "python": python_gives_the_tree_of_functions,
     "concurrency": concurrency_gives_the_verdict_on_the_cores,
+    "efficiency": efficiency_tells_how_near_the_roof_each_operation_is,
     "sort_by": sort_by_orders_the_table,
     "row_limit": row_limit_cuts_the_table,
     "lines_of": lines_of_gives_another_module_its_lines,

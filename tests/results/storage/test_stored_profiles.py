@@ -16,12 +16,19 @@ import pytest
 
 import torchbench_magic
 from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.machine.peaks import Peaks
+from torchbench_magic.results.profiling.efficiency import Efficiency, OpEfficiency
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 from torchbench_magic.results.profiling.trace import Trace
 from torchbench_magic.results.storage.store import Store, load
 
 from ..profiles import profile_of_two_kernels
 from ..samples import HERE, lone
+
+PEAKS = Peaks(2, (("float32", 2, 1e11),), ((1 << 20, 2, 5e10),), 1e-6, (("L2", 1 << 20),), 0.01, True, ("Said.",))
+JUDGED = OpEfficiency("aten::mm", "[[2, 2]]", "", "ab", 3, 0, 2, 0.5, 16.0, 32.0, 4.0, 4.0, "[2]", "float32", 0.25,
+                      "compute", "compute", 7.0)  # fmt: skip
+EFFICIENCY = Efficiency(PEAKS, (JUDGED,), 0.9, 10.0, 0.1, 0.8, (("aten::mm", "[[2, 2]]", "ref"),), ("Said.",))
 
 
 def full(**changes: object) -> Profile:
@@ -38,6 +45,7 @@ def full(**changes: object) -> Profile:
         "unprofiled_time": 0.009,
         "profiler_cost": "noticeable",
         "repeats": ((0.01, 0.009),),
+        "efficiency": EFFICIENCY,
     }
     return profile_of_two_kernels(**(given | changes))
 

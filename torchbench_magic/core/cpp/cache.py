@@ -17,12 +17,13 @@ import hashlib
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from torchbench_magic.core.machine.cache_folder import user_cache_folder
 
 __all__ = ["Cache", "the_cache"]
 
@@ -179,9 +180,8 @@ def private_cache(why: str) -> Cache:
 
 def the_cache() -> Cache:
     """The user's cache; ``XDG_CACHE_HOME`` names another place for it."""
-    asked = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        home = Path(asked) if os.path.isabs(asked) else _platform_folder()
+        home = user_cache_folder()
     except RuntimeError:  # neither HOME nor an entry of the user
         return private_cache("this user has no home folder")
     found = _at(home / "torchbench_magic" / "cpp")
@@ -191,7 +191,3 @@ def the_cache() -> Cache:
             return private_cache(why)
     found.refused.clear()
     return found
-
-
-def _platform_folder() -> Path:
-    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")

@@ -21,7 +21,6 @@ from torchbench_magic.core.code.own_frames import without_own_frames
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.process.torch_import import import_torch
 from torchbench_magic.core.progress import NO_PROGRESS, Awaiting, Progress
-from torchbench_magic.core.timing.plan import MOST, MOST_THREADS
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell_text import Body, CellText
 from torchbench_magic.results.profiling.cycles import sum_of_cycles
@@ -29,6 +28,7 @@ from torchbench_magic.results.profiling.profile import MAX_EVENTS, Profile, Prof
 from torchbench_magic.results.profiling.schedule import Schedule
 
 from .body_inputs import InputsOfBody
+from .efficiency.judged_ops import with_efficiency
 from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
 from .profile_doubts import did_not_begin, doubts_of_steps
@@ -37,7 +37,7 @@ from .python_tree.sampler import check_sampler
 from .recording.host_memory import HostMemory
 from .recording.line_sources import SOURCE_MODULES, choose_line_source
 from .recording.module_calls import ModuleCalls
-from .recording.recorded_run import RecordedRun
+from .recording.recorded_run import RecordedRun, check_counts
 from .recording.steps import SteppedRun
 from .recording.streams import Callers
 from .sources.code_sources import Cells, ProfiledBody
@@ -151,7 +151,7 @@ class _Profiling:
         keeps_value: bool = True,
     ) -> None:
         self.asked, self.own, self.start, self.suspends, self.keeps_value = asked, own, start, suspends, keeps_value
-        self.options = replace(asked.options, shapes=asked.options.shapes or asked.options.flops)
+        self.options = asked.options.complete
         self.numbering: list[int] = []
 
     async def outcome(self) -> Outcome:
@@ -186,6 +186,9 @@ class _Profiling:
             outcome = self._made(run, value, error, idle, inputs)
             if self.options.twice and outcome.error is None:
                 outcome = await self._repeated(outcome)
+            if self.options.efficiency and outcome.error is None:
+                spent = getattr(run, "spent", None)
+                outcome = replace(outcome, profile=with_efficiency(outcome.profile, spent, self.asked.progress))
             del run
             settled(outcome.profile)
             if outcome.error is None and held.take():
@@ -200,7 +203,7 @@ class _Profiling:
 
     def run(self, progress: Progress) -> RecordedRun | SteppedRun:
         options, asked = self.options, self.asked
-        _check_counts(options)
+        check_counts(options)
         check_sampler(wanted=options.python)
         if options.schedule is not None and (options.twice or options.host_memory):
             what = "--twice times" if options.twice else "--host-memory is of"
@@ -279,13 +282,6 @@ class _Profiling:
         )
 
 
-def _check_counts(options: ProfileOptions) -> None:
-    """OptionError where threads or events are no whole numbers, or too many."""
-    for name, value, most in (("threads", options.threads, MOST_THREADS), ("max_events", options.max_events, MOST)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
-            raise OptionError(f"{name}: give a whole number from 1 to {most}")
-
-
 def _called(start: Callable[[], Any]) -> Any:
     """What ``start()`` returns, from a frame of its own: in the one that lets interrupts through none is heard."""
     __tracebackhide__ = True
@@ -312,6 +308,7 @@ def profile(
     twice: bool = False,
     python: bool = False,
     concurrency: bool = False,
+    efficiency: bool = False,
     progress: Progress = NO_PROGRESS,
 ) -> Profile:
     """Profile a call, or a piece of code, in a script.
@@ -329,7 +326,7 @@ def profile(
         schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
         on_trace: called with each cycle's profile (without a schedule: with the whole one).
         max_events: events above which detail is dropped, and said to be.
-        memory, shapes, host_memory, flops, twice, python, concurrency: as in `ProfileOptions`.
+        memory, shapes, host_memory, flops, twice, python, concurrency, efficiency: as in `ProfileOptions`.
 
     Raises:
         Busy, OptionError: as `profile_body`; a schedule that is none.
@@ -375,6 +372,7 @@ def profile(
         twice=twice,
         python=python,
         concurrency=concurrency,
+        efficiency=efficiency,
     )
     asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
     # the value goes within the run, as in any script that does not keep it

@@ -276,6 +276,11 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         " (healthy, oversubscribed, contended, gil-bound, lock-bound, serial, waiting, throttled) with the evidence,"
         " and the cell that compares thread counts. Linux only.",
     )  # fmt: skip
+    efficiency = inherited(
+        "--efficiency",
+        help="How near each operation and line came to what this machine can do: FLOP/s and bytes/s against peaks that"
+        " are measured once (3 s), and what holds it up: arithmetic, memory, page faults, calls; implies --flops.",
+    )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
         help="Rows of the table of ops: each op, or each op and its input shapes (implies --shapes), line, module, or"

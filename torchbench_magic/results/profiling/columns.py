@@ -47,6 +47,8 @@ LINE_COLUMNS: dict[str, str] = {
     "peak": _MAYBE,  # highest total while the line was active, above the total at the start
     "host_net": _MAYBE,
     "host_peak": _MAYBE,
+    "efficiency_class": _TEXT,  # with --efficiency, one of efficiency.CLASSES; None where it cannot be told
+    "fraction_of_peak": _SECONDS,  # of the roof that its ops reached, weighted by their time
 }
 
 OP_COLUMNS: dict[str, str] = {
@@ -63,13 +65,15 @@ OP_COLUMNS: dict[str, str] = {
     "freed": _MAYBE,
     "peak": _MAYBE,
     "flops": _MAYBE,
-    "bytes": _MAYBE,
+    "bytes": _MAYBE,  # with --efficiency, that all calls read and write at least
     "module": _TEXT,
     "cell": _MAYBE,
     "line": _MAYBE,
     "source_id": _TEXT,
     "file": _TEXT,
     "thread": _COUNT,
+    "efficiency_class": _TEXT,  # as in LINE_COLUMNS
+    "fraction_of_peak": _SECONDS,
 }
 
 MEMORY_COLUMNS: dict[str, str] = {

@@ -22,7 +22,12 @@ from .profile import Profile, ProfileOptions
 __all__ = ["highest_cycle", "sum_of_cycles"]
 
 _LINE_KEYS = ("source_id", "line", "thread")
-_OP_KEYS = tuple(name for name in OP_COLUMNS if OP_COLUMNS[name] == "object" or name in ("cell", "line", "thread"))
+_JUDGED = frozenset({"efficiency_class", "fraction_of_peak"})  # told of the sum, never of a cycle
+_OP_KEYS = tuple(
+    name
+    for name in OP_COLUMNS
+    if (OP_COLUMNS[name] == "object" or name in ("cell", "line", "thread")) and name not in _JUDGED
+)
 _HIGHEST = frozenset({"peak", "host_peak"})
 _SUMS = ("n_events", "n_line_events", "profiler_time")
 _COSTS = (None, "little", "noticeable", "most")

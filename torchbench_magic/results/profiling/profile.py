@@ -26,6 +26,7 @@ from . import allocations
 from .callers import calls_of
 from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, MEMORY_COLUMNS, PROFILE_TABLES, WORKER_COLUMNS, frame_of
 from .device_times import device_table, idle_gaps
+from .efficiency import Efficiency
 from .frames.call_trees import is_tree
 from .frames.modules import modules_of
 from .frames.sampled_trees import is_sampled_tree
@@ -89,6 +90,8 @@ class Profile(Storable):
             libraries too, a row per place in it, a caller before what it calls; columns of `PYTHON_COLUMNS`. Times are
             sampled. Empty where nothing could be sampled (``.warnings`` says why); None without the option.
         concurrency: with ``--concurrency``, whether the cores were used well: verdict, evidence, threads over time.
+        efficiency: with ``--efficiency``, how near the ops came to what the machine can do; None without it, and where
+            the body did not run to its end.
         libraries: (source_id, line, module) of the line with most of the time, where it calls Python code of a library
             whose lines were not recorded: ``--lines-of MODULE`` records them.
         inputs, values: what the code found in variables before it ran, and what else it read there, as in
@@ -130,6 +133,7 @@ class Profile(Storable):
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
     python: pd.DataFrame | None = None
     concurrency: Concurrency | None = None
+    efficiency: Efficiency | None = None
 
     def __post_init__(self) -> None:
         for name, columns in PROFILE_TABLES.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .schedule import Schedule
 
@@ -28,6 +28,7 @@ class ProfileOptions:
         twice: the body ran a second time, unprofiled.
         python: where Python time goes, by samples of the stack.
         concurrency: whether the cores were used well, by a process that looks at the threads.
+        efficiency: how near ops came to what the machine can do; implies ``shapes`` and ``flops``.
     """
 
     threads: int | None = None
@@ -42,3 +43,10 @@ class ProfileOptions:
     twice: bool = False
     python: bool = False
     concurrency: bool = False
+    efficiency: bool = False
+
+    @property
+    def complete(self) -> ProfileOptions:
+        """With what they imply."""
+        flops = self.flops or self.efficiency
+        return replace(self, shapes=self.shapes or flops, flops=flops)

@@ -24,6 +24,8 @@ from ..doubts import Doubt
 from ..machine.contention import Contention
 from ..machine.core_verdicts import CoreUse
 from ..machine.environment import Environment
+from ..machine.peaks import Peaks
+from ..profiling.efficiency import Efficiency, OpEfficiency
 from ..profiling.profile import ProfileOptions
 from ..profiling.schedule import Schedule
 from ..profiling.source_texts import Source
@@ -34,7 +36,10 @@ __all__ = ["VERSIONS", "Record", "decoded", "encoded", "state_of"]
 
 _RECORDS: dict[str, type] = {
     kind.__name__: kind
-    for kind in (Contention, CoreUse, Doubt, Environment, ProfileOptions, Schedule, Source, Subject, Track)
+    for kind in (
+        *(Contention, CoreUse, Doubt, Efficiency, Environment, OpEfficiency, Peaks),
+        *(ProfileOptions, Schedule, Source, Subject, Track),
+    )
 }
 _TAGS = {"float", "tuple", "map", *_RECORDS}
 

@@ -17,6 +17,7 @@ from ..annotated_source import Region, Span, coloured, regions, shown_lines
 from ..built_columns import BuiltColumn, built_table, cells_of, counted, measured_columns, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table
+from .of_roof import line_columns
 from .operations import grouped, is_backward
 from .place_names import op_text, shapes_text
 
@@ -71,6 +72,11 @@ class Annotated:
     @cached_property
     def time(self) -> units.Scale:
         return units.spread_scale([*self._own, *self._on_lines["backward_cpu_time"]])
+
+    @property
+    def reached(self) -> list[BuiltColumn]:
+        """How near each line came to the roof, where that was asked for."""
+        return line_columns(self.profile)
 
     @property
     def is_split(self) -> bool:
@@ -138,6 +144,7 @@ def _columns(seen: Annotated) -> tuple[Column, ...]:
     ]
     columns += [built.column for built, _ in seen.numbers]
     columns.append(Column("calls", "calls", kind="number"))
+    columns += [built.column for built in seen.reached]
     legend = tuple(key for key in _LEGEND if key[0] != "backward" or seen.has_backward) * seen.is_split
     columns.append(Column("source", "source", kind="source", widest=200, legend=legend))
     return tuple(columns)
@@ -225,6 +232,7 @@ def _numbers(seen: Annotated, record: Mapping[str, Any], backward: bool) -> Iter
     yield from cells_of([built for built, _ in seen.numbers], record)
     calls = float_or_none(record["calls"])
     yield Cell(units.count(calls), calls)
+    yield from cells_of(seen.reached, record)
 
 
 def _bar(seen: Annotated, own: float, python: float, caused: float, backward: bool) -> tuple[object, ...]:
@@ -288,7 +296,7 @@ def _totals(seen: Annotated) -> Iterator[Row]:
         f"wall time {_said(profile.wall_time, time)} {time.unit} = {_said(torch_time, time)} torch"
         f" + {_said(python, time)} Python + {_said(rest, time)} not attributed"
     )
-    yield Row((Cell(), Cell(), *cells, Cell(), Cell(equation)))
+    yield Row((Cell(), Cell(), *cells, Cell(), *[Cell()] * len(seen.reached), Cell(equation)))
 
 
 def _total(own: pd.Series, scale: units.Scale) -> Cell:

@@ -19,6 +19,7 @@ from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 from .callers import callers
 from .grouping import Grouping, grouping_of
+from .of_roof import efficiency_columns
 from .place_names import first_and_more, op_text, place, shapes_text
 
 __all__ = ["SORT_KEYS", "STEP_RANGE", "grouped", "is_backward", "operations", "sort_column"]
@@ -225,6 +226,7 @@ def _rows(
         built += _work(
             units.smallest_scale([float_or_none(value) for value in every["flops"] if float_or_none(value)], _FLOP)
         )
+    built += efficiency_columns(profile, grouping.rows(profile), grouping.columns)
     if grouping.shown:
         name = grouping.shown
         built.append(texts(name, name, 60, lambda record: str(record[name]).replace("\n", " ← ")))

@@ -20,8 +20,10 @@ from .inside_line import inside_line, range_in_words
 from .insight_lines import MOST_SHOWN, unfolding
 from .lines import lines_table
 from .modules import modules_table
+from .of_roof import efficiency_clause, efficiency_footer
 from .operations import STEP_RANGE, grouped, operations, sort_column
 from .pictures import profile_flame, timeline
+from .pictures.roofline import roofline_svg
 from .place_names import place_of, runs_text
 from .python_time import python_clause, python_footer, python_table
 from .workers import workers_table
@@ -71,6 +73,7 @@ def document(
         where=of_result(".ops"),
         drawn=tuple(pictures),
         picture=cores_picture(profile),
+        picture=roofline_svg(profile) or "",
     )
 
 
@@ -89,6 +92,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     yield from _time_clause(profile, is_by_module)
     yield from python_clause(profile)
     yield from cores_clause(profile)
+    yield from efficiency_clause(profile)
     peak = _peak(profile)
     if not peak:
         return
@@ -282,7 +286,7 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
     if profile.has_op_times:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
         definitions += _side_by_side(profile)
-    definitions += filter(None, [python_footer(profile)])
+    definitions += filter(None, [python_footer(profile), efficiency_footer(profile)])
     if profile.insights:
         definitions.append(_about_insights(len(profile.insights)))
     yield (Phrase(" ".join(definitions)),)

@@ -9,9 +9,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, Self
 
+from torchbench_magic.core.machine.process_use import ProcessUse, read_use
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch, native_io_threads
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.progress import Progress
+from torchbench_magic.core.timing.plan import MOST, MOST_THREADS
+from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
 from ..concurrency.concurrency_run import ConcurrencyRun
@@ -25,7 +28,14 @@ from .streams import Callers, LineRecord
 from .user_threads import CpuReading, busy_threads, kernel_threads, pool_threads, python_threads, read_cpu
 from .workers import WorkerRecord, Workers
 
-__all__ = ["RecordedRun", "torch_threads"]
+__all__ = ["RecordedRun", "check_counts", "torch_threads"]
+
+
+def check_counts(options: ProfileOptions) -> None:
+    """OptionError where threads or events are no whole numbers, or too many."""
+    for name, value, most in (("threads", options.threads, MOST_THREADS), ("max_events", options.max_events, MOST)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
+            raise OptionError(f"{name}: give a whole number from 1 to {most}")
 
 
 @contextlib.contextmanager
@@ -70,6 +80,7 @@ class RecordedRun:
             Unix ns: no time of the body's.
         busy: native ids of threads that may have been at work as the recording began; None where that is not known.
         pool: native ids of the threads of torch's pool for work beside the caller's.
+        spent: page faults and processor time of the process between enter and leave.
         load: how long threads waited for a core between enter and leave; None where that is not known.
         stopped_leaked: a profiler that nobody could stop any more was running and was stopped first.
     """
@@ -77,6 +88,7 @@ class RecordedRun:
     begin = 0
     end = 0
     load: CoreWait | None = None
+    spent: ProcessUse | None = None
     results: Any = None
     num_threads = 1
 
@@ -104,6 +116,7 @@ class RecordedRun:
         self.pool: frozenset[int] = frozenset()
         self._wall = [0, 0]
         self._own = [0, 0]
+        self._used = ProcessUse()
         self._source, self._callers = source, callers
         self._below: Callers | None = None  # held while it samples: their ids are not used again then
         self.samples: SampleRecord | None = None
@@ -171,6 +184,7 @@ class RecordedRun:
         if self.concurrency is not None:
             self.concurrency.enter()
         self.overhead += time.perf_counter() - started
+        self._used = read_use()
         self._own[0] = time.thread_time_ns()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
@@ -181,6 +195,7 @@ class RecordedRun:
         self._own[1] = time.thread_time_ns()
         if self.concurrency is not None:
             self.concurrency.leave()
+        self.spent = read_use() - self._used
         self.load = self._cores.stop(self.wall_by_other_clock)
         self.overhead += (time.perf_counter_ns() - self._wall[1]) / 1e9
 

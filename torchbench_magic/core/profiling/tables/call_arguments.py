@@ -15,7 +15,16 @@ from typing import Any
 
 from torchbench_magic.errors import InputError
 
-__all__ = ["ArgumentError", "RecordedCall", "Tensor", "arguments_of", "given_arguments", "operator_of", "parsed_call"]
+__all__ = [
+    "ArgumentError",
+    "RecordedCall",
+    "Tensor",
+    "arguments_of",
+    "given_arguments",
+    "operator_of",
+    "parsed_call",
+    "returned",
+]
 
 DTYPES = {
     "float": "float32",
@@ -108,6 +117,19 @@ def schema_arguments(operator: Any) -> Sequence[Any]:
         raise ArgumentError(f"{operator} cannot be rebuilt: this torch does not tell what it takes")
     arguments: Sequence[Any] = schema.arguments
     return arguments
+
+
+def returned(operator: Any) -> tuple[frozenset[str], tuple[bool, ...]]:
+    """(names of the arguments that it writes into, for each value it returns whether that is memory of its own).
+
+    A view, or an argument that is handed on, is not.
+
+    Raises:
+        ArgumentError: as of `schema_arguments`.
+    """
+    arguments = schema_arguments(operator)
+    written = frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+    return written, tuple(value.alias_info is None for value in operator._schema.returns)
 
 
 def arguments_of(recorded: RecordedCall, operator: Any, *, values_matter: bool = True) -> dict[str, Any]:

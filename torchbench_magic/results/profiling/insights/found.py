@@ -8,6 +8,8 @@ from ...insights import Insight
 from ..profile import Profile
 from .constant import constant
 from .copies import copies
+from .memory_bound import memory_bound_run
+from .operators import below_roof, page_fault, shape, slow_dtype
 from .outside_torch import numpy, python
 from .overhead import overhead
 from .processor_kinds import PROCESSOR_KINDS, processor_silenced_by
@@ -18,6 +20,11 @@ __all__ = ["KINDS", "STANDS_WITH_COST", "insights_of"]
 KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
     "constant": constant,
     "copies": copies,
+    "slow-dtype": slow_dtype,
+    "page-fault": page_fault,
+    "shape": shape,
+    "memory-bound-run": memory_bound_run,
+    "below-roof": below_roof,
     "numpy": numpy,
     "python": python,
     "overhead": overhead,

@@ -1,0 +1,94 @@
+"""`%%tprofile --efficiency` in a real kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Kernel
+
+pytestmark = pytest.mark.kernel
+
+CELL = """\
+%%tprofile --efficiency
+for i in range(20):
+    y = a @ a
+    z = y + 1
+z.shape"""
+PLANTED = """\
+from torchbench_magic.core.profiling.efficiency import judged_ops
+from torchbench_magic.results.machine.peaks import Peaks
+measured = judged_ops.peaks_here
+judged_ops.peaks_here = lambda threads, progress: Peaks(
+    threads, (("float32", threads, 2e11),), ((1 << 20, threads, 1e11), (1 << 28, threads, 3e10)), 1e-6,
+    (("L1", 1 << 15), ("L2", 1 << 20), ("L3", 1 << 25)), 0.0, True)"""
+MORE = 25_000
+"""Bytes that the option may add to an output."""
+
+
+@pytest.fixture(scope="module")
+def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
+    made = start_kernel()
+    assert not made.run("import os\nos.environ['XDG_CACHE_HOME'] = os.path.abspath('cache')").error
+    assert not made.run("import torch\ntorch.manual_seed(0)\na = torch.rand(512, 512)").error
+    return made
+
+
+def test_classes_the_roofline_and_what_is_stored(kernel: Kernel) -> None:
+    assert not kernel.run(PLANTED).error  # this machine may be busy, and then peaks of several threads are not known
+    before = kernel.run("torch.get_num_threads(), torch.initial_seed(), torch.is_grad_enabled()").text()
+    ran = kernel.run(CELL)
+    assert not ran.error
+    (value,) = (each for each in ran.outputs if each["output_type"] == "execute_result")
+    assert value["data"]["text/plain"] == "torch.Size([512, 512])"
+    shown = ran.text()
+    assert "of roof" in shown
+    assert "Bandwidth, GB/s" in shown
+    assert "Hardware counters" in shown
+    assert "tb-roof" in ran.text("text/html")
+    assert kernel.run("torch.get_num_threads(), torch.initial_seed(), torch.is_grad_enabled()").text() == before
+
+    after = kernel.run(
+        "_tprofile.save('p.sqlite')\nfrom torchbench_magic import load\n"
+        "repr(load('p.sqlite')[-1].efficiency) == repr(_tprofile.efficiency)"
+    )
+    assert not after.error
+    assert after.text() == "True"
+
+    plain = kernel.run(CELL.replace(" --efficiency", " --flops"))
+    again = kernel.run(CELL.replace("20", "21"))
+    sizes = [len(json.dumps(each.outputs, ensure_ascii=False).encode()) for each in (plain, again)]
+    assert sizes[1] - sizes[0] < MORE
+
+
+def test_nothing_of_the_machine_can_be_read(kernel: Kernel) -> None:
+    """As on macOS, or where /proc and /sys are hidden: each missing thing is one line, and the rest is there."""
+    hide = """\
+judged_ops.peaks_here = measured
+import glob, pathlib
+from torchbench_magic.core.machine import contention, process_use
+from torchbench_magic.core.profiling.efficiency import once_more
+import os
+os.environ["XDG_CACHE_HOME"] = os.path.abspath("other")
+contention._stat = lambda: (float("nan"), float("nan"))
+glob.glob = lambda *a, **k: []
+def denied(self):
+    raise PermissionError(self)
+pathlib.Path.iterdir = denied
+unknown = lambda: process_use.ProcessUse()
+from torchbench_magic.core.profiling.recording import recorded_run
+once_more.read_use = recorded_run.read_use = unknown"""
+    assert not kernel.run(hide).error
+    ran = kernel.run(f"{CELL}  # other peaks: none are kept for this cache")
+    assert not ran.error
+    shown = " ".join(ran.text().split())
+    for said in (
+        "Sizes of caches: not available here",
+        "Whether others used the processor while peaks were measured is not available here",
+        "Page faults of the run: not available here",
+        "Hardware counters: not available here",
+    ):
+        assert said in shown
+    assert kernel.run("_tprofile.efficiency.coverage >= 0").text() == "True"

@@ -1,0 +1,334 @@
+"""A profile with the efficiency of its ops and lines: from what the one run recorded, and this machine's peaks."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic.core.machine.facts.cgroups import cpu_quota
+from torchbench_magic.core.machine.peaks.kept_peaks import peaks_here
+from torchbench_magic.core.machine.process_use import ProcessUse
+from torchbench_magic.core.progress import NO_PROGRESS, Progress
+from torchbench_magic.results.machine.peaks import Peaks
+from torchbench_magic.results.profiling.efficiency import Efficiency, OpEfficiency
+from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.results.profiling.recording_costs import MICROSECONDS
+
+from ..tables.call_arguments import RecordedCall, parsed_call
+from .once_more import MoreCalls, once_more
+from .op_bytes import MOVES_ONLY, OpWork, moved_by
+from .op_classes import DISPATCHES, LARGE_FRESH, SERIAL, class_of, is_faulting
+
+__all__ = ["judged", "with_efficiency"]
+
+_KEPT = 500
+"""Rows that are kept, the most seconds first."""
+_MATTERS = 0.01
+"""Of the wall time: what takes less is not called once more."""
+_MOST_CALLED = 10
+_LONGEST_CALL = 0.5  # seconds
+_LONGEST_CALLS = 3.0  # seconds of all of them, by the time that they took in the run
+_EACH_CALLED = 3  # times, of one that takes long
+_LARGEST_CALL = 2 << 30  # bytes
+_MOST_OF = 0.5
+"""Of a line's time in torch that one class must have for the line to be of it."""
+_LEAF = 0.5
+"""Of an op's time, spent in itself: below, it is the sum of the ops that it calls, and they have classes."""
+_KEYS = ["op", "input_shapes", "input_dtypes", "input_strides", "source_id", "line", "thread"]
+
+_Call = tuple[str, str, str, str]  # op, shapes, dtypes, strides
+
+
+def with_efficiency(profile: Profile, spent: ProcessUse | None, progress: Progress = NO_PROGRESS) -> Profile:
+    """The profile with ``.efficiency``, and the classes of ``.ops`` and ``.lines``.
+
+    Args:
+        spent: what the process used between entering and leaving the body; None where that is not known.
+    """
+    import torch
+
+    peaks = peaks_here(profile.num_threads or torch.get_num_threads(), progress)
+    return judged(profile, peaks, spent)
+
+
+def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> Profile:
+    """As `with_efficiency`, by these peaks."""
+    recorded = _recorded(profile)
+    found = list(_rows(profile, peaks, recorded))
+    spent = spent if spent is not None else ProcessUse()
+    called = {
+        each.row: more
+        for each in _to_call(found, profile.wall_time)
+        if (call := recorded.get(each.call)) is not None and (more := once_more(call, peaks.threads)) is not None
+    }
+    found = [_with_calls(each, called, peaks, spent.worker_share) for each in found]
+    rows = sorted((each.row for each in found), key=lambda row: -row.seconds * row.calls)
+    words = [
+        (row.op, row.input_shapes, more.implementation or "not oneDNN: torch's own code, or its BLAS library")
+        for row, more in called.items()
+        if row.flops > 0
+    ]
+    made = Efficiency(
+        peaks=peaks,
+        rows=tuple(rows[:_KEPT]),
+        coverage=_coverage(profile, found),
+        page_faults=spent.faults,
+        system_time=spent.system,
+        worker_share=spent.worker_share,
+        implementations=tuple(words),
+        notes=tuple(_notes(profile, peaks, spent)),
+    )
+    return replace(profile, efficiency=made, ops=_ops(profile.ops, found), lines=_lines(profile.lines, found))
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A row, with what it was judged by.
+
+    Attributes:
+        strides: of its inputs, as text.
+        own: seconds of its self time, over all calls.
+        is_inside: it runs within an op whose FLOPs are counted with all that it calls, and is judged with that one.
+    """
+
+    row: OpEfficiency
+    strides: str
+    own: float
+    is_bounded: bool = False
+    is_inside: bool = False
+
+    @property
+    def call(self) -> _Call:
+        return self.row.op, self.row.input_shapes, self.row.input_dtypes, self.strides
+
+
+def _recorded(profile: Profile) -> Mapping[_Call, RecordedCall]:
+    """The call that was seen most often of each op with one kind of inputs."""
+    found: dict[_Call, RecordedCall] = {}
+    for op, overload, shapes, dtypes, strides, scalars, _ in sorted(profile.calls, key=lambda call: -call[-1]):
+        key = (op, shapes, dtypes, strides)
+        if key not in found:
+            found[key] = parsed_call(op, overload, shapes, dtypes, strides, scalars)
+    return found
+
+
+def _rows(profile: Profile, peaks: Peaks, recorded: Mapping[_Call, RecordedCall]) -> Iterable[_Judged]:
+    ops = profile.ops[~profile.ops["op"].isin(profile.ranges) & profile.ops["input_shapes"].notna()]
+    if ops.empty:
+        return
+    cost = (MICROSECONDS["op"] + MICROSECONDS["shapes"] + MICROSECONDS["allocation"] * profile.options.memory) / 1e6
+    summed = ops.groupby(_KEYS, dropna=False, sort=False)[
+        ["calls", "self_cpu_time", "cpu_time", "flops", "self_device_time"]
+    ].sum(min_count=1)
+    inside = _inside(profile)
+    works: dict[_Call, OpWork | None] = {}
+    for key, values in zip(summed.index, summed.itertuples(index=False), strict=True):
+        op, shapes, dtypes, strides, source_id, line, thread = key
+        calls, own, whole = int(values[0]), float(values[1]), float(values[2])
+        flops = math.nan if pd.isna(values[3]) else float(values[3]) / calls
+        on_device = not pd.isna(values[4]) and float(values[4]) > 0
+        place = (None if pd.isna(source_id) else str(source_id), None if pd.isna(line) else int(line), int(thread))
+        counted = not math.isnan(flops)
+        taken = max(whole if counted else own, 0.0) / calls
+        seconds = max(taken - cost, 0.1 * taken)
+        row = OpEfficiency(op, shapes, dtypes, *place, calls, seconds, flops)
+        if on_device:
+            yield _Judged(row, strides, own)
+            continue
+        if (op, *place) in inside and not counted:
+            yield _Judged(row, strides, own, is_inside=True)
+            continue
+        if not counted and own < _LEAF * whole and whole / calls - cost >= DISPATCHES * peaks.dispatch:
+            yield _Judged(row, strides, own)
+            continue
+        work = None
+        if seconds >= DISPATCHES * peaks.dispatch:
+            call = (op, shapes, dtypes, strides)
+            if call not in works:
+                works[call] = moved_by(recorded[call]) if call in recorded else None
+            work = works[call]
+        is_bounded = counted or op.removeprefix("aten::") in MOVES_ONLY
+        yield _Judged(_classed(row, work, peaks, is_bounded), strides, own, is_bounded)
+
+
+def _classed(row: OpEfficiency, work: OpWork | None, peaks: Peaks, is_bounded: bool) -> OpEfficiency:
+    if work is None:
+        kind = class_of(row.seconds, (math.nan, ""), peaks, is_bounded=False)
+        return replace(row, kind=kind)
+    roof, side = peaks.roof(row.flops, work.bytes, work.dtype)
+    kind = class_of(row.seconds, (roof, side), peaks, is_bounded=is_bounded)
+    return replace(
+        row,
+        bytes=work.bytes,
+        written=work.written,
+        fresh=work.fresh,
+        output=work.output,
+        dtype=work.dtype,
+        roof=roof,
+        side=side,
+        kind=kind,
+    )
+
+
+def _inside(profile: Profile) -> set[tuple[str, str | None, int | None, int]]:
+    """(op, source_id, line, thread) of ops that run within one whose FLOPs are counted."""
+    counted = set(profile.ops.loc[profile.ops["flops"].notna(), "op"])
+    frames = profile.frames
+    names = ("parent", "kind", "name", "source_id", "line", "thread")
+    columns = [frames[name].astype(object).where(frames[name].notna(), None).tolist() for name in names]
+    under: list[bool] = []
+    found = set()
+    for parent, kind, name, source_id, line, thread in zip(*columns, strict=True):
+        above = parent >= 0 and (under[parent] or (columns[1][parent] == "op" and columns[2][parent] in counted))
+        is_under = bool(above and kind != "line")
+        under.append(is_under)
+        if is_under and kind == "op":
+            found.add((name, source_id, None if line is None else int(line), int(thread)))
+    return found
+
+
+# ---- called once more -----------------------------------------------------------------------------------------------
+
+
+def _to_call(found: Iterable[_Judged], wall: float) -> list[_Judged]:
+    """The ops to look at again: those below their roof that matter, the most seconds first."""
+    far = [
+        each
+        for each in found
+        if each.row.kind not in ("overhead", "compute", "memory")
+        and each.row.bytes <= _LARGEST_CALL  # NaN of what is not known is not
+        and each.row.seconds * each.row.calls >= _MATTERS * wall
+        and each.row.seconds <= _LONGEST_CALL
+    ]
+    chosen, spent = [], 0.0
+    for each in sorted(far, key=lambda each: -each.row.seconds * each.row.calls)[:_MOST_CALLED]:
+        if spent + _EACH_CALLED * each.row.seconds <= _LONGEST_CALLS:
+            spent += _EACH_CALLED * each.row.seconds
+            chosen.append(each)
+    return chosen
+
+
+def _with_calls(
+    each: _Judged, called: Mapping[OpEfficiency, MoreCalls], peaks: Peaks, worker_share: float
+) -> _Judged:
+    """With the class that more calls tell; of an op that was not called the run tells whether it was serial.
+
+    One that was not called and writes into much memory of its own may be held up by page faults: it has no class.
+    """
+    row, more = each.row, called.get(each.row)
+    if not math.isnan(row.bytes) and row.kind not in ("overhead", "compute", "memory"):
+        faulting = more is not None and is_faulting(more.faults, row.fresh, more.system_share)
+        share = more.worker_share if more is not None else worker_share
+        is_known = row.fresh < LARGE_FRESH or (more is not None and not math.isnan(more.faults))
+        kind = class_of(
+            row.seconds,
+            (row.roof, row.side),
+            peaks,
+            is_bounded=each.is_bounded and is_known,
+            is_faulting=faulting,
+            is_serial=is_known and share < SERIAL,
+        )
+        row = replace(row, kind=kind, faults=math.nan if more is None else more.faults)
+    return replace(each, row=row)
+
+
+# ---- the tables -----------------------------------------------------------------------------------------------------
+
+
+def _coverage(profile: Profile, found: Iterable[_Judged]) -> float:
+    """Share of the time in ops that is in those with a class, or within one of them."""
+    every = profile.ops[~profile.ops["op"].isin(profile.ranges)]
+    total = float(every["self_cpu_time"].sum())
+    known = sum(each.own for each in found if each.row.kind or each.is_inside)
+    return min(known / total, 1.0) if total > 0 else math.nan
+
+
+def _ops(ops: pd.DataFrame, found: Iterable[_Judged]) -> pd.DataFrame:
+    by_key = {
+        (*each.call, each.row.source_id or "", each.row.line or 0, each.row.thread): each.row
+        for each in found
+        if not each.is_inside
+    }
+    keys = zip(*(ops[name].astype(object).where(ops[name].notna(), None) for name in _KEYS), strict=True)
+    rows = [by_key.get((*key[:4], key[4] or "", key[5] or 0, key[6])) for key in keys]
+    moved = [
+        pd.NA if row is None or math.isnan(row.bytes) else round(row.bytes * calls)
+        for row, calls in zip(rows, ops["calls"], strict=True)
+    ]
+    return ops.assign(
+        bytes=pd.Series(moved, dtype="Int64", index=ops.index),
+        efficiency_class=pd.Series([row.kind or None if row else None for row in rows], dtype=object, index=ops.index),
+        fraction_of_peak=[row.fraction if row is not None and row.kind else math.nan for row in rows],
+    )
+
+
+def _lines(lines: pd.DataFrame, found: Iterable[_Judged]) -> pd.DataFrame:
+    """The class that has half of a line's time in torch and more; the roofs of its ops over their time."""
+    by_kind: dict[tuple[str, int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    reached: dict[tuple[str, int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for each in found:
+        row = each.row
+        if row.source_id is None or row.line is None or not row.kind:
+            continue
+        key = (row.source_id, row.line, row.thread)
+        by_kind[key][row.kind] += row.seconds * row.calls
+        if row.roof > 0:
+            reached[key][0] += row.roof * row.calls
+            reached[key][1] += row.seconds * row.calls
+    kinds: list[Any] = []
+    fractions: list[float] = []
+    for source_id, line, thread, whole in zip(
+        lines["source_id"], lines["line"], lines["thread"], lines["self_cpu_time"], strict=True
+    ):
+        key = (str(source_id), 0 if pd.isna(line) else int(line), int(thread))
+        times = by_kind.get(key, {})
+        top = max(times, key=lambda kind: times[kind], default=None)
+        total = max(sum(times.values()), 0.0 if pd.isna(whole) else float(whole))
+        is_told = top is not None and times[top] >= _MOST_OF * total
+        kinds.append(top if is_told else None)
+        roof, seconds = reached.get(key, (0.0, 0.0))
+        fractions.append(roof / seconds if seconds and is_told else math.nan)
+    return lines.assign(
+        efficiency_class=pd.Series(kinds, dtype=object, index=lines.index), fraction_of_peak=fractions
+    )
+
+
+# ---- what is not available ------------------------------------------------------------------------------------------
+
+
+def _notes(profile: Profile, peaks: Peaks, spent: ProcessUse) -> Iterable[str]:
+    yield from peaks.notes
+    unknown = [name for name, _, rate in peaks.flops if math.isnan(rate)]
+    if unknown:
+        yield f"Peaks that did not repeat are not known: {', '.join(dict.fromkeys(unknown))}."
+    if any(math.isnan(rate) for *_, rate in peaks.bandwidth):
+        yield "Bandwidth did not repeat at some sizes and is not known there."
+    if profile.ops["input_shapes"].isna().all() and len(profile.ops):
+        yield "The inputs of the operations were not kept: none has a class."
+    if float(profile.ops["self_device_time"].fillna(0).sum()) > 0:
+        yield "CPU only: what ran on an accelerator has no class."
+    if math.isnan(spent.faults):
+        yield "Page faults of the run: not available here."
+    quota = cpu_quota()
+    if quota.is_set:
+        yield f"A quota of {quota.value:.3g} cores: times hold the pauses that it makes, peaks do not."
+    yield _hardware_counters()
+
+
+def _hardware_counters() -> str:
+    """Whether the processor's own counters (cycles, cache misses) could be read; they are not."""
+    try:
+        kinds = [each.name for each in Path("/sys/bus/event_source/devices").iterdir()]
+    except OSError:
+        kinds = []
+    if any(name.startswith("cpu") for name in kinds):
+        return "Hardware counters: this machine has some; they are not read."
+    return "Hardware counters: not available here."
+
+

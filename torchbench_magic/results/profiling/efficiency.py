@@ -1,0 +1,103 @@
+"""How near the operations of a run came to what the machine can do: the roof of each, and what keeps it below."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import pandas as pd
+
+from ..machine.peaks import Peaks
+
+__all__ = ["CLASSES", "Efficiency", "OpEfficiency"]
+
+CLASSES = ("compute", "memory", "page-fault", "overhead", "serial", "below-roof")
+"""What an op, or a line, is: near the roof of arithmetic, near that of bandwidth, held up by pages that the system
+gives to fresh memory, mostly the call itself, no faster than one thread would be, or far below the roof."""
+
+
+@dataclass(frozen=True)
+class OpEfficiency:
+    """One op at one place with one kind of inputs.
+
+    Attributes:
+        op, input_shapes, input_dtypes, source_id, line, thread: as in ``.ops``.
+        calls: of this kind.
+        seconds: of one call, without what recording is estimated to have added; with all that it calls where torch has
+            a formula for its FLOPs.
+        flops: of one call; NaN without a formula.
+        bytes: that one call reads and writes at least, each byte of its inputs and outputs once; NaN where not known.
+        written: of these, written.
+        fresh: of these, written into memory that the op took for it.
+        output: shape of the first output as text; empty where not known.
+        dtype: that of the arithmetic, "float32"; empty where not known.
+        roof: seconds of one call at this machine's peaks; NaN where not known.
+        side: ``compute`` or ``memory``, which of the two the roof is; empty where there is none.
+        kind: one of `CLASSES`; empty where it cannot be told.
+        faults: minor page faults of one call, counted in a call after the run; NaN where none was counted.
+    """
+
+    op: str
+    input_shapes: str
+    input_dtypes: str
+    source_id: str | None
+    line: int | None
+    thread: int
+    calls: int
+    seconds: float
+    flops: float = math.nan
+    bytes: float = math.nan
+    written: float = 0.0
+    fresh: float = 0.0
+    output: str = ""
+    dtype: str = ""
+    roof: float = math.nan
+    side: str = ""
+    kind: str = ""
+    faults: float = math.nan
+
+    @property
+    def fraction(self) -> float:
+        """Of the roof that was reached; NaN where there is none."""
+        return self.roof / self.seconds if self.seconds > 0 else math.nan
+
+    @property
+    def intensity(self) -> float:
+        """FLOP for each byte; NaN where either is not known."""
+        return self.flops / self.bytes if self.bytes > 0 else math.nan
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Of one run.
+
+    Attributes:
+        peaks: of this machine, for the run's threads.
+        rows: the ops, the most seconds first; of very many the first 500.
+        coverage: share of the time in ops whose class is told.
+        page_faults: minor faults of the process during the run; NaN where not known.
+        system_time: seconds that the system worked for the process during the run; NaN where not known.
+        worker_share: processor time of the process's other threads over that of the cell's own; NaN where not known.
+        implementations: (op, input shapes, what oneDNN ran for it) of ops far below the roof.
+        notes: what is not available here, one line each.
+    """
+
+    peaks: Peaks
+    rows: tuple[OpEfficiency, ...] = ()
+    coverage: float = math.nan
+    page_faults: float = math.nan
+    system_time: float = math.nan
+    worker_share: float = math.nan
+    implementations: tuple[tuple[str, str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ops(self) -> pd.DataFrame:
+        """A row per op, place and kind of inputs: the fields of `OpEfficiency`, ``fraction_of_peak``, and the rates
+        ``flops_per_second`` and ``bytes_per_second``."""
+        names = [item.name for item in fields(OpEfficiency)]
+        table = pd.DataFrame([[getattr(row, name) for name in names] for row in self.rows], columns=names)
+        table["fraction_of_peak"] = [row.fraction for row in self.rows]
+        table["flops_per_second"] = table["flops"] / table["seconds"]
+        table["bytes_per_second"] = table["bytes"] / table["seconds"]
+        return table

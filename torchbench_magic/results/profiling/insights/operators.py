@@ -1,0 +1,275 @@
+"""Insights about single operations, with ``--efficiency``: `slow-dtype`, `shape`, `page-fault` and `below-roof`.
+
+All tell what is at stake as the time of the op less its time at this machine's roof. They are silent where the peaks
+were measured while others used the machine: an op is then held against too low a roof, or against none.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from torchbench_magic import units
+
+from ...insights import CodeLine, Cure, Insight
+from ..efficiency import Efficiency, OpEfficiency
+from ..profile import Profile
+from .line_uses import recorded_lines
+from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
+
+__all__ = ["below_roof", "page_fault", "shape", "slow_dtype", "trusted_efficiency"]
+
+SLOW_DTYPE = 0.5
+"""Of the peak of float32: below it a dtype is slower than a wider one by more than what converting may cost."""
+NARROW = 32
+"""Sizes of a product up to which it is a narrow one: below, the vector registers and blocks of a processor (16 numbers
+of float32, blocks of 32 to 64) are not filled. The gist's product with N = 13 reached 24 % of the peak, and with 13 as
+the size that is summed over 41 to 58 %, at the same FLOPs and bytes (design notes on threads)."""
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+
+
+@dataclass(frozen=True)
+class _AtLine:
+    """The rows of one op on one line that are meant, and what is at stake.
+
+    Attributes:
+        seconds: at stake.
+    """
+
+    op: str
+    rows: tuple[OpEfficiency, ...]
+    where: CodeLine
+    seconds: float
+
+    @property
+    def top(self) -> OpEfficiency:
+        return max(self.rows, key=lambda row: row.seconds * row.calls)
+
+
+def trusted_efficiency(profile: Profile) -> Efficiency | None:
+    """What the insights rest on; None without ``--efficiency``, and where the peaks were measured on a busy machine."""
+    found = profile.efficiency
+    return None if found is None or found.peaks.contended > _BUSY else found
+
+
+_BUSY = 0.15  # cores, as `core.machine.peaks.measured_peaks.BUSY`
+
+
+def slow_dtype(profile: Profile) -> list[Insight]:
+    """Products in a dtype that this processor computes at less than half the peak of float32 (fp16 mostly).
+
+    At stake: their time above what they would take at the peak of float32. Silent where that peak is not known.
+    """
+    efficiency = trusted_efficiency(profile)
+    if efficiency is None:
+        return []
+    peaks = efficiency.peaks
+    wide = peaks.flops_of("float32")
+
+    def stake(row: OpEfficiency) -> float:
+        if not (row.flops > 0 and row.dtype in ("float16", "bfloat16")):
+            return 0.0
+        if not peaks.flops_of(row.dtype) < SLOW_DTYPE * wide:
+            return 0.0
+        return row.seconds - row.flops / wide
+
+    found = []
+    for at, wall in _at_lines(profile, efficiency, stake):
+        own = peaks.flops_of(at.top.dtype)
+        text = (
+            f"`{at.where}` multiplies in {at.top.dtype}, which this processor does at {own / 1e9:.3g} GFLOP/s at most,"
+            f" float32 at {wide / 1e9:.3g}: {stake_text(at.seconds, wall)}."
+        )
+        half = peaks.flops_of("bfloat16")
+        cures = [Cure("Compute in float32 on this processor: `.float()` once, before the loop.", "x = x.float()")]
+        if half > wide:
+            said = f"bfloat16, at {half / 1e9:.3g} GFLOP/s, is faster still, with 3 digits instead of 7."
+            cures.append(Cure(said, "x = x.bfloat16()", "bf16"))
+        found.append(_insight("slow-dtype", at, wall, text, tuple(cures)))
+    return found
+
+
+def shape(profile: Profile) -> list[Insight]:
+    """Products far below their roof one of whose sizes is narrow (the gist's bmm with N = 13).
+
+    Silent for a product that is held up by page faults, ran on one thread, or is small in all sizes (`overhead`).
+    """
+    efficiency = trusted_efficiency(profile)
+    if efficiency is None:
+        return []
+
+    def stake(row: OpEfficiency) -> float:
+        return row.seconds - row.roof if row.kind == "below-roof" and _narrow(row) is not None else 0.0
+
+    found = []
+    for at, wall in _at_lines(profile, efficiency, stake):
+        narrow = _narrow(at.top)
+        assert narrow is not None
+        name, size = narrow
+        percent = units.percent(at.top.fraction)
+        text = (
+            f"`{at.where}` runs `{at.op}` on {_short(at.top.input_shapes)}, with {name} = {size}, at {percent} % of"
+            f" this machine's peak: {stake_text(at.seconds, wall)}."
+        )
+        wider = -(-size // 16) * 16
+        cures = (
+            Cure(
+                f"Give the product a larger {name}: put several such products together, or store the tensors with"
+                f" {name} padded to {wider}.",
+            ),
+            Cure(
+                "Compare ways to write it with `%%timer`: the other operand first, one `mm` of all batches where one"
+                " operand is shared, `einsum`.",
+            ),
+        )
+        found.append(_insight("shape", at, wall, text, cures))
+    return found
+
+
+def page_fault(profile: Profile) -> list[Insight]:
+    """Ops that write into fresh memory which the system gives page by page, each time.
+
+    glibc returns blocks above 32 MiB to the system as they are freed (mallopt(3), M_MMAP_THRESHOLD), smaller ones from
+    the end of its heap. At stake: the op's time above its roof.
+    """
+    efficiency = trusted_efficiency(profile)
+    if efficiency is None:
+        return []
+
+    def stake(row: OpEfficiency) -> float:
+        return row.seconds - row.roof if row.kind == "page-fault" else 0.0
+
+    found = []
+    for at, wall in _at_lines(profile, efficiency, stake):
+        row = at.top
+        text = (
+            f"`{at.where}` spends most of `{at.op}` on {units.count(round(row.faults))} page faults a call, for the"
+            f" {units.bytes_text(row.fresh)} that each writes into fresh memory: {stake_text(at.seconds, wall)}."
+        )
+        name = at.op.removeprefix("aten::").lstrip("_")
+        cures = (
+            Cure("Write into memory that is there: in place where the input is not needed any more, or `out=`.",
+                 f"out = torch.empty_like(x)  # once\ntorch.{name}(..., out=out)"),
+            Cure(
+                "Let the allocator keep what is freed: set these before Python starts.",
+                "MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456",
+            ),
+        )  # fmt: skip
+        found.append(_insight("page-fault", at, wall, text, cures))
+    return found
+
+
+def below_roof(profile: Profile) -> list[Insight]:
+    """Other ops far below the roof: products, convolutions, and ops that only move bytes.
+
+    Silent for what `shape` and `page-fault` tell, for an op whose arithmetic is not counted, and for one whose bytes
+    fit into the last cache unless its FLOPs are counted: they may have come from main memory.
+    """
+    efficiency = trusted_efficiency(profile)
+    if efficiency is None:
+        return []
+    caches = efficiency.peaks.caches
+    last = max((size for _, size in caches), default=math.inf)
+
+    def stake(row: OpEfficiency) -> float:
+        is_sure = row.flops > 0 or row.bytes > 2 * last
+        if not is_sure or _narrow(row) is not None:
+            return 0.0
+        return row.seconds - row.roof if row.kind in ("below-roof", "serial") else 0.0
+
+    found = []
+    for at, wall in _at_lines(profile, efficiency, stake):
+        row = at.top
+        against = "arithmetic" if row.side == "compute" else "bandwidth"
+        text = (
+            f"`{at.where}` runs `{at.op}` at {units.percent(row.fraction)} % of what this machine's {against} allows"
+            f"{', on one thread' if row.kind == 'serial' else ''}: {stake_text(at.seconds, wall)}."
+        )
+        found.append(_insight("below-roof", at, wall, text, _cures_below(efficiency, row)))
+    return found
+
+
+def _cures_below(efficiency: Efficiency, row: OpEfficiency) -> tuple[Cure, ...]:
+    cures = []
+    ran = next((words for op, shapes, words in efficiency.implementations
+                if (op, shapes) == (row.op, row.input_shapes)), "")  # fmt: skip
+    if ran:
+        cures.append(Cure(f"What ran: {ran}. Another dtype, layout or size may have a faster implementation."))
+    if row.side == "memory":
+        cures.append(Cure("Give it tensors that lie in memory as they are read: `contiguous` once, before the loop.",
+                          lever="contiguous"))  # fmt: skip
+    if row.kind == "serial":
+        cures.append(Cure("This operation runs on one thread here: run several side by side, or another one instead."))
+    if not cures:
+        cures.append(Cure("Larger tensors for each call come nearer to the peak; compare sizes with `%%timer`."))
+    return tuple(cures)
+
+
+# ---- what they share ------------------------------------------------------------------------------------------------
+
+
+def _at_lines(
+    profile: Profile, efficiency: Efficiency, stake: Callable[[OpEfficiency], float]
+) -> Iterator[tuple[_AtLine, float]]:
+    """Each op on each line of the cell's own thread that has enough at stake, with the wall time; the most first."""
+    recorded = recorded_lines(profile)
+    if recorded.wall <= 0:
+        return
+    labels = {use.key: use.where for use in recorded.lines}
+    rows: dict[tuple[str, CodeLine], list[OpEfficiency]] = {}
+    seconds: dict[tuple[str, CodeLine], float] = {}
+    for row in efficiency.rows:
+        where = labels.get((row.source_id or "", row.line or 0))
+        more = stake(row) * row.calls if where is not None else 0.0
+        if where is not None and more > 0:
+            rows.setdefault((row.op, where), []).append(row)
+            seconds[row.op, where] = seconds.get((row.op, where), 0.0) + more
+    for key in sorted(seconds, key=lambda each: -seconds[each]):
+        if seconds[key] >= max(LEAST_SECONDS, LEAST_SHARE * recorded.wall):
+            at_stake = min(seconds[key], recorded.wall)
+            yield _AtLine(key[0], tuple(rows[key]), key[1], at_stake), recorded.wall
+
+
+def _insight(kind: str, at: _AtLine, wall: float, text: str, cures: tuple[Cure, ...]) -> Insight:
+    row = at.top
+    evidence: dict[str, object] = {
+        "operation": at.op,
+        "calls": sum(each.calls for each in at.rows),
+        "seconds_per_call": row.seconds,
+        "seconds_at_the_roof": row.roof if not math.isnan(row.roof) else 0.0,
+        "GFLOP_per_second": row.flops / row.seconds / 1e9 if row.flops > 0 else 0,
+        "bytes_per_call": units.bytes_text(row.bytes) if row.bytes > 0 else "",
+        "input_shapes": row.input_shapes,
+        "dtype": row.dtype,
+    }
+    return Insight(kind, at.seconds, at.seconds / wall, text, evidence, (at.where,), cures)
+
+
+def _narrow(row: OpEfficiency) -> tuple[str, int] | None:
+    """(name, size) of a narrow size of a product whose other sizes are not; None for any other op."""
+    if row.op.removeprefix("aten::") not in _PRODUCTS or not row.flops > 0:
+        return None
+    try:
+        shapes = [each for each in ast.literal_eval(row.input_shapes) if isinstance(each, list) and len(each) >= 2]
+    except (ValueError, SyntaxError):
+        return None
+    if len(shapes) < 2:
+        return None
+    first, second = shapes[-2], shapes[-1]
+    sizes = {"M": first[-2], "K": first[-1], "N": second[-1]}
+    if not all(isinstance(size, int) for size in sizes.values()):
+        return None
+    name = min(sizes, key=lambda each: sizes[each])
+    rest = [size for other, size in sizes.items() if other != name]
+    return (name, sizes[name]) if sizes[name] <= NARROW < min(rest) else None
+
+
+def _short(shapes: str) -> str:
+    """``[64, 512, 512] [64, 512, 13]`` of the text of the tables."""
+    try:
+        parts: Iterable[object] = ast.literal_eval(shapes)
+    except (ValueError, SyntaxError):
+        return shapes
+    return " ".join(str(part) for part in parts if part)
