@@ -51,15 +51,11 @@ ROOMS = {
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "insights"),
     "results/timing": ("across_processes", "across_runs"),
-    "core/profiling": (
-        *("concurrency", "python_tree", "sources", "torch_events"),
-        *("recording", "joining", "tables", "traces"),
     "core/machine": ("facts", "peaks"),
     "core/profiling": (
-        *("python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces", "efficiency"),
+        *("concurrency", "python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
+        "efficiency",
     ),
-    "views": ("carriers", "drawing", "counting", "timing", "profiling", "torch_forms", "widgets"),
-    "core/profiling": ("python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "ranks", "torch_forms", "widgets"),
     "benchmark": ("op_fuzzers", "utils"),
 }

@@ -72,8 +72,7 @@ def document(
         footer=tuple(_footer(profile, lines)),
         where=of_result(".ops"),
         drawn=tuple(pictures),
-        picture=cores_picture(profile),
-        picture=roofline_svg(profile) or "",
+        picture=cores_picture(profile) + (roofline_svg(profile) or ""),
     )
 
 
