@@ -39,9 +39,9 @@ LATELY = 0.25
 CHILDREN_EVERY, THREADS_EVERY = 0.1, 0.02
 """Seconds after which new processes and new threads are looked for: listing takes 70 and 7 us with four threads."""
 MOST_SHARE = 0.009
-"""Of one core that this process may take: a look takes 0.1 ms with four threads (0.02 ms where the caches are warm), and
-where it takes long there are fewer. Threads that meet at barriers wait for the one that it displaces, so a cell on two
-cores loses as much again."""
+"""Of one core that this process may take. A look takes 0.1 ms with four threads (0.02 ms where the caches are warm);
+where it takes longer there are fewer. Threads that meet at barriers wait for the one that it displaces, so a cell on
+two cores loses as much again."""
 MOST_POINTS = 2048
 HANGS_AFTER = 3.0
 """Seconds after which a process is said to hang whose main thread waits for its team and never runs meanwhile."""
