@@ -21,6 +21,7 @@ CASES = {
     "too many beside others": (HEALTHY, {"run": 2, "wait": 4, "threads": 8, "ext": 2.0}, "oversubscribed"),
     "one thread too many, at barriers": (HEALTHY, {"run": 3, "wait": 0.9, "threads": 5}, "oversubscribed"),
     "the same, and others may be the cause": (HEALTHY, {"run": 3, "wait": 0.9, "threads": 5, "ext": 1.0}, "contended"),
+    "waiting that others can have caused": (HEALTHY, {"run": 3, "wait": 0.9, "threads": 9, "ext": 0.5}, "healthy"),
     "as many threads as cores never are too many": (HEALTHY, {"run": 3, "wait": 0.9, "threads": 4}, "healthy"),
     "others": (HEALTHY, {"run": 2.0, "wait": 2.0, "ext": 2.0}, "contended"),
     "others that are in nobody's way": (ONE, {"ext": 2.0}, "serial"),

@@ -27,10 +27,11 @@ THROTTLED = 0.05
 MANY = 1.25
 """D / C from which on more threads wanted a core than there are, whoever else ran: a neighbour makes threads wait, and
 never makes more of them want one."""
-QUEUED = 0.12
-"""Cores' worth of waiting per core (wait / C) that threads which share a core cause even where some of them sleep at
-barriers (3 threads on 2 cores: 0.2; as many threads as cores, on a quiet machine: up to 0.06)."""
-BUSY = 0.65
+QUEUED = 0.15
+"""Waiting per core, beyond what others can have caused (each core-second of theirs makes one thread wait for a second at
+the most), from which on own threads are in each other's way though some of them sleep at barriers: 3 threads on 2 cores
+made 0.19, as many threads as cores up to 0.03, those with a light loader beside them 0.1."""
+BUSY = 0.5
 """Share of the cores that run own threads: with less, threads do not wait for each other."""
 OTHERS = 0.15
 """Cores per core that others use, from which on they are in the way: as for timings (`voided_verdicts.CO_LOAD`)."""
@@ -116,7 +117,8 @@ def verdict_of(use: CoreUse) -> CoreVerdict:
     if use.lock >= TURNS and use.run < ONE_AT_A_TIME:
         return "lock-bound"
     others = use.outside >= OTHERS * cores
-    if use.wait > QUEUED * cores and use.run > BUSY * cores and use.threads > cores and use.outside < OTHERS * cores:
+    in_own_way = use.wait - use.outside > QUEUED * cores and use.run > BUSY * cores
+    if in_own_way and use.threads > cores and not others:
         return "oversubscribed"
     if others and use.wait > OTHERS * cores:
         return "contended"

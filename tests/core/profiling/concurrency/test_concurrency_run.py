@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from torchbench_magic.core.machine.contention import Counters
+from torchbench_magic.core.machine.facts.cgroups import Limit, cpu_quota
 from torchbench_magic.core.machine.facts.system_files import SystemFiles
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait
 from torchbench_magic.core.profiling.concurrency import concurrency_run, core_facts, side_watch
@@ -233,9 +234,9 @@ def counters(**known: float) -> CoreWait:
 
 
 def test_the_load_of_others_is_the_one_of_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_facts, "usable_cores", lambda files: 2)
+    monkeypatch.setattr(core_facts, "cores_under", lambda quota: 2)
     run = ConcurrencyRun()
-    run._facts = [CoreFacts.read(), CoreFacts.read()]
+    run._facts = [CoreFacts.read(Limit()), CoreFacts.read(Limit())]
     made = run.result(0, 10**9, counters(busy=1.5, own_cpu=1.0), 4)
     if len(os.sched_getaffinity(0)) > 1:
         assert made.use.ext == pytest.approx(0.5)
@@ -270,10 +271,11 @@ def test_the_share_of_periods_in_which_a_quota_stopped_the_code(
         folder.mkdir(parents=True)
     for name, text in files.items():
         (folder / name).write_text(text)
-    before = CoreFacts.read(SystemFiles(str(tmp_path)))
+    tree = SystemFiles(str(tmp_path))
+    before = CoreFacts.read(cpu_quota(tree), tree)
     if "cpu.stat" in files:
         (folder / "cpu.stat").write_text("nr_periods 20\nnr_throttled 7")
-    after = CoreFacts.read(SystemFiles(str(tmp_path)))
+    after = CoreFacts.read(cpu_quota(tree), tree)
     assert after.throttled_since(before) == pytest.approx(share, nan_ok=True)
     if "cpu.max" in files and "max" not in files["cpu.max"].split()[0]:
         assert after.cores == 1  # a quota of half a core

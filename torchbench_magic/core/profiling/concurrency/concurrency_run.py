@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchbench_magic.core.machine.contention import contention_between
+from torchbench_magic.core.machine.facts.cgroups import Limit, cpu_quota
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait
 from torchbench_magic.results.machine.concurrency import Concurrency
 from torchbench_magic.results.machine.core_verdicts import FEWEST, LEAST_WALL, CoreUse, verdict_of
@@ -36,19 +37,21 @@ class ConcurrencyRun:
     def __init__(self, ignored: Collection[int] = ()) -> None:
         self._side = SideWatch(ignored, _tell)
         self._facts: list[CoreFacts] = []
+        self._quota = Limit()
         self._seen: dict[str, Any] | None = None
 
     def start(self) -> None:
+        self._quota = cpu_quota()
         self._side.start()
 
     def enter(self) -> None:
-        self._facts = [CoreFacts.read()]
+        self._facts = [CoreFacts.read(self._quota)]
         self._side.begin()
 
     def leave(self) -> None:
         self._side.end()
         if self._facts:
-            self._facts.append(CoreFacts.read())
+            self._facts.append(CoreFacts.read(self._quota))
 
     def stop(self) -> None:
         """Take in what was seen; nothing of it runs any more. Safe to call twice, and without `leave`."""

@@ -7,8 +7,8 @@ import math
 import time
 from dataclasses import dataclass
 
-from torchbench_magic.core.machine.environment import usable_cores
-from torchbench_magic.core.machine.facts.cgroups import cgroup_figures, cpu_quota
+from torchbench_magic.core.machine.environment import cores_under
+from torchbench_magic.core.machine.facts.cgroups import Limit, cgroup_figures
 from torchbench_magic.core.machine.facts.system_files import THIS_MACHINE, SystemFiles
 
 __all__ = ["CoreFacts"]
@@ -31,15 +31,14 @@ class CoreFacts:
     own_cpu: float
 
     @classmethod
-    def read(cls, files: SystemFiles = THIS_MACHINE) -> CoreFacts:
-        """Takes about 0.1 ms."""
-        quota = cpu_quota(files)
+    def read(cls, quota: Limit, files: SystemFiles = THIS_MACHINE) -> CoreFacts:
+        """Under the ``quota`` that holds. Takes 0.02 ms, with a quota 0.05 ms."""
         periods = throttled = math.nan if math.isnan(quota.value) else 0.0
         if quota.is_set:
             counted = cgroup_figures(f"{quota.folder}/cpu.stat", files)
             periods = float(counted.get("nr_periods", math.nan))
             throttled = float(counted.get("nr_throttled", math.nan))
-        return cls(usable_cores(files), periods, throttled, time.process_time())
+        return cls(cores_under(quota), periods, throttled, time.process_time())
 
     def throttled_since(self, before: CoreFacts) -> float:
         """Share of the periods since then in which the quota stopped the code; NaN where that is not known."""
