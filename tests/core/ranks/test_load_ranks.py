@@ -151,6 +151,17 @@ def test_collectives_of_a_part_of_the_ranks_are_not_matched(tmp_path: Path) -> N
     assert (profile.ranks["communication"] > 0).all()
 
 
+def test_where_there_are_several_groups_gloo_does_not_say_whose_a_collective_is(tmp_path: Path) -> None:
+    groups = [{"pg_name": "0", "pg_size": 4}, {"pg_name": "1", "pg_size": 2}]
+    for rank in range(4):
+        made = document(rank, of_rank(rank, arrivals(15 * MS, 4)), 4)
+        made["distributedInfo"]["pg_config"] = groups
+        write(tmp_path / f"rank{rank}.json", made)
+    profile = load_ranks(tmp_path)
+    assert kinds(profile) == {"several-groups", "no-collectives"}
+    assert profile.straggler is None
+
+
 def test_lines_of_our_own_traces_are_named_with_their_cell(tmp_path: Path) -> None:
     for rank in (0, 1):
         lines = [event("cell_line", "In[3]:4 x = augment(x)", 50 * MS * k, 50 * MS * k + (15 if rank else 1) * MS, 9)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchbench_magic.core.profiling.joining.nesting import ancestors, nest
 from torchbench_magic.core.profiling.torch_events.events import Ints
@@ -135,13 +136,16 @@ def read_rank(path: Path) -> RankRun:
         for at in np.unique(device[:, 0]):
             mine = device[device[:, 0] == at]
             rows[names[at], "device"] = (len(mine), int((mine[:, 3] - mine[:, 2]).sum()))
-    calls, others = _calls(_table(columns.calls, 3), host_work, device_work, keys, told["world_size"])
+    world = -1 if told["world_size"] is None else told["world_size"]
+    wanted = np.array([bool(key) and _is_of_all(key, world, grouped=told["grouped"]) for key in keys] + [False])
+    calls, others = _calls(_table(columns.calls, 3), host_work, device_work, keys, wanted)
     run = RankRun(
         rank=told["rank"] if told["rank"] is not None else -1,
         file=str(path),
         clock=RankClock(str(file.head.get("host_name") or ""), told["offset"], told["error"]),
         world_size=told["world_size"],
         backend=told["backend"],
+        grouped=told["grouped"],
         begin=int(moments[:, 0].min()),
         end=int(moments[:, 1].max()),
         steps=_with_any(steps, ops[:, 2]),
@@ -170,6 +174,7 @@ def _told(head: Mapping[str, Any]) -> dict[str, Any]:
         "backend": str(own.get("backend") or info.get("backend") or ""),
         "offset": offset if known else None,
         "error": error if known else 0,
+        "grouped": _has_groups(info),
     }
 
 
@@ -218,12 +223,11 @@ def _ops(ops: Ints, names: list[str]) -> tuple[dict[tuple[str, str], tuple[int, 
 
 
 def _calls(
-    calls: Ints, host: Ints, device: Ints, keys: list[str], world: int | None
+    calls: Ints, host: Ints, device: Ints, keys: list[str], wanted: NDArray[np.bool_]
 ) -> tuple[CollectiveCalls, Ints]:
-    """Collectives in which all wait for all, and the stretches of other communication."""
+    """Collectives with a ``wanted`` key, in which all wait for all; and the stretches of other communication."""
     work = device if len(device) else host
     work = work[np.argsort(work[:, 1], kind="stable")]
-    wanted = np.array([bool(key) and _is_of_all(key, world) for key in keys] + [False])
     mine = work[wanted[work[:, 0]]]
     rest = np.concatenate([work[~wanted[work[:, 0]]], host if len(device) else host[:0]])
     arrival = mine[:, 1].copy()
@@ -240,10 +244,19 @@ def _calls(
     return made, joined_stretches(rest[:, 1], rest[:, 2])
 
 
-def _is_of_all(key: str, world: int | None) -> bool:
-    """Whether a group is the whole job; taken so where the trace does not tell."""
+def _is_of_all(key: str, world: int, *, grouped: bool) -> bool:
+    """Whether the group of a collective is the whole job. gloo does not tell; then it is, unless there are others."""
     size = key.rpartition(", ")[2].rstrip(")")
-    return world is None or not size.isdigit() or int(size) == world
+    if not size.isdigit():
+        return not grouped
+    return world < 0 or int(size) == world
+
+
+def _has_groups(info: Mapping[str, Any]) -> bool:
+    """Whether some of the ranks have a process group of their own."""
+    world, groups = info.get("world_size"), info.get("pg_config")
+    sizes = [_mapping(each).get("pg_size") for each in groups] if isinstance(groups, list) else []
+    return isinstance(world, int) and any(isinstance(size, int) and 1 < size < world for size in sizes)
 
 
 def _places(columns: _Columns, names: list[str]) -> dict[CodePlace, int]:

@@ -52,6 +52,7 @@ class RankRun:
         file: the trace.
         clock: what is known of its clock.
         world_size, backend: of the job; None and empty where the trace does not tell.
+        grouped: some ranks of the job have a process group of their own.
         begin, end: of its events.
         steps: ranges of steps that the profiler marked.
         calls: collectives in which all wait for all.
@@ -66,6 +67,7 @@ class RankRun:
     clock: RankClock
     world_size: int | None
     backend: str
+    grouped: bool
     begin: int
     end: int
     steps: int
@@ -193,6 +195,12 @@ def _doubts(
             f"The job had {world} ranks, and {len(missing)} have no trace here ({names}): the others may have waited "
             "for one of these. Times of the ranks that are here hold.",
             facts={"missing": tuple(missing)},
+        )
+    if any(run.grouped for run in runs):
+        yield Doubt(
+            "several-groups",
+            "Some ranks of this job have a process group of their own: only collectives that say that they are of all "
+            "ranks count for blame (NCCL's do, gloo's do not say). Times of each rank hold.",
         )
     if len(runs) > 1 and not len(matched):
         yield Doubt(
