@@ -7,6 +7,7 @@ import pickle
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tests.results.profiling.insights.built import SOURCE, Did, Op, built_profile
@@ -208,6 +209,17 @@ def test_no_constant_where_it_may_be_another_tensor_or_change(line: str) -> None
     assert "constant" not in [each.kind for each in loop(line, MASK).insights]
 
 
+def test_no_constant_of_a_number_from_a_function_of_ones_own() -> None:
+    """A `float` that was defined in an earlier cell: the profile saw it called."""
+    line = "m = torch.triu(torch.ones(64, float('a')))"
+    profile = loop(line, MASK)
+    assert kinds(profile) == [("constant", 3)]
+    (at,) = profile.frames.index[(profile.frames["kind"] == "line") & (profile.frames["line"] == 3)]
+    called = profile.frames.loc[[at]].assign(kind="function", name="__main__.float", parent=at)
+    frames = pd.concat([profile.frames, called], ignore_index=True)
+    assert "constant" not in [each.kind for each in replace(profile, frames=frames).insights]
+
+
 def test_no_constant_outside_of_loops_and_functions() -> None:
     text = "%%tprofile\nm = torch.triu(torch.ones(64, 64), 1)"
     assert not built_profile(text, {2: MASK}).insights
@@ -245,6 +257,17 @@ def test_numbers_and_methods_in_a_constant_are_the_same_each_time(line: str) -> 
 def test_a_number_of_what_changes_is_no_constant(line: str) -> None:
     said = loop(line, Did(100, 1e-3, [Op("aten::triu", 100, 0.1), Op("aten::full", 100, 0.01)])).insights
     assert "constant" not in [each.kind for each in said]
+
+
+@pytest.mark.parametrize("within", ["aten::masked_fill_", "aten::matmul"])
+def test_the_result_of_an_operation_that_runs_in_place_on_a_clone_is_no_copy(within: str) -> None:
+    ops = [
+        Op("aten::masked_fill", 100, 0.01),
+        Op("aten::masked_fill > aten::clone", 100, 0.1),
+        Op(f"aten::masked_fill > {within}", 100, 0.01),
+    ]
+    said = [each.kind for each in loop("y = x.masked_fill(keep, 0)", Did(100, 1e-3, ops)).insights]
+    assert said == ([] if within == "aten::masked_fill_" else ["copies"])
 
 
 # ---- python and numpy -------------------------------------------------------------------------------------------

@@ -54,7 +54,8 @@ def _insight(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | No
     place = place_in(profile.sources.get(source_id), line)
     if place is None or not place.around or use.runs < FEWEST or not use.ops:
         return None
-    made = [each for each in _constants(place) if _is_only_read(place, each, profile)]
+    varying = place.assigned() | use.functions  # a `float` of one's own may give anything
+    made = [each for each in _constants(place, varying) if _is_only_read(place, each, profile)]
     names = {name for each in made for name in _op_names(each)}
     if not made or names & set(_beside(place, made)):
         return None  # whose time it is cannot be told
@@ -111,9 +112,8 @@ def _op_name(node: ast.AST) -> Iterator[str]:
 # ---- what is the same each time ---------------------------------------------------------------------------------
 
 
-def _constants(place: StatementPlace) -> Iterator[ast.Call]:
-    """The largest calls on the line that make the same tensor each time."""
-    varying = place.assigned()
+def _constants(place: StatementPlace, varying: frozenset[str]) -> Iterator[ast.Call]:
+    """The largest calls on the line that make the same tensor each time, where names but ``varying`` stay the same."""
     left = list(place.head)
     while left:
         node = left.pop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from torchbench_magic import units
 
@@ -41,7 +41,8 @@ def copies(profile: Profile) -> list[Insight]:
 
     Silent: below `LEAST_WITHIN` where another op makes them; for a ``.clone()`` or ``copy_`` that the line asks for;
     for what is copied fewer than `FEWEST` times; in the backward pass, whose copies follow from the forward's; within a
-    convolution, which picks its own layout: nobody can cure these.
+    convolution, which picks its own layout, and as the result of an operation that runs in place on it: nobody can cure
+    these.
     Seconds at stake: the copies with all they call.
     """
     recorded = recorded_lines(profile)
@@ -52,7 +53,8 @@ def copies(profile: Profile) -> list[Insight]:
 
 
 def _insight(recorded: Recorded, use: LineUse) -> Insight | None:
-    copied = [op for op in use.ops if _is_copy(op) and op.calls and op.wall / op.calls >= LEAST_EACH]
+    paths = {op.path for op in use.ops}
+    copied = [op for op in use.ops if _is_copy(op, paths) and op.calls and op.wall / op.calls >= LEAST_EACH]
     calls = sum(op.calls for op in copied)
     seconds = max(sum(op.wall for op in copied) - recorded.per_op * use.calls_within(copied), 0.0)
     share = seconds / recorded.wall
@@ -81,13 +83,18 @@ def _insight(recorded: Recorded, use: LineUse) -> Insight | None:
     return Insight("copies", seconds, share, text, evidence, (use.where,), _cures(by_op, converts))
 
 
-def _is_copy(op: OpUse) -> bool:
-    """The outermost copy of its kind; not one that is asked for, and none that others choose."""
+def _is_copy(op: OpUse, paths: Collection[tuple[str, ...]]) -> bool:
+    """The outermost copy of its kind; not one that is asked for, and none that others choose.
+
+    Args:
+        paths: of all ops on the line. One that clones and then runs itself in place (``masked_fill``, ``masked_fill_``)
+            makes its result so.
+    """
     if op.name != _CONVERTS and op.name not in _LAYS_OUT:
         return False
     if not op.above and op.name in _ASKED_FOR:
         return False
-    if op.above and op.above[0] in _ASKED_FOR:
+    if op.above and (op.above[0] in _ASKED_FOR or (*op.above, f"{op.above[-1]}_") in paths):
         return False
     return not any(_closes(name) for name in op.above)
 
