@@ -19,9 +19,12 @@ from torchbench_magic.core.profiling.efficiency import judged_ops
 from torchbench_magic.core.profiling.efficiency.judged_ops import judged
 from torchbench_magic.core.profiling.efficiency.once_more import MoreCalls
 from torchbench_magic.core.profiling.profiler import profile
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.machine.peaks import Peaks
 from torchbench_magic.results.profiling.efficiency import CLASSES
 from torchbench_magic.results.profiling.profile import Profile
+
+from ..insight_runs import calm
 
 CODE = """\
 a = torch.rand(400, 400)
@@ -54,7 +57,15 @@ FAST = replace(
 
 @pytest.fixture(scope="module")
 def run() -> Profile:
-    return profile(CODE, globals={"torch": torch}, shapes=True, flops=True)
+    return calm(profile(CODE, globals={"torch": torch}, shapes=True, flops=True))
+
+
+def test_a_run_that_others_held_up_is_not_called_far_below(run: Profile) -> None:
+    busy = replace(run, warnings=[Doubt("busy", "Busy machine.", "")])
+    made = judged(busy, FAST)
+    assert not {"below-roof", "serial"} & set(made.ops["efficiency_class"].dropna())
+    assert "Others held up this run" in noted(made)
+    assert "Others held up this run" not in noted(judged(run, FAST))
 
 
 @pytest.fixture(autouse=True)

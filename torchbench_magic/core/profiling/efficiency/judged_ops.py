@@ -15,6 +15,7 @@ from torchbench_magic.core.machine.facts.cgroups import cpu_quota
 from torchbench_magic.core.machine.peaks.kept_peaks import peaks_here
 from torchbench_magic.core.machine.process_use import ProcessUse
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
+from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
 from torchbench_magic.results.machine.peaks import Peaks
 from torchbench_magic.results.profiling.efficiency import Efficiency, OpEfficiency
 from torchbench_magic.results.profiling.profile import Profile
@@ -67,7 +68,8 @@ def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> P
         for each in _to_call(found, profile.wall_time)
         if (call := recorded.get(each.call)) is not None and (more := once_more(call, peaks.threads)) is not None
     }
-    found = [_with_calls(each, called, peaks, spent.worker_share) for each in found]
+    held_up = _was_held_up(profile)
+    found = [_with_calls(each, called, peaks, spent.worker_share, held_up) for each in found]
     rows = sorted((each.row for each in found), key=lambda row: -row.seconds * row.calls)
     words = [
         (row.op, row.input_shapes, more.implementation or "not oneDNN: torch's own code, or its BLAS library")
@@ -126,7 +128,7 @@ def _rows(profile: Profile, peaks: Peaks, recorded: Mapping[_Call, RecordedCall]
     summed = ops.groupby(_KEYS, dropna=False, sort=False)[
         ["calls", "self_cpu_time", "cpu_time", "flops", "self_device_time"]
     ].sum(min_count=1)
-    inside = _inside(profile)
+    inside, held_up = _inside(profile), _was_held_up(profile)
     works: dict[_Call, OpWork | None] = {}
     for key, values in zip(summed.index, summed.itertuples(index=False), strict=True):
         op, shapes, dtypes, strides, source_id, line, thread = key
@@ -153,7 +155,7 @@ def _rows(profile: Profile, peaks: Peaks, recorded: Mapping[_Call, RecordedCall]
             if call not in works:
                 works[call] = moved_by(recorded[call]) if call in recorded else None
             work = works[call]
-        is_bounded = counted or op.removeprefix("aten::") in MOVES_ONLY
+        is_bounded = not held_up and (counted or op.removeprefix("aten::") in MOVES_ONLY)
         yield _Judged(_classed(row, work, peaks, is_bounded), strides, own, is_bounded)
 
 
@@ -174,6 +176,11 @@ def _classed(row: OpEfficiency, work: OpWork | None, peaks: Peaks, is_bounded: b
         side=side,
         kind=kind,
     )
+
+
+def _was_held_up(profile: Profile) -> bool:
+    """Whether others took the processor: times hold what threads waited, and being below a roof says nothing then."""
+    return any(doubt.kind in LOAD_KINDS - {"clock"} for doubt in profile.warnings)
 
 
 def _inside(profile: Profile) -> set[tuple[str, str | None, int | None, int]]:
@@ -215,7 +222,7 @@ def _to_call(found: Iterable[_Judged], wall: float) -> list[_Judged]:
 
 
 def _with_calls(
-    each: _Judged, called: Mapping[OpEfficiency, MoreCalls], peaks: Peaks, worker_share: float
+    each: _Judged, called: Mapping[OpEfficiency, MoreCalls], peaks: Peaks, worker_share: float, held_up: bool
 ) -> _Judged:
     """With the class that more calls tell; of an op that was not called the run tells whether it was serial.
 
@@ -232,7 +239,7 @@ def _with_calls(
             peaks,
             is_bounded=each.is_bounded and is_known,
             is_faulting=faulting,
-            is_serial=is_known and share < SERIAL,
+            is_serial=is_known and share < SERIAL and not held_up,
         )
         row = replace(row, kind=kind, faults=math.nan if more is None else more.faults)
     return replace(each, row=row)
@@ -313,6 +320,8 @@ def _notes(profile: Profile, peaks: Peaks, spent: ProcessUse) -> Iterable[str]:
         yield "The inputs of the operations were not kept: none has a class."
     if float(profile.ops["self_device_time"].fillna(0).sum()) > 0:
         yield "CPU only: what ran on an accelerator has no class."
+    if _was_held_up(profile):
+        yield "Others held up this run: which operations are far below the roof cannot be told."
     if math.isnan(spent.faults):
         yield "Page faults of the run: not available here."
     quota = cpu_quota()
