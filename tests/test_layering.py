@@ -56,6 +56,7 @@ ROOMS = {
         *("concurrency", "python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
         "efficiency",
     ),
+    "views/profiling": ("pictures", "python_tree"),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "ranks", "torch_forms", "widgets"),
     "benchmark": ("op_fuzzers", "utils"),
 }

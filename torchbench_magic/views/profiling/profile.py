@@ -25,7 +25,7 @@ from .operations import STEP_RANGE, grouped, operations, sort_column
 from .pictures import profile_flame, timeline
 from .pictures.roofline import roofline_svg
 from .place_names import place_of, runs_text
-from .python_time import python_clause, python_footer, python_table
+from .python_tree.python_time import python_clause, python_footer, python_table
 from .workers import workers_table
 
 __all__ = ["check_keys", "document"]

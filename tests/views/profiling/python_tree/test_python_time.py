@@ -16,9 +16,9 @@ from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.views.carriers import html, markdown, text
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.frame_rows import frame_rows
-from torchbench_magic.views.profiling.folded_recursion import folded_recursion
 from torchbench_magic.views.profiling.profile import document
-from torchbench_magic.views.profiling.python_time import python_clause, python_footer, python_table
+from torchbench_magic.views.profiling.python_tree.folded_recursion import folded_recursion
+from torchbench_magic.views.profiling.python_tree.python_time import python_clause, python_footer, python_table
 
 Called = tuple[int, str, str, float, float]
 """Place of the caller in the list, function, module, seconds of its own in Python, and in torch."""

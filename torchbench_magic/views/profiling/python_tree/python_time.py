@@ -13,13 +13,13 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import BuiltColumn, built_table, counted, measured_columns, share, texts
-from ..document import Phrase, clipped, code
-from ..frame_rows import float_or_none, frame_rows
-from ..name_in_notebook import of_result
-from ..table import Cell, Column, Table
+from ...built_columns import BuiltColumn, built_table, counted, measured_columns, share, texts
+from ...document import Phrase, clipped, code
+from ...frame_rows import float_or_none, frame_rows
+from ...name_in_notebook import of_result
+from ...table import Cell, Column, Table
+from ..place_names import place_of
 from .folded_recursion import folded_recursion
-from .place_names import place_of
 
 __all__ = ["python_clause", "python_footer", "python_table"]
 
