@@ -28,7 +28,7 @@ MANY = 1.25
 """D / C from which on more threads wanted a core than there are, whoever else ran: a neighbour makes threads wait, and
 never makes more of them want one."""
 QUEUED = 0.15
-"""Waiting per core, beyond what others can have caused (each core-second of theirs makes one thread wait for a second at
+"""Waiting per core, beyond what others can have caused (a core-second of theirs makes one thread wait for a second at
 the most), from which on own threads are in each other's way though some of them sleep at barriers: 3 threads on 2 cores
 made 0.19, as many threads as cores up to 0.03, those with a light loader beside them 0.1."""
 BUSY = 0.5
