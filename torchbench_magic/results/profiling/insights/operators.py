@@ -150,7 +150,7 @@ def page_fault(profile: Profile) -> list[Insight]:
         )
         name = at.op.removeprefix("aten::").lstrip("_")
         cures = (
-            Cure("Write into memory that is there: in place where the input is not needed any more, or `out=`, made once.",
+            Cure("Write into memory that is there: in place where the input may go, or `out=`, made once.",
                  f"torch.{name}(..., out=out)"),
             Cure(
                 "Let the allocator keep what is freed: set these before Python starts.",
