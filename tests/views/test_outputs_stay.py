@@ -27,6 +27,7 @@ from .counting.test_counts import compared, counted
 from .profiling.test_cores_used import both as concurrency_profile
 from .profiling.test_insight_lines import both as insights_profile
 from .profiling.test_memory import made as memory_profile
+from .profiling.test_of_roof import shown as efficiency_profile
 from .sent import brought, unpacked
 
 KEPT = Path(__file__).parent / "outputs"
@@ -72,6 +73,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "profile_of_a_device": profile_of_two_kernels,
     "profile_with_insights": insights_profile,
     "profile_with_concurrency": concurrency_profile,
+    "profile_with_efficiency": efficiency_profile,
     "profile_diff": lambda: ProfileDiff(
         profile_of_two_kernels(), profile_of_two_kernels("aten::bmm"), ("before", "now")
     ),

@@ -85,6 +85,14 @@ def test_measuring_leaves_threads_random_numbers_and_grad_mode_as_they_were(monk
     assert made.flops_of("float32", 1) > 0 or math.isnan(made.flops_of("float32", 1))
 
 
+def test_memory_that_cannot_be_had_leaves_a_bandwidth_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> torch.Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(torch, "full", full)
+    assert math.isnan(measured_peaks._streaming(1 << 20, lambda: 0.0))
+
+
 # ---- looked up ------------------------------------------------------------------------------------------------------
 
 

@@ -159,6 +159,17 @@ def test_only_what_matters_is_called_and_for_some_seconds_at_most(
     assert not asked
 
 
+@pytest.mark.parametrize("left", [(0, 1000, 1 << 40), None])
+def test_what_does_not_fit_into_the_memory_that_is_left_is_not_called(
+    run: Profile, left: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(judged_ops, "once_more", lambda call, threads: asked.append(call.op))
+    monkeypatch.setattr(judged_ops, "read_memory", lambda: left)
+    judged(run, FAST)
+    assert bool(asked) is (left is None), "without /proc 2 GiB are taken to be left"
+
+
 def test_words_of_onednn_are_kept_for_products_far_below(run: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
     monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "matmul by ref"))

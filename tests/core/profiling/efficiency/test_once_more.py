@@ -47,5 +47,10 @@ def test_what_cannot_be_rebuilt_is_not_called() -> None:
     )  # fmt: skip
     assert once_more(indices, 1) is None
     assert once_more(RecordedCall("mine::op", "", [], [], [], []), 1) is None
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert once_more(PRODUCT, 1) is None, "inputs would be of another dtype"
+    finally:
+        torch.set_default_dtype(torch.float32)
     sizes = RecordedCall("aten::mm", "", [[3, 4], [5, 6]], ["float", "float"], [[4, 1], [6, 1]], [None, None])
     assert once_more(sizes, 1) is None

@@ -146,7 +146,10 @@ def _streaming(size: int, clock: Clock) -> float:
     import torch
 
     two, three = max(size // 8, 1), max(size // 12, 1)
-    a, b, c = (torch.full((two,), 0.5, dtype=torch.float32, device="cpu") for _ in range(3))
+    try:
+        a, b, c = (torch.full((two,), 0.5, dtype=torch.float32, device="cpu") for _ in range(3))
+    except RuntimeError:  # not enough memory
+        return math.nan
     first, second, out = a[:three], b[:three], c[:three]
     rates = [
         settled_best(lambda: torch.add(first, second, alpha=1.01, out=out), 12.0 * three, clock),

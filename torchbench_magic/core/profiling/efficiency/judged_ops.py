@@ -11,10 +11,11 @@ from typing import Any
 
 import pandas as pd
 
-from torchbench_magic.core.machine.facts.cgroups import cpu_quota
+from torchbench_magic.core.machine.facts.cgroups import cpu_quota, memory_limit
 from torchbench_magic.core.machine.peaks.kept_peaks import peaks_here
 from torchbench_magic.core.machine.process_use import ProcessUse
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
+from torchbench_magic.core.timing.effects.watched_inputs import read_memory
 from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
 from torchbench_magic.results.machine.peaks import Peaks
 from torchbench_magic.results.profiling.efficiency import Efficiency, OpEfficiency
@@ -36,7 +37,9 @@ _MOST_CALLED = 10
 _LONGEST_CALL = 0.5  # seconds
 _LONGEST_CALLS = 3.0  # seconds of all of them, by the time that they took in the run
 _EACH_CALLED = 3  # times, of one that takes long
-_LARGEST_CALL = 2 << 30  # bytes
+_OF_MEMORY = 0.25
+"""Of the memory that is left: a call whose inputs and outputs take more is not made."""
+_MEMORY = 2 << 30  # bytes that are taken to be left where the system does not tell
 _MOST_OF = 0.5
 """Of a line's time in torch that one class must have for the line to be of it."""
 _LEAF = 0.5
@@ -205,11 +208,12 @@ def _inside(profile: Profile) -> set[tuple[str, str | None, int | None, int]]:
 
 def _to_call(found: Iterable[_Judged], wall: float) -> list[_Judged]:
     """The ops to look at again: those below their roof that matter, the most seconds first."""
+    left = _memory_left()
     far = [
         each
         for each in found
         if each.row.kind not in ("overhead", "compute", "memory")
-        and each.row.bytes <= _LARGEST_CALL  # NaN of what is not known is not
+        and each.row.bytes <= _OF_MEMORY * left  # NaN of what is not known is not
         and each.row.seconds * each.row.calls >= _MATTERS * wall
         and each.row.seconds <= _LONGEST_CALL
     ]
@@ -219,6 +223,15 @@ def _to_call(found: Iterable[_Judged], wall: float) -> list[_Judged]:
             spent += _EACH_CALLED * each.row.seconds
             chosen.append(each)
     return chosen
+
+
+def _memory_left() -> float:
+    """Bytes that may still be taken, of the machine and of the cgroup."""
+    known, limit = read_memory(), memory_limit()
+    if known is None:
+        return _MEMORY
+    own, available, _ = known
+    return min(available, limit.value - own) if limit.is_set else available
 
 
 def _with_calls(

@@ -150,8 +150,8 @@ def page_fault(profile: Profile) -> list[Insight]:
         )
         name = at.op.removeprefix("aten::").lstrip("_")
         cures = (
-            Cure("Write into memory that is there: in place where the input is not needed any more, or `out=`.",
-                 f"out = torch.empty_like(x)  # once\ntorch.{name}(..., out=out)"),
+            Cure("Write into memory that is there: in place where the input may go, or `out=`, made once.",
+                 f"torch.{name}(..., out=out)"),
             Cure(
                 "Let the allocator keep what is freed: set these before Python starts.",
                 "MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456",
