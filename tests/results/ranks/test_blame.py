@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.results.ranks.blame import LEAST_SHARE, blame_of, judged
+from torchbench_magic.results.ranks.blame import LEAST_SHARE, blame_of, straggler_of
 from torchbench_magic.results.ranks.stretches import joined_stretches
 
 MS = 1_000_000
@@ -24,7 +24,7 @@ def named(arrival: np.ndarray, error: int = 0) -> int | None:
     ranks, count = arrival.shape
     nothing = [np.zeros((0, 2), dtype=np.int64)] * ranks
     blame = blame_of(arrival, np.full((ranks, ranks), error), nothing)
-    found = judged(blame, 0.05 * count, error / 1e9)
+    found = straggler_of(blame, 0.05 * count, error / 1e9)
     return found.rank if found.beyond_chance and blame.totals[found.rank] > found.threshold else None
 
 

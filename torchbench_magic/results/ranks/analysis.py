@@ -11,7 +11,7 @@ from torchbench_magic import units
 
 from ..doubts import Doubt
 from ..profiling.trace import Ints
-from .blame import Blame, Guilty, blame_of, judged
+from .blame import Blame, Guilty, blame_of, straggler_of
 from .clock_bounds import ClockBounds, RankClock, bounds_of_clocks
 from .collectives import CollectiveCalls, MatchedCollectives, match_collectives
 from .rank_profiles import KIND_SHARE, RankProfile, Straggler
@@ -96,7 +96,7 @@ def profile_of_ranks(runs: Sequence[RankRun], doubts: Sequence[Doubt] = ()) -> R
     zero, end = min(run.begin for run in runs), max(run.end for run in runs)
     span = (end - zero) / 1e9
     error = _known_error(clocks)
-    guilty = judged(blame, span, error)
+    guilty = straggler_of(blame, span, error)
     ranks = [run.rank for run in runs]
     found = None
     if len(runs) > 1 and guilty.beyond_chance and blame.totals[guilty.rank] > guilty.threshold:

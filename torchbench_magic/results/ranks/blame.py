@@ -16,7 +16,7 @@ import numpy as np
 from ..profiling.trace import Ints
 from .stretches import Floats, joined_stretches, nanoseconds, without
 
-__all__ = ["FEWEST", "LEAST_SHARE", "Blame", "Guilty", "blame_of", "judged"]
+__all__ = ["FEWEST", "LEAST_SHARE", "Blame", "Guilty", "blame_of", "straggler_of"]
 
 LEAST_SHARE = 0.05
 """Of the span: below it nobody is named, as with every insight."""
@@ -109,7 +109,7 @@ def blame_of(arrival: Ints, error: Ints, compute: Sequence[Ints]) -> Blame:
     return Blame(tuple(spans), waits[:, 0], waits[:, 1], seconds, np.array(times, dtype=np.int64), count)
 
 
-def judged(blame: Blame, span: float, error: float) -> Guilty:
+def straggler_of(blame: Blame, span: float, error: float) -> Guilty:
     """Whom to name.
 
     Args:

@@ -75,7 +75,7 @@ class RankProfile(Shown):
         timeline: ``rank begin end what``: what each rank did over time, for the strip: ``compute``, ``wait``,
             ``transfer``, ``other``; in columns of `COLUMNS` of the whole, what took most of each.
         waits: ``begin end rank seconds``: each wait in a collective, and the rank that came last.
-        straggler: None unless its blame exceeds `threshold`, and more than chance would have it (`blame.judged`).
+        straggler: None unless its blame exceeds `threshold`, and more than chance would have it (`blame.straggler_of`).
         threshold: seconds: 5 % of the span, or what the clocks may be off where that is more.
         span: seconds from the first event of all ranks to the last.
         collectives: how many were matched on all ranks. The first does not count for blame.
