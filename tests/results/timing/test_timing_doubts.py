@@ -168,7 +168,7 @@ def test_two_speeds_are_noticed_and_one_with_a_tail_is_not() -> None:
 def test_speeds_and_spreads_far_apart_are_told_by_factors_and_not_by_per_cents() -> None:
     far = [*steady(1e-5, 50), *steady(271e-5, 50)]
     text = " ".join(map(str, doubts_of(comparison([far, far]))))
-    assert "The times of a (and 1 more) fall into two groups, 271 times apart. The median is the time of the" in text
+    assert "The times of a and 1 more row fall into two groups, 271 times apart. The median is the time of the" in text
     assert "IQR up to 2.03 times the median" in text
     near = doubts_of(comparison([[*steady(1e-5, 50), *steady(1.08e-5, 50)]]))
     assert "fall into two groups, 7.9 % apart" in str(near[0])

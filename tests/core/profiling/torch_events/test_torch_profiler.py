@@ -19,8 +19,8 @@ from torchbench_magic.core.profiling.torch_events import torch_profiler  # noqa:
 
 PACKAGE = Path(torchbench_magic.__file__).parent
 ADAPTER = "core/profiling/torch_events/torch_profiler.py"
-# the public types of results that the user made himself
-SHOWING = {"views/torch_forms/torch_results.py", "magics/display.py"}
+# the public types of results that the user made himself, and the public profiler that `rank_profile` gives to him
+SHOWING = {"views/torch_forms/torch_results.py", "magics/display.py", "core/ranks/rank_recording.py"}
 MODULES = re.compile(r"torch\.(_C\._?(profiler|autograd)|autograd\.profiler|profiler|_kineto)\b")
 NAMES = {
     "_autograd", "_profiler", "_KinetoEvent", "_ProfilerEvent", "_ExtraFields_Allocation", "_ExperimentalConfig",
