@@ -9,10 +9,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from torchbench_magic.errors import TraceError
 from torchbench_magic.printable import printable
+from torchbench_magic.results.machine.concurrency import Concurrency
+from torchbench_magic.results.machine.core_verdicts import CoreUse
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.storage import chrome_trace
 
@@ -99,6 +102,17 @@ def test_memory_is_a_counter_of_each_device(tmp_path: Path) -> None:
     assert [(c["name"], c["ts"], c["args"]["bytes"]) for c in counters] == [
         ("bytes on cpu", 1000.0, 400),
         ("bytes on cpu", 2000.0, 0),
+    ]
+
+
+def test_threads_are_a_counter_that_holds_from_the_start_of_each_stretch(tmp_path: Path) -> None:
+    timeline = pd.DataFrame({"time": [0.002, 0.004], "running": [2.0, 1.5], "waiting": [0.0, 1.234], "workers": 0.0})
+    seen = Concurrency("oversubscribed", CoreUse(cores=2), timeline)
+    counters = events(exported(profile_of_two_kernels(concurrency=seen), tmp_path), ph="C", name="threads")
+    assert [(c["ts"], c["args"]["running"], c["args"]["waiting for a core"]) for c in counters] == [
+        (0.0, 2.0, 0.0),
+        (2000.0, 1.5, 1.23),
+        (4000.0, 0, 0),
     ]
 
 

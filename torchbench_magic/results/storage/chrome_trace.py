@@ -2,7 +2,8 @@
 
 Categories and arguments are those that torch's profiler (kineto) writes, so that what reads its files reads these:
 ``cpu_op``, ``user_annotation``, ``cuda_runtime``, ``kernel``, ``gpu_memcpy``, ``gpu_memset``, launches as flow events
-``ac2g``. Besides, each thread with lines gets a track of them (category ``cell_line``), and torch's bytes are counters.
+``ac2g``. Besides, each thread with lines gets a track of them (category ``cell_line``); torch's bytes and, where
+``--concurrency`` saw them, the threads that ran and waited are counters.
 Names go through a JSON encoder: a file is valid whatever they hold. The profile itself is in the file too (key
 ``torchbench_magic``: the record that a store would hold, its columns in base64), so that nothing of it is lost on the
 way back.
@@ -129,6 +130,7 @@ def _events(profile: Profile, trace: Trace) -> Iterator[list[str]]:
     yield from _ran(trace, places)
     yield from _launches(trace)
     yield from _memory(profile, trace)
+    yield list(_threads(profile, trace))
 
 
 def _parts(count: int) -> Iterator[slice]:
@@ -285,6 +287,18 @@ def _memory(profile: Profile, trace: Trace) -> Iterator[list[str]]:
     for part in _parts(len(ns)):
         columns = device[part], _us(ns[part]), held[part].tolist()
         yield [f'{heads[name]}{ts},"args":{{"bytes":{of}}}}}' for name, ts, of in zip(*columns, strict=True)]
+
+
+def _threads(profile: Profile, trace: Trace) -> Iterator[str]:
+    """Mean numbers of threads with ``--concurrency``: a counter holds from its time on, a row of the timeline until."""
+    if profile.concurrency is None or not len(profile.concurrency.timeline):
+        return
+    table = profile.concurrency.timeline
+    ends = np.round(table["time"].to_numpy(np.float64) * 1e9).astype(np.int64)
+    running, waiting = ([*table[name].round(2).tolist(), 0] for name in ("running", "waiting"))
+    head = f'{{"ph":"C","name":"threads","pid":{trace.process or 1},"ts":'
+    for ts, ran, waited in zip(_us(np.append(0, ends)), running, waiting, strict=True):
+        yield f'{head}{ts},"args":{{"running":{ran},"waiting for a core":{waited}}}}}'
 
 
 # ---- the profile in the file ------------------------------------------------------------------------------------

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.results.profiles import profile_of_two_kernels
 from torchbench_magic.errors import InputError
+from torchbench_magic.results.machine.concurrency import Concurrency
+from torchbench_magic.results.machine.core_verdicts import CoreUse
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, Trace, compact
 from torchbench_magic.views.profiling.pictures.timeline import MOST_BYTES, spec_of, timeline
@@ -55,6 +58,30 @@ def test_lines_ops_and_kernels_have_tracks_of_their_own() -> None:
     frame = made.frame.set_index("name")
     assert (frame.loc["gemm", "place"], frame.loc["gemm", "start"]) == ("In[3]:2", 0.004)
     assert frame.loc["cudaLaunchKernel", "depth"].tolist() == [1, 1]
+
+
+def seen_threads() -> Concurrency:
+    """Two cores: two threads run, then two run and one waits, then none."""
+    timeline = pd.DataFrame(
+        {"time": [0.002, 0.004, 0.01], "running": [2.0, 1.9, 0.1], "waiting": [0.0, 1.2, 0.0], "workers": [0.0] * 3}
+    )
+    return Concurrency("oversubscribed", CoreUse(cores=2), timeline)
+
+
+def test_threads_over_time_are_a_track_with_a_row_for_each_thread() -> None:
+    made = timeline(profile_of_two_kernels(concurrency=seen_threads()))
+    rows = made.frame[made.frame["track"] == "threads on 2 cores"]
+    assert [tuple(row) for row in rows[["depth", "name", "start", "duration"]].round(6).to_numpy().tolist()] == [
+        (0, "a thread that runs", 0.0, 0.004),
+        (1, "a thread that runs", 0.0, 0.004),
+        (2, "a thread that waits for a core", 0.002, 0.002),
+    ]
+    words = dict(spec_of(made)["legend"])
+    assert words["other"] == "runtime call, a thread that waits for a core"
+    assert words["torch"] == "torch, a thread that runs"
+    without = spec_of(timeline(profile_of_two_kernels()))
+    assert "threads on 2 cores" not in without["tracks"]
+    assert dict(without["legend"])["torch"] == "torch"
 
 
 def test_a_span_lists_what_ran_in_it_with_the_time_inside() -> None:

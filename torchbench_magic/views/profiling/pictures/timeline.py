@@ -6,6 +6,7 @@ time on each track is read. Bars that are too short to be seen are drawn togethe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -30,6 +31,7 @@ from torchbench_magic.views.table import Cell, Column
 
 from ..operations import is_backward
 from ..place_names import op_text
+from .thread_bars import RUNNING, WAITING, thread_bars, thread_track
 
 __all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
 
@@ -126,6 +128,9 @@ def timeline(profile: Profile) -> Timeline:
     node_place = _node_places(profile, trace, places)
     parts = [_lines(profile, trace, lines_of, node_place, names)] if lines_of else []
     parts.append(_events(trace, track_of, node_place, names))
+    if (seen := profile.concurrency) is not None and len(seen.timeline):
+        parts.append(thread_bars(seen, len(tracks), names))
+        tracks.append(thread_track(seen))
     bars = Bars.join(*parts)
     drawn = bars.where(bars.depth < _MOST_DEPTH)
     title = _answer(trace)
@@ -272,6 +277,7 @@ def spec_of(line: Timeline, most: int = _MOST_BARS, ticks: int = _TICKS) -> dict
     tick = max(1, line.duration >> ticks)
     used, name = np.unique(bars.name, return_inverse=True)
     bars = replace(bars, name=name.reshape(-1))
+    names = [line.names[n] for n in used.tolist()]
     scale = units.spread_scale([line.duration / 1e9])
     merged = int(bars.count[bars.count > 1].sum())
     said = []
@@ -281,7 +287,6 @@ def spec_of(line: Timeline, most: int = _MOST_BARS, ticks: int = _TICKS) -> dict
         said.append(f"{units.count(line.deeper)} are nested deeper than {_MOST_DEPTH} and not drawn.")
     if said:
         said.append("All of them: `.frame`.")
-    hues = [(HUES[n], _WORDS[n]) for n in np.unique(bars.hue).tolist()]
     return {
         "title": printable(line.title),
         "seconds": line.duration / 1e9,
@@ -290,13 +295,21 @@ def spec_of(line: Timeline, most: int = _MOST_BARS, ticks: int = _TICKS) -> dict
         "size": scale.size,
         "places": scale.places if scale.places is not None else 2,
         "tracks": [printable(clipped(track, 40)) for track in line.tracks],
-        "names": [printable(clipped(line.names[n], _LONGEST_NAME)) for n in used.tolist()],
+        "names": [printable(clipped(each, _LONGEST_NAME)) for each in names],
         "placesOf": [printable(place) for place in line.places],
         "hues": list(HUES),
-        "legend": hues,
+        "legend": [(HUES[hue], ", ".join(words)) for hue, words in _legend(bars, names)],
         "bars": _columns(bars, tick, len(line.tracks)),
         "note": " ".join(said),
     }
+
+
+def _legend(bars: Bars, names: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """What stands for each hue that is drawn: a kind of event, threads, or both."""
+    pairs = np.unique(np.column_stack([bars.hue, bars.name]), axis=0).tolist()
+    for hue in sorted({hue for hue, _ in pairs}):
+        said = {names[name] if names[name] in (RUNNING, WAITING) else _WORDS[hue] for of, name in pairs if of == hue}
+        yield hue, sorted(said, key=lambda word: word != _WORDS[hue])
 
 
 def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
