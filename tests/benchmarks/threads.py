@@ -5,7 +5,7 @@ child of it (`thread_cases`). Beside the neighbour ``contended`` is right too: t
 healthy cell must never be called oversubscribed. A quota is a real one, of a cgroup that is made where the kernel lets
 us. The cost is measured in pairs of equal blocks of a cell that uses all cores, with and without, in random order.
 
-Run it on an idle machine: ``python tests/benchmarks/threads.py`` takes about 12 minutes; ``--repeats N``,
+Run it on an idle machine: ``python tests/benchmarks/threads.py`` takes about 15 minutes; ``--repeats N``,
 ``--only NAME`` (several times), ``--no-cost``, ``--no-neighbour`` and ``--dump FILE`` (all figures) for a part of it.
 """
 
@@ -40,7 +40,7 @@ SECONDS = 0.8
 QUIET, BUSY = 0.9, 0.8
 """Shares of right verdicts that are promised."""
 MOST_COST, MOST_SNAPSHOT = 2.0, 0.3  # %, ms
-PAIRS, UNITS = 60, 40
+PAIRS, UNITS = 240, 40
 CGROUP = Path("/sys/fs/cgroup/cpu/torchbench_magic_threads")
 CGROUP_2 = Path("/sys/fs/cgroup/torchbench_magic_threads")
 

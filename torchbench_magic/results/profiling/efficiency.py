@@ -34,7 +34,9 @@ class OpEfficiency:
         roof: seconds of one call at this machine's peaks; NaN where not known.
         side: ``compute`` or ``memory``, which of the two the roof is; empty where there is none.
         kind: one of `CLASSES`; empty where it cannot be told.
-        faults: minor page faults of one call, counted in a call after the run; NaN where none was counted.
+        faults: minor page faults of one call, counted in calls after the run, or its part of the run's own where those
+            calls had memory that was there; NaN where none was counted.
+        again: seconds of one call after the run, with warm memory and caches; NaN where there was none.
     """
 
     op: str
@@ -55,6 +57,7 @@ class OpEfficiency:
     side: str = ""
     kind: str = ""
     faults: float = math.nan
+    again: float = math.nan
 
     @property
     def fraction(self) -> float:

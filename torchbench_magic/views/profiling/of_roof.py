@@ -135,7 +135,7 @@ def efficiency_footer(profile: Profile) -> str:
         said.append(f"Peaks {with_them}, GFLOP/s: {', '.join(parts)}.")
     if rates:
         shown = [f"{rate / 1e9:.3g} at {units.bytes_text(size)}" for size, rate in sorted(rates)]
-        said.append(f"Bandwidth, GB/s: {', '.join(shown)}.")
+        said.append(f"Bandwidth, GB/s: {', '.join(shown)}, the last two as of now.")
     return " ".join([*said, *_implementations(found.implementations), *found.notes])
 
 
@@ -144,7 +144,7 @@ def _implementations(found: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     by_words: dict[tuple[str, str], list[str]] = {}
     for op, shapes, words in found:
         by_words.setdefault((op, words), []).append(shapes)
-    for (op, words), shapes in by_words.items():
-        more = len(shapes) - 1
+    for (op, words), of in by_words.items():
+        more = len(of) - 1
         others = f" and {more} other shape{'' if more == 1 else 's'}" if more else ""
-        yield f"oneDNN for {op} {shapes[0]}{others}: {words}."
+        yield f"oneDNN for {op} {of[0]}{others}: {words}."

@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from torchbench_magic.core.machine import caches
-from torchbench_magic.core.machine.peaks import kept_peaks, measured_peaks
+from torchbench_magic.core.machine.peaks import bandwidth_now, kept_peaks, measured_peaks
+from torchbench_magic.core.machine.peaks.bandwidth_now import with_bandwidth_now
 from torchbench_magic.core.machine.peaks.kept_peaks import peaks_here
-from torchbench_magic.core.machine.peaks.measured_peaks import measure_peaks, settled_best, working_sets
+from torchbench_magic.core.machine.peaks.measured_peaks import Probe, measure_peaks, working_sets
+from torchbench_magic.core.progress import NO_PROGRESS
 from torchbench_magic.results.machine.peaks import Peaks
 
 MADE = Peaks(
@@ -52,14 +54,58 @@ def of_rounds(*seconds: float) -> Iterator[float]:
 # ---- measured -------------------------------------------------------------------------------------------------------
 
 
-def test_the_peak_is_the_best_round_once_two_of_three_agree() -> None:
-    clock = Ticking(of_rounds(0.04, 0.0300, 0.0302))
-    assert settled_best(clock.work, 3.0, clock) == pytest.approx(100.0)
+def in_turns(lengths: Iterator[float]) -> tuple[Probe, int]:
+    """A probe of work 3 after its rounds, and how many it had."""
+    clock = Ticking(lengths)
+    probe = Probe([clock.work], 3.0)
+    measured_peaks._take_turns([probe], clock, NO_PROGRESS, "")
+    return probe, len(probe.rates)
+
+
+def test_the_peak_is_the_best_round_and_rounds_end_once_three_agree() -> None:
+    probe, rounds = in_turns(of_rounds(0.04, 0.04, 0.0300, 0.0301, 0.0302))
+    assert probe.peak == pytest.approx(100.0)
+    assert rounds == 5
+
+
+def test_a_slow_second_is_outlasted() -> None:
+    probe, rounds = in_turns(of_rounds(*[0.05 * 1.02**-n for n in range(6)], 0.0300))
+    assert probe.peak == pytest.approx(100.0)
+    assert rounds == 9, "three that agree, after six of a slow time"
 
 
 def test_a_peak_whose_rounds_never_agree_is_not_known() -> None:
-    clock = Ticking(of_rounds(*(0.03 * 1.2**n for n in range(20))))
-    assert math.isnan(settled_best(clock.work, 3.0, clock))
+    probe, rounds = in_turns(of_rounds(*(0.03 * 1.2**n for n in range(20))))
+    assert math.isnan(probe.peak)
+    assert rounds == measured_peaks._MOST_ROUNDS
+
+
+def test_a_peak_is_that_of_the_copy_whose_pages_lie_best() -> None:
+    clock = Ticking(of_rounds(0.03))
+
+    def slow() -> None:
+        clock.work()
+        clock.work()
+
+    probe = Probe([slow, clock.work], 3.0)
+    measured_peaks._take_turns([probe], clock, NO_PROGRESS, "")
+    assert probe.peak == pytest.approx(100.0)
+    assert len(probe.rates) == 6, "three rounds of the faster copy"
+
+
+def test_probes_take_turns() -> None:
+    order: list[str] = []
+    clock = Ticking(of_rounds(0.03))
+
+    def of(name: str) -> Probe:
+        def run() -> None:
+            order.append(name)
+            clock.work()
+
+        return Probe([run], 1.0)
+
+    measured_peaks._take_turns([of("a"), of("b")], clock, NO_PROGRESS, "")
+    assert order[4:10] == ["a", "b"] * 3
 
 
 def test_bandwidth_is_measured_within_each_cache_and_far_beyond_the_last() -> None:
@@ -90,7 +136,25 @@ def test_memory_that_cannot_be_had_leaves_a_bandwidth_unknown(monkeypatch: pytes
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(torch, "full", full)
-    assert math.isnan(measured_peaks._streaming(1 << 20, lambda: 0.0))
+    assert math.isnan(measured_peaks._best(measured_peaks.streaming(1 << 20)))
+
+
+def test_bandwidth_of_what_is_shared_is_that_of_now_in_the_median_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = iter([50.0, 10.0, 40.0, 20.0, 30.0])
+
+    def of_size(size: int) -> list[Probe]:
+        probe = Probe([lambda: None], 1.0)
+        monkeypatch.setattr(Probe, "round", lambda self, clock: self.rates.append(next(rounds)))
+        return [probe]
+
+    monkeypatch.setattr(bandwidth_now, "streaming", of_size)
+    before = torch.get_num_threads()
+    made = with_bandwidth_now(MADE)
+    assert made.bandwidth == ((1 << 20, 2, 1e11), (1 << 24, 2, 2.5e10), (1 << 20, 1, 5e10)), "none above half of 32 MiB"
+    large = replace(MADE, bandwidth=(*MADE.bandwidth, (1 << 27, 1, 9.0), (1 << 27, 2, 99.0)))
+    made = with_bandwidth_now(large)
+    assert made.bandwidth[3:] == ((1 << 27, 1, 9.0), (1 << 27, 2, 30.0))
+    assert torch.get_num_threads() == before
 
 
 # ---- looked up ------------------------------------------------------------------------------------------------------

@@ -146,6 +146,32 @@ def test_what_more_calls_tell(run: Profile, more: Any, told: Any, monkeypatch: p
     assert kind == told if told else pd.isna(kind)
 
 
+@pytest.mark.parametrize(
+    ("faults", "faster", "told"), [(1e6, 10.0, "page-fault"), (0.0, 10.0, "below-roof"), (1e6, 1.0, "below-roof")]
+)
+def test_page_faults_of_the_run_count_where_memory_is_there_in_the_calls_after_it(
+    run: Profile, faults: float, faster: float, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million faults are all of its fresh pages; it is blamed on them where the op is faster without."""
+    seconds = next(row.seconds for row in judged(run, FAST).efficiency.rows if (row.op, row.line) == ("aten::add", 6))
+    monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "", seconds / faster))
+    monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
+    monkeypatch.setattr(judged_ops, "_MOST_CALLED", 100)
+    made = judged(run, FAST, ProcessUse(faults=faults))
+    assert kind_at(made, "aten::add", 6) == told
+    (row,) = (row for row in made.efficiency.rows if (row.op, row.line) == ("aten::add", 6))
+    assert row.again == pytest.approx(seconds / faster)
+    assert row.faults == (row.fresh / 4096 if told == "page-fault" else 0.0)
+
+
+def test_an_op_that_is_near_its_roof_when_called_again_is_not_far_below(
+    run: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
+    monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(0.0, 0.0, 1.0, "", 1e-15))
+    assert pd.isna(kind_at(judged(run, FAST), "aten::mm", 3))
+
+
 def test_only_what_matters_is_called_and_for_some_seconds_at_most(
     run: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,15 @@ def test_a_product_far_below_is_told_with_what_onednn_ran() -> None:
     assert "matmul by ref:any" in told.cures[0].text
 
 
+def test_what_an_op_takes_longer_in_the_run_than_when_called_again_is_not_at_stake() -> None:
+    (told,) = below_roof(made([replace(FAR, again=0.004)]))
+    assert told.seconds == pytest.approx(10 * (0.004 - 0.001))
+    assert "25 %" in told.text
+    (told,) = shape(made([replace(NARROW, again=NARROW.seconds / 2)]))
+    assert told.seconds == pytest.approx(10 * (NARROW.seconds / 2 - NARROW.roof))
+    assert below_roof(made([replace(FAR, again=0.02)]))[0].seconds == pytest.approx(10 * (0.01 - 0.001))
+
+
 @pytest.mark.parametrize(
     ("changed", "speaks"),
     [

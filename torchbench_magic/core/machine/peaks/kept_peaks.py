@@ -27,7 +27,7 @@ from .measured_peaks import BUSY, measure_peaks
 
 __all__ = ["peaks_here"]
 
-_LAYOUT = 1
+_LAYOUT = 2
 """Of the file; a changed meaning, or a changed way to measure, needs a new one."""
 _in_this_process: dict[str, Peaks] = {}
 """Peaks of which it is not known whether others were in the way: for this process only."""

@@ -38,7 +38,7 @@ LATELY = 0.25
 """Seconds: a thread that has not run for so long waits for work, not for its turn."""
 CHILDREN_EVERY, THREADS_EVERY = 0.1, 0.02
 """Seconds after which new processes and new threads are looked for: listing takes 70 and 7 us with four threads."""
-MOST_SHARE = 0.009
+MOST_SHARE = 0.007
 """Of one core that this process may take. A look takes 0.1 ms with four threads (0.02 ms where the caches are warm);
 where it takes longer there are fewer. Threads that meet at barriers wait for the one that it displaces, so a cell on
 two cores loses as much again."""

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic.core.machine.facts.cgroups import cpu_quota, memory_limit
+from torchbench_magic.core.machine.peaks.bandwidth_now import with_bandwidth_now
 from torchbench_magic.core.machine.peaks.kept_peaks import peaks_here
 from torchbench_magic.core.machine.process_use import ProcessUse
 from torchbench_magic.core.progress import NO_PROGRESS, Progress
@@ -25,7 +26,7 @@ from torchbench_magic.results.profiling.recording_costs import MICROSECONDS
 from ..tables.call_arguments import RecordedCall, parsed_call
 from .once_more import MoreCalls, once_more
 from .op_bytes import MOVES_ONLY, OpWork, moved_by
-from .op_classes import DISPATCHES, LARGE_FRESH, SERIAL, class_of, is_faulting
+from .op_classes import DISPATCHES, FASTER, FAULTED, LARGE_FRESH, NEAR, PAGE, SERIAL, class_of, is_faulting
 
 __all__ = ["judged", "with_efficiency"]
 
@@ -58,7 +59,7 @@ def with_efficiency(profile: Profile, spent: ProcessUse | None, progress: Progre
     import torch
 
     peaks = peaks_here(profile.num_threads or torch.get_num_threads(), progress)
-    return judged(profile, peaks, spent)
+    return judged(profile, with_bandwidth_now(peaks), spent)
 
 
 def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> Profile:
@@ -71,8 +72,8 @@ def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> P
         for each in _to_call(found, profile.wall_time)
         if (call := recorded.get(each.call)) is not None and (more := once_more(call, peaks.threads)) is not None
     }
-    held_up = _was_held_up(profile)
-    found = [_with_calls(each, called, peaks, spent.worker_share, held_up) for each in found]
+    held_up, faulting = _was_held_up(profile), _run_faulting(found, called, spent)
+    found = [_with_calls(each, called, peaks, spent.worker_share, held_up, faulting) for each in found]
     rows = sorted((each.row for each in found), key=lambda row: -row.seconds * row.calls)
     words = [
         (row.op, row.input_shapes, more.implementation or "not oneDNN: torch's own code, or its BLAS library")
@@ -234,27 +235,59 @@ def _memory_left() -> float:
     return min(available, limit.value - own) if limit.is_set else available
 
 
+def _run_faulting(found: Iterable[_Judged], called: Mapping[OpEfficiency, MoreCalls], spent: ProcessUse) -> float:
+    """Share of the fresh pages of the run for which page faults were counted in the run, less those of the calls after
+    it that faulted too; 0 where they were not counted.
+
+    The system takes memory back when a run frees it, and a few calls of one op alone may never see that.
+    """
+    pages = counted = 0.0
+    for each in found:
+        row = each.row
+        if row.fresh >= LARGE_FRESH:
+            more = called.get(row)
+            faults = more.faults if more is not None and not math.isnan(more.faults) else 0.0
+            if faults * PAGE < FAULTED * row.fresh:
+                pages += row.calls * row.fresh / PAGE
+            counted += row.calls * faults
+    if not pages or math.isnan(spent.faults):
+        return 0.0
+    return min(max(spent.faults - counted, 0.0) / pages, 1.0)
+
+
 def _with_calls(
-    each: _Judged, called: Mapping[OpEfficiency, MoreCalls], peaks: Peaks, worker_share: float, held_up: bool
+    each: _Judged,
+    called: Mapping[OpEfficiency, MoreCalls],
+    peaks: Peaks,
+    worker_share: float,
+    held_up: bool,
+    run_faulting: float,
 ) -> _Judged:
     """With the class that more calls tell; of an op that was not called the run tells whether it was serial.
 
-    One that was not called and writes into much memory of its own may be held up by page faults: it has no class.
+    One that was not called and writes into much memory of its own may be held up by page faults: it has no class. One
+    that comes near its roof when it is called again is not far below it by what it is: page faults of the run explain
+    that, or nothing does (caches that were cold, a slower processor) and it has no class.
     """
     row, more = each.row, called.get(each.row)
     if not math.isnan(row.bytes) and row.kind not in ("overhead", "compute", "memory"):
+        faults = math.nan if more is None else more.faults
+        again = math.nan if more is None else more.seconds
         faulting = more is not None and is_faulting(more.faults, row.fresh, more.system_share)
+        if not faulting and row.fresh >= LARGE_FRESH and again <= FASTER * row.seconds and run_faulting >= FAULTED:
+            faulting, faults = True, run_faulting * row.fresh / PAGE
         share = more.worker_share if more is not None else worker_share
         is_known = row.fresh < LARGE_FRESH or (more is not None and not math.isnan(more.faults))
+        is_near = row.roof / again >= NEAR if again > 0 else False
         kind = class_of(
             row.seconds,
             (row.roof, row.side),
             peaks,
-            is_bounded=each.is_bounded and is_known,
+            is_bounded=each.is_bounded and is_known and not is_near,
             is_faulting=faulting,
             is_serial=is_known and share < SERIAL and not held_up,
         )
-        row = replace(row, kind=kind, faults=math.nan if more is None else more.faults)
+        row = replace(row, kind=kind, faults=faults, again=again)
     return replace(each, row=row)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import statistics
 import tempfile
 import time
 import warnings
@@ -43,12 +44,14 @@ class MoreCalls:
         worker_share: processor time of other threads over that of the calling one; NaN where not known.
         system_share: of its processor time, spent in the system.
         implementation: what oneDNN ran, in its own words; empty where it ran nothing.
+        seconds: of the median call, with memory and caches that are warm.
     """
 
     faults: float
     system_share: float
     worker_share: float
     implementation: str
+    seconds: float = math.nan
 
 
 def once_more(recorded: RecordedCall, threads: int) -> MoreCalls | None:
@@ -83,13 +86,17 @@ def _looked_at(call: Callable[[], object]) -> MoreCalls:
         call()
         if time.perf_counter() - begin > _LEAST:
             break
-    count, until, before = 0, time.perf_counter() + _LEAST, read_use()
-    while count < 1 or (time.perf_counter() < until and count < _MOST_CALLS):
+    times: list[float] = []
+    before, now = read_use(), time.perf_counter()
+    until = now + _LEAST
+    while not times or (now < until and len(times) < _MOST_CALLS):
         call()
-        count += 1
+        after = time.perf_counter()
+        times.append(after - now)
+        now = after
     used = read_use() - before
     system = 0.0 if math.isnan(used.system) else used.system_share
-    return MoreCalls(used.faults / count, system, used.worker_share, _words(call))
+    return MoreCalls(used.faults / len(times), system, used.worker_share, _words(call), statistics.median(times))
 
 
 def _words(call: Callable[[], object]) -> str:

@@ -6,7 +6,7 @@ import math
 
 from torchbench_magic.results.machine.peaks import Peaks
 
-__all__ = ["DISPATCHES", "LARGE_FRESH", "NEAR", "PAGE", "class_of", "is_faulting"]
+__all__ = ["DISPATCHES", "FASTER", "FAULTED", "LARGE_FRESH", "NEAR", "PAGE", "SERIAL", "class_of", "is_faulting"]
 
 DISPATCHES = 4.0
 """Times the call of the smallest op: what takes less is the call rather than what it computes (design notes on threads:
@@ -25,6 +25,8 @@ SERIAL = 0.15
 PAGE = 4096
 FAULTED = 0.3
 """Of the fresh bytes that page faults account for: below, they are not what takes the time (the same notes)."""
+FASTER = 0.67
+"""Of the time in the run: an op that takes so much less where its memory is there was held up by getting it."""
 LARGE_FRESH = 1 << 20
 """Bytes of a fresh output from which on page faults are looked for: a smaller one comes from memory that is kept."""
 

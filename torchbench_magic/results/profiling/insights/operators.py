@@ -101,14 +101,14 @@ def shape(profile: Profile) -> list[Insight]:
         return []
 
     def stake(row: OpEfficiency) -> float:
-        return row.seconds - row.roof if row.kind == "below-roof" and _narrow(row) is not None else 0.0
+        return _usual(row) - row.roof if row.kind == "below-roof" and _narrow(row) is not None else 0.0
 
     found = []
     for at, wall in _at_lines(profile, efficiency, stake):
         narrow = _narrow(at.top)
         assert narrow is not None
         name, size = narrow
-        percent = units.percent(at.top.fraction)
+        percent = units.percent(at.top.roof / _usual(at.top))
         text = (
             f"`{at.where}` runs `{at.op}` on {_short(at.top.input_shapes)}, with {name} = {size}, at {percent} % of"
             f" this machine's peak: {stake_text(at.seconds, wall)}."
@@ -177,15 +177,15 @@ def below_roof(profile: Profile) -> list[Insight]:
         is_sure = row.flops > 0 or row.bytes > 2 * last
         if not is_sure or _narrow(row) is not None:
             return 0.0
-        return row.seconds - row.roof if row.kind in ("below-roof", "serial") else 0.0
+        return _usual(row) - row.roof if row.kind in ("below-roof", "serial") else 0.0
 
     found = []
     for at, wall in _at_lines(profile, efficiency, stake):
         row = at.top
         against = "arithmetic" if row.side == "compute" else "bandwidth"
         text = (
-            f"`{at.where}` runs `{at.op}` at {units.percent(row.fraction)} % of what this machine's {against} allows"
-            f"{', on one thread' if row.kind == 'serial' else ''}: {stake_text(at.seconds, wall)}."
+            f"`{at.where}` runs `{at.op}` at {units.percent(row.roof / _usual(row))} % of what this machine's"
+            f" {against} allows{', on one thread' if row.kind == 'serial' else ''}: {stake_text(at.seconds, wall)}."
         )
         found.append(_insight("below-roof", at, wall, text, _cures_below(efficiency, row)))
     return found
@@ -245,6 +245,12 @@ def _insight(kind: str, at: _AtLine, wall: float, text: str, cures: tuple[Cure, 
         "dtype": row.dtype,
     }
     return Insight(kind, at.seconds, at.seconds / wall, text, evidence, (at.where,), cures)
+
+
+def _usual(row: OpEfficiency) -> float:
+    """Seconds of a call as far as the op itself takes them: what it takes longer in the run than when it is called
+    again has other reasons (cold caches, page faults) that no other shape or layout takes away."""
+    return min(row.seconds, row.again) if row.again > 0 else row.seconds
 
 
 def _narrow(row: OpEfficiency) -> tuple[str, int] | None:
