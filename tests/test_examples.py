@@ -178,6 +178,45 @@ def test_profile_your_module_follows_the_copy_of_the_mask(tmp_path: Path) -> Non
     assert (size[1], size[2]) in (("500", "953.67"), ("200", "61.04"))
 
 
+@pytest.mark.slow
+@pytest.mark.kernel
+@pytest.mark.timeout(500)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are looked at in /proc")
+def test_cpu_performance_goes_from_slow_to_four_findings_and_their_cures(tmp_path: Path) -> None:
+    """On a machine that others use the insights are silent, and say so; the measurements stand on any."""
+    shown = run("06_cpu_performance.ipynb", tmp_path, patience=400)
+    everything = "\n".join(shown)
+    assert "UsageError" not in everything
+    doctor, cores, verdict, threads, whole, halves, attention, told, slowest, widths, fused, step = (
+        text for text in shown if text
+    )
+    assert "findings in" in doctor
+    assert "cores: " in cores
+    (word,) = re.findall(r"^(oversubscribed|contended|throttled)$", verdict, re.MULTILINE)
+    assert "'threads_wanted'" in verdict
+    assert threads.count("step(batch)") >= 1
+    assert "Peaks with" in whole
+    assert "bmm" in attention
+    assert "aten::bmm" in slowest
+    for text, names in (
+        (halves, ("half", "float32")),
+        (widths, ("width_13", "width_16")),
+        (fused, ("by_hand", "one_operation")),
+        (step, ("before", "after")),
+    ):
+        assert "baseline" in text
+        assert all(name in text for name in names)
+    is_calm = word == "oversubscribed" and "Other processes used" not in whole + attention
+    if is_calm and "Others held up" not in whole + attention and "Busy machine" not in whole + attention:
+        assert "* oversubscribed: " in cores
+        assert "Give the product a larger N" in told
+        assert "memory-bound-run: `In[" in told
+    for line in fused, step:  # a factor of 2 and more
+        ratio = re.search(r"(?:one_operation|after) +[\d.]+ +[\d.]+ +([\d.]+)", line)
+        assert ratio is not None
+        assert float(ratio[1]) < 1
+
+
 @pytest.mark.kernel
 @pytest.mark.slow
 @pytest.mark.timeout(500)

@@ -118,6 +118,13 @@ def test_page_faults_are_told_with_their_number_and_three_cures() -> None:
     assert "MALLOC_TRIM_THRESHOLD_" in code
 
 
+def test_page_faults_of_several_operations_of_a_line_are_one_insight() -> None:
+    small = replace(FAULTS, op="aten::neg", seconds=0.0031)
+    (told,) = page_fault(made([FAULTS, replace(FAULTS, op="aten::exp", seconds=0.006), small]))
+    assert "most of `aten::div` and of 2 other operations on page faults" in told.text
+    assert told.seconds == pytest.approx(10 * (0.007 + 0.003 + 0.0001))
+
+
 def test_other_classes_are_no_page_faults() -> None:
     assert page_fault(made([replace(FAULTS, kind=kind) for kind in ("memory", "below-roof", "", "serial")])) == []
 

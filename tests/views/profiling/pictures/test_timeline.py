@@ -84,6 +84,14 @@ def test_threads_over_time_are_a_track_with_a_row_for_each_thread() -> None:
     assert dict(without["legend"])["torch"] == "torch"
 
 
+def test_of_very_many_threads_four_times_the_cores_are_drawn() -> None:
+    table = seen_threads().timeline
+    many = Concurrency("oversubscribed", CoreUse(cores=2), table.assign(waiting=30.0))
+    made = timeline(profile_of_two_kernels(concurrency=many))
+    assert made.tracks[-1] == "threads on 2 cores, 8 at most drawn"
+    assert made.frame.loc[made.frame["track"] == made.tracks[-1], "depth"].max() == 7
+
+
 def test_a_span_lists_what_ran_in_it_with_the_time_inside() -> None:
     span = timeline(profile_of_two_kernels()).between(0.002, 0.0055).set_index(["track", "name"])
     assert span.loc[("MainThread", "aten::mm"), "time"] == pytest.approx(0.001)

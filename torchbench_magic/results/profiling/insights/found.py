@@ -21,15 +21,16 @@ KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
     "constant": constant,
     "copies": copies,
     "slow-dtype": slow_dtype,
+    "memory-bound-run": memory_bound_run,
     "page-fault": page_fault,
     "shape": shape,
-    "memory-bound-run": memory_bound_run,
     "below-roof": below_roof,
     "numpy": numpy,
     "python": python,
     "overhead": overhead,
 }
-"""Those that name one cause before those that name many: of two about the same seconds the first stays."""
+"""Those that name one cause before those that name many: of two about the same seconds the first stays. Operations
+that become one write no memory between, so that its page faults go with it."""
 
 STANDS_WITH_COST = frozenset({"overhead"})
 """Kinds that speak where recording took most of the time: then there were about as many events as microseconds, and

@@ -96,8 +96,9 @@ def _insight(
     names = [row.op.removeprefix("aten::").lstrip("_") for row in run.rows]
     caches = efficiency.peaks.caches
     against = ", ".join(f"{name} holds {units.bytes_text(size)}" for name, size in caches[1:])
+    runs = "runs" if len(places) == 1 else "run"
     text = (
-        f"{places_text(places)} runs {' / '.join(names)} one after the other, each over"
+        f"{places_text(places)} {runs} {' / '.join(names)} one after the other, each over"
         f" {units.bytes_text(run.rows[0].written)} of the one before: fused, {units.bytes_text(run.saved)} need not be"
         f" moved, {stake_text(seconds, wall)}."
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchbench_magic import units
 
@@ -132,7 +132,7 @@ def page_fault(profile: Profile) -> list[Insight]:
     """Ops that write into fresh memory which the system gives page by page, each time.
 
     glibc returns blocks above 32 MiB to the system as they are freed (mallopt(3), M_MMAP_THRESHOLD), smaller ones from
-    the end of its heap. At stake: the op's time above its roof.
+    the end of its heap. At stake: the time of a line's ops above their roofs.
     """
     efficiency = trusted_efficiency(profile)
     if efficiency is None:
@@ -141,17 +141,28 @@ def page_fault(profile: Profile) -> list[Insight]:
     def stake(row: OpEfficiency) -> float:
         return row.seconds - row.roof if row.kind == "page-fault" else 0.0
 
+    by_line: dict[CodeLine, list[_AtLine]] = {}
+    for at, _ in _at_lines(profile, efficiency, stake, least_share=0.0):
+        by_line.setdefault(at.where, []).append(at)
+    wall = recorded_lines(profile).wall
     found = []
-    for at, wall in _at_lines(profile, efficiency, stake):
-        row = at.top
+    for several in by_line.values():
+        seconds = min(sum(at.seconds for at in several), wall)
+        if seconds < max(LEAST_SECONDS, LEAST_SHARE * wall):
+            continue
+        at = replace(several[0], seconds=seconds)
+        row, more = at.top, len(several) - 1
+        others = f" and of {more} other operation{'' if more == 1 else 's'}" if more else ""
         text = (
-            f"`{at.where}` spends most of `{at.op}` on {units.count(round(row.faults))} page faults a call, for the"
-            f" {units.bytes_text(row.fresh)} that each writes into fresh memory: {stake_text(at.seconds, wall)}."
+            f"`{at.where}` spends most of `{at.op}`{others} on page faults: {units.count(round(row.faults))} a call of"
+            f" `{at.op}`, for the {units.bytes_text(row.fresh)} that it writes into fresh memory:"
+            f" {stake_text(at.seconds, wall)}."
         )
         name = at.op.removeprefix("aten::").lstrip("_")
+        has_out = not name.endswith("backward") and "backward_" not in name  # torch has no function of that name
         cures = (
             Cure("Write into memory that is there: in place where the input may go, or `out=`, made once.",
-                 f"torch.{name}(..., out=out)"),
+                 f"torch.{name}(..., out=out)" if has_out else ""),
             Cure(
                 "Let the allocator keep what is freed: set these before Python starts.",
                 "MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456",
@@ -211,7 +222,10 @@ def _cures_below(efficiency: Efficiency, row: OpEfficiency) -> tuple[Cure, ...]:
 
 
 def _at_lines(
-    profile: Profile, efficiency: Efficiency, stake: Callable[[OpEfficiency], float]
+    profile: Profile,
+    efficiency: Efficiency,
+    stake: Callable[[OpEfficiency], float],
+    least_share: float = LEAST_SHARE,
 ) -> Iterator[tuple[_AtLine, float]]:
     """Each op on each line of the cell's own thread that has enough at stake, with the wall time; the most first."""
     recorded = recorded_lines(profile)
@@ -227,7 +241,7 @@ def _at_lines(
             rows.setdefault((row.op, where), []).append(row)
             seconds[row.op, where] = seconds.get((row.op, where), 0.0) + more
     for key in sorted(seconds, key=lambda each: -seconds[each]):
-        if seconds[key] >= max(LEAST_SECONDS, LEAST_SHARE * recorded.wall):
+        if seconds[key] >= max(LEAST_SECONDS if least_share else 0.0, least_share * recorded.wall):
             at_stake = min(seconds[key], recorded.wall)
             yield _AtLine(key[0], tuple(rows[key]), key[1], at_stake), recorded.wall
 

@@ -111,7 +111,7 @@ def _python_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
         return None
     if use.python - use.cost - CALL * use.called < DOMINATES * use.time or use.runs < FEWEST:
         return None
-    if use.called + use.modules < use.runs:
+    if not use.called or use.called + use.modules < use.runs:  # around nothing: memory that is given back, hooks
         return None
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
     if place is None or any(_leaves(call, place) for call in calls_in(place.head)):

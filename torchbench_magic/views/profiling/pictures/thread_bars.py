@@ -1,7 +1,7 @@
 """Threads over time as a track of the timeline, with ``--concurrency``: so many rows as threads wanted a core.
 
-The lower rows ran, those below them in the picture waited for a core. A stretch is of some ms, and its mean number of
-threads is rounded; `Profile.concurrency.timeline` has the means.
+The upper rows ran, those below them waited for a core; there are at most four times as many rows as cores. A stretch is
+of some ms, and its mean number of threads is rounded; `Profile.concurrency.timeline` has the means.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 
 from torchbench_magic import units
 from torchbench_magic.results.machine.concurrency import Concurrency
+from torchbench_magic.results.profiling.trace import Ints
 
 from ...drawing.bars import HUES, Bars
 
@@ -19,9 +20,19 @@ RUNNING, WAITING = "a thread that runs", "a thread that waits for a core"
 _HUES = {RUNNING: HUES.index("torch"), WAITING: HUES.index("other")}
 
 
+_TALLEST = 4  # times the cores
+
+
 def thread_track(seen: Concurrency) -> str:
-    """``threads on 2 cores``."""
-    return f"threads on {units.count(seen.use.cores)} core{'' if seen.use.cores == 1 else 's'}"
+    """``threads on 2 cores``, and of how many is drawn where there were more."""
+    most = _TALLEST * seen.use.cores
+    cut = f", {units.count(most)} at most drawn" if int(_wanted(seen).max(initial=0)) > most else ""
+    return f"threads on {units.count(seen.use.cores)} core{'' if seen.use.cores == 1 else 's'}{cut}"
+
+
+def _wanted(seen: Concurrency) -> Ints:
+    table = seen.timeline
+    return np.round((table["running"] + table["waiting"]).to_numpy(np.float64)).astype(np.int64)
 
 
 def thread_bars(seen: Concurrency, track: int, names: dict[str, int]) -> Bars:
@@ -34,7 +45,7 @@ def thread_bars(seen: Concurrency, track: int, names: dict[str, int]) -> Bars:
     ends = np.round(seen.timeline["time"].to_numpy(np.float64) * 1e9).astype(np.int64)
     starts = np.append(0, ends[:-1])
     running = np.round(seen.timeline["running"].to_numpy(np.float64)).astype(np.int64)
-    wanted = np.round((seen.timeline["running"] + seen.timeline["waiting"]).to_numpy(np.float64)).astype(np.int64)
+    wanted = np.minimum(_wanted(seen), _TALLEST * seen.use.cores)
     rows: list[tuple[int, int, int, str]] = []  # depth, start, end, word
     for depth in range(int(wanted.max(initial=0))):
         word_of = np.where(depth < running, RUNNING, np.where(depth < wanted, WAITING, ""))
