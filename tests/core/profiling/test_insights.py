@@ -73,7 +73,7 @@ for i in range(10):
     q = to_q(x).view(8, 256, 8, 32).transpose(1, 2)
     k = to_k(x).view(8, 256, 8, 32).transpose(1, 2)
     v = to_v(x).view(8, 256, 8, 32).transpose(1, 2)
-    y = ((q @ k.transpose(-2, -1)) / 6).softmax(-1) @ v"""
+    y = torch.nn.functional.scaled_dot_product_attention(q, k, v)"""
 HEALTHY = [
     Planted("products", "x = torch.rand(512, 512)", "for i in range(20):\n    y = x @ x\n    z = y.relu()"),
     Planted("training", TRAINING, STEPS),

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from .blocks import Blocks
 from .intervals import Floats, Interval, median_interval, rounds_for_an_interval, verdict
+from .ranges import DRIFT
 from .subject import Subject
 
 __all__ = [
@@ -206,6 +207,12 @@ def widened(interval: Interval, log_ratios: Floats, factor: float) -> Interval:
     return Interval(interval.median, min(low, interval.low), max(high, interval.high))
 
 
+def far_apart(log_ratios: Floats) -> bool:
+    """Whether every single round says the same by more than equal code was ever seen apart (`DRIFT`)."""
+    far = math.log(DRIFT)
+    return bool(len(log_ratios)) and bool((log_ratios > far).all() or (log_ratios < -far).all())
+
+
 def judged_rounds(
     log_ratios: Floats, sides: Sequence[Floats], subject: Subject, cores: int, margin: float, row: int, alpha: float
 ) -> tuple[Interval, int, Void | None]:
@@ -224,6 +231,9 @@ def judged_rounds(
     if not math.isfinite(narrow.width):
         need = rounds_for_an_interval(subject.look, alpha)
         return interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need)
+    if not math.isfinite(interval.width) and not are_held_up(subject, cores) and far_apart(log_ratios):
+        # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
+        interval = Interval(narrow.median, float(log_ratios.min()), float(log_ratios.max()))
     word = verdict(interval, margin)
     unknown = word == "undecided" and not math.isfinite(interval.width)
     stands = word == verdict(narrow, margin) and not unknown

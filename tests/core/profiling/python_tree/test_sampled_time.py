@@ -6,7 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from torchbench_magic.core.profiling.python_tree.sampled_time import active_before, sampled_times, without_callers
+from torchbench_magic.core.profiling.python_tree.sampled_time import (
+    active_before,
+    idle_times,
+    sampled_times,
+    without_callers,
+)
 
 MS = 1_000_000
 HOURS = 1_790_000_000 * 10**9  # Unix ns, where a float has steps of 256 ns
@@ -61,3 +66,17 @@ def test_torch_is_never_more_than_the_time_of_the_run() -> None:
 def test_an_op_in_which_a_sample_was_taken_runs_python_itself() -> None:
     starts, ends = ints(0, 1, 5), ints(10, 2, 6)
     assert without_callers(starts, ends, ints(0, 3, 5.999)).tolist() == [False, True, True]  # 3 lies within the first
+
+
+def idle(moments: list[float], wanted: list[float]) -> list[float]:
+    return [each / MS for each in idle_times(ints(*moments), ints(*wanted)).tolist()]
+
+
+def test_idle_is_what_the_wall_clock_moved_and_the_wish_for_a_core_did_not() -> None:
+    assert idle([0, 1, 2, 12], [5, 6, 6.5, 6.5]) == [0, 0.5, 10]
+
+
+def test_a_wait_between_the_two_readings_of_a_sample_is_no_idleness() -> None:
+    """The thread is set aside for 3 ms after the wall clock was read: it is on the other clock first."""
+    assert idle([0, 1, 2, 6, 7], [0, 1, 5, 6, 7]) == [0, 0, 0, 0]
+    assert idle([0, 1, 2, 16, 17], [0, 1, 5, 6, 7]) == [0, 0, 10, 0]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["active_before", "sampled_times", "without_callers"]
+__all__ = ["active_before", "idle_times", "sampled_times", "without_callers"]
 
 Ints = NDArray[np.int64]
 _EDGE = 20_000
@@ -69,6 +69,20 @@ def sampled_times(
     exact = _interpolated(after, edges, level) - _interpolated(ends_interval, edges, level)
     torch = np.where(inside, at_interval - at[:-1], 0) + np.minimum(exact, at[1:] - at_interval)
     return whole, torch
+
+
+def idle_times(moments: Ints, wanted: Ints) -> Ints:
+    """Ns between each two moments in which a thread surely wanted no processor.
+
+    At each moment the wall clock is read first, and systems give the processor to others at the end of just such a
+    call: that wait is in what was wanted, and not yet on the wall clock. So what one stretch has too little the next
+    has too much, and idle is only what exceeds all that there was before.
+
+    Args:
+        moments: by the wall clock.
+        wanted: ns that the thread had run or waited for a core until then, shape as ``moments``.
+    """
+    return np.diff(np.maximum.accumulate(moments - wanted))
 
 
 def _union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:

@@ -20,7 +20,7 @@ from torchbench_magic.results.profiling.frames.call_trees import inclusive
 
 from ..joining.joined_run import JoinedRun
 from ..joining.tree_frames import FUNCTION
-from ..python_tree.sampled_time import active_before, sampled_times, without_callers
+from ..python_tree.sampled_time import active_before, idle_times, sampled_times, without_callers
 from ..python_tree.sampler import SampledPlace, SampleRecord
 from ..sources.code_sources import ProfiledBody
 from ..torch_events.events import Ints
@@ -138,8 +138,8 @@ def _waiting(record: SampleRecord, whole: Ints, torch: Ints) -> Ints:
     """
     if not len(record.wanted):
         return np.zeros_like(whole)
-    stretch = np.diff(np.array([record.began, *record.moments], dtype=np.int64))
-    idle = stretch - np.diff(np.array(record.wanted, dtype=np.int64))
+    moments = np.array([record.began, *record.moments], dtype=np.int64)
+    stretch, idle = np.diff(moments), idle_times(moments, np.array(record.wanted, dtype=np.int64))
     return np.clip(idle - (stretch - whole) - torch, 0, whole - torch)
 
 
