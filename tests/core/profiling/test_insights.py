@@ -108,8 +108,18 @@ def test_nothing_is_said_of_a_healthy_cell(case: Planted) -> None:
     assert not said
 
 
+def told(case: Planted) -> Profile:
+    """A profile of a slow cell with what is said of it; the second or third where others had the processor."""
+    for _ in range(3):
+        profile = calm(profiled(case))
+        if profile.insights:
+            break
+    assert profile.insights
+    return profile
+
+
 def test_what_is_at_stake_is_no_more_than_the_run_took() -> None:
-    profile = calm(profiled(SLOW[0]))
+    profile = told(SLOW[0])
     (insight,) = profile.insights
     assert 0 < insight.seconds <= profile.wall_time
     assert 0.3 < insight.share <= 1
@@ -120,8 +130,7 @@ def facts(insights: tuple[Insight, ...]) -> list[dict[str, object]]:
 
 
 def test_a_stored_profile_has_its_insights_again(tmp_path: Path) -> None:
-    profile = calm(profiled(SLOW[2]))
-    assert profile.insights
+    profile = told(SLOW[2])
     save(profile, tmp_path / "runs.sqlite")
     (again,) = load(tmp_path / "runs.sqlite")
     assert isinstance(again, Profile)
@@ -131,7 +140,6 @@ def test_a_stored_profile_has_its_insights_again(tmp_path: Path) -> None:
 def test_a_trace_that_was_exported_has_them_again(tmp_path: Path) -> None:
     from torchbench_magic import load_trace
 
-    profile = calm(profiled(SLOW[5]))
-    assert profile.insights
+    profile = told(SLOW[5])
     profile.export_trace(tmp_path / "trace.json")
     assert facts(load_trace(tmp_path / "trace.json").insights) == facts(profile.insights)

@@ -207,10 +207,12 @@ def widened(interval: Interval, log_ratios: Floats, factor: float) -> Interval:
     return Interval(interval.median, min(low, interval.low), max(high, interval.high))
 
 
-def far_apart(log_ratios: Floats) -> bool:
-    """Whether every single round says the same by more than equal code was ever seen apart (`DRIFT`)."""
+def far_apart(log_ratios: Floats) -> Interval | None:
+    """From the smallest to the largest median of the parts of a run, where all are farther from 1, on one side, than
+    equal code was ever seen apart (`DRIFT`). A single round may say anything: others took the processor in it."""
+    low, high = (math.log(end) for end in range_of_parts(log_ratios))
     far = math.log(DRIFT)
-    return bool(len(log_ratios)) and bool((log_ratios > far).all() or (log_ratios < -far).all())
+    return Interval(float(np.median(log_ratios)), low, high) if low > far or high < -far else None
 
 
 def judged_rounds(
@@ -231,9 +233,9 @@ def judged_rounds(
     if not math.isfinite(narrow.width):
         need = rounds_for_an_interval(subject.look, alpha)
         return interval, len(log_ratios), Void("few-rounds", row, len(log_ratios), need)
-    if not math.isfinite(interval.width) and not are_held_up(subject, cores) and far_apart(log_ratios):
+    if not math.isfinite(interval.width) and not are_held_up(subject, cores):
         # in spells there is no interval by ranks, and none is needed: no state of the machine makes 1 of 17
-        interval = Interval(narrow.median, float(log_ratios.min()), float(log_ratios.max()))
+        interval = far_apart(log_ratios) or interval
     word = verdict(interval, margin)
     unknown = word == "undecided" and not math.isfinite(interval.width)
     stands = word == verdict(narrow, margin) and not unknown
