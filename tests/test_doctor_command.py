@@ -35,6 +35,7 @@ def test_it_prints_what_it_finds_and_bad_news_is_no_error() -> None:
     assert re.search(r"\d+ findings in \d+ m?s · load watched for \d+ ms", words)
 
 
+@pytest.mark.slow
 def test_the_self_test_is_told_in_numbers() -> None:
     done = command("--self-test")
     assert done.returncode == 0, done.stderr

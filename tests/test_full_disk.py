@@ -183,6 +183,7 @@ def test_a_limit_of_file_size_is_one_line_and_leaves_nothing(tmp_path: Path) -> 
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 4096
 
 
+@pytest.mark.slow
 @pytest.mark.valgrind
 def test_a_count_says_it_and_the_next_one_with_room_is_right(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("valgrind") is None:

@@ -151,6 +151,7 @@ def test_each_output_in_a_frame_of_its_own_stands_alone_where_the_page_is_not_kn
         drawn.get_by_role("button").first.click()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("front_end", ["lab", "notebook"])
 def test_a_notebook_that_was_run_saved_and_reopened_without_its_kernel(

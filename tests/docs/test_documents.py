@@ -23,8 +23,16 @@ def blocks(document: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)\n```$", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
+SLOW = {"reading"}  # it profiles a dozen cells
+RUN = [
+    pytest.param(each, id=each.stem, marks=[pytest.mark.slow] if each.stem in SLOW else [])
+    for each in DOCUMENTS
+    if blocks(each)
+]
+
+
 @pytest.mark.kernel
-@pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks(d)], ids=lambda d: d.stem)
+@pytest.mark.parametrize("document", RUN)
 def test_the_code_of_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in blocks(document)])
     NotebookClient(

@@ -212,7 +212,7 @@ def fresh(make: Any) -> dict[str, Any]:
     return {"net": net, "opt": opt, "schedule": schedule, "scaler": scaler, "trainer": trainer, "x": torch.ones(2, 64)}
 
 
-@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.RMSprop])
+@pytest.mark.parametrize("make", [torch.optim.Adam, pytest.param(torch.optim.RMSprop, marks=pytest.mark.slow)])
 def test_state_that_restore_takes_away_and_the_next_block_makes_again_does_not_grow(make: Any) -> None:
     body = (
         "for _ in range({0}):\n    scaler.scale(trainer.net(x).sum()).backward(); scaler.step(trainer.opt)\n"
