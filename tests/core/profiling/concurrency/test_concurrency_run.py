@@ -175,11 +175,12 @@ def test_a_process_that_does_not_start_or_says_nothing(monkeypatch: pytest.Monke
 @LINUX
 def test_a_process_that_is_killed_meanwhile() -> None:
     seen = seen_in(
-        "import os, signal, time\n"
+        "import contextlib, os, signal, time\n"
         "for task in os.listdir('/proc/self/task'):\n"
-        "    for child in open(f'/proc/self/task/{task}/children').read().split():\n"
-        "        if b'side_process' in open(f'/proc/{child}/cmdline', 'rb').read():\n"
-        "            os.kill(int(child), signal.SIGKILL)\n"
+        "    with contextlib.suppress(OSError):  # a thread or child that ends meanwhile\n"
+        "        for child in open(f'/proc/self/task/{task}/children').read().split():\n"
+        "            if b'side_process' in open(f'/proc/{child}/cmdline', 'rb').read():\n"
+        "                os.kill(int(child), signal.SIGKILL)\n"
         "time.sleep(0.2)"
     )
     assert seen.verdict == "not available"
