@@ -137,7 +137,8 @@ def test_100_mb_of_prints_go_nowhere(server: Server) -> None:
     directory = Path(server._lease.directory)
     before = sum(path.stat().st_size for path in directory.iterdir())
     assert total(server, "print('x' * 100_000_000)") > 0
-    assert sum(path.stat().st_size for path in directory.iterdir()) == before
+    grown = sum(path.stat().st_size for path in directory.iterdir()) - before
+    assert grown < 100_000  # valgrind's own logs grow when a process ends, which may be after its answer
 
 
 @pytest.mark.valgrind
