@@ -251,7 +251,7 @@ def test_threads_that_ended_unseen_are_in_the_sum_of_the_process() -> None:
     run = ConcurrencyRun()
     run._facts = [CoreFacts(2, 0, 0, 10.0), CoreFacts(2, 0, 0, 11.5)]
     points = [[round(at * 1e7), round(at * 1e7), 0, 0, 1, 1, 0, 1] for at in range(101)]
-    run._seen = {"points": points, "threads": [], "samples": 100, "most": 1, "sees_waits": True, "hung": []}
+    run._seen = {"points": points, "threads": [], "looked": 1_000_000_000, "most": 1, "sees_waits": True, "hung": []}
     assert run.result(0, 10**9, None, 2).use.run == pytest.approx(1.5)
 
 

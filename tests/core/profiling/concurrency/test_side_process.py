@@ -59,13 +59,13 @@ def test_what_a_thread_waits_for(text: bytes, kind: int) -> None:
 def test_points_stay_few_and_keep_totals_and_counts() -> None:
     points = Points(most=8)
     for at in range(1000):
-        points.add((at, 2 * at, 3 * at, 0), at % 3)
+        points.add((at, 2 * at, 3 * at, 0), at % 3, 10 if at < 500 else 40)
     assert len(points.rows) <= 9
     assert points.rows[0][:4] == [0, 0, 0, 0]
     assert points.rows[-1][:4] == [999, 1998, 2997, 0]
     assert sum(row[4] for row in points.rows) == 1000
-    assert sum(row[5] for row in points.rows) == sum(at % 3 for at in range(1000))
-    assert sum(row[6] for row in points.rows) == 334  # none runnable
+    assert sum(row[5] for row in points.rows) == 500 * 10 + 500 * 40
+    assert sum(row[6] for row in points.rows) == 167 * 10 + 167 * 40  # none runnable: each for as long as it stands for
     assert [row[0] for row in points.rows] == sorted(row[0] for row in points.rows)
 
 
@@ -89,13 +89,15 @@ def test_a_thread_that_samples_the_worker_does_not_hide_that_it_hangs() -> None:
 
 
 def seen_of(*threads: tuple[int, ...], seconds: float = 1.0, run: float = 1.0, wait: float = 0.0) -> dict[str, Any]:
-    """A report of a hundred samples at even distances."""
+    """A report of a hundred looks at even distances; of threads in how many each was runnable, timed and untimed."""
+    each = SECOND // 100
     rows = []
     for at in range(101):
         share = at / 100
         totals = [share * seconds, share * run, share * wait, 0.0]
-        rows.append([*(round(each * SECOND) for each in totals), 1, 1, 0, 1])
-    return {"points": rows, "threads": threads, "samples": 101, "most": 3, "sees_waits": True, "hung": []}
+        rows.append([*(round(total * SECOND) for total in totals), 1, each, 0, each])
+    found = [[*thread[:3], *(each * looks for looks in thread[3:])] for thread in threads]
+    return {"points": rows, "threads": found, "looked": SECOND, "most": 3, "sees_waits": True, "hung": []}
 
 
 def test_the_figures_of_a_stretch() -> None:
@@ -128,8 +130,38 @@ def test_threads_that_take_turns_are_told_from_those_that_poll_or_wait_for_work(
     assert core_use(seen_of(elsewhere, elsewhere), 1, 0, SECOND).gil == 0
 
 
+def test_looks_count_for_the_time_since_the_one_before_and_not_as_one_each() -> None:
+    """Eighty rare looks of a second at work and twenty frequent ones of a second in turns are half of it, not 1/5."""
+    seen = seen_of((1, SECOND, 0, 50, 50, 0), (1, SECOND, 0, 50, 50, 0))
+    rows = [[at, at, 0, 0, 1, 50, 0, 0] for at in range(0, 1000, 50)]
+    rows += [[at, at, 0, 0, 1, 10, 0, 10] for at in range(1000, 2000, 10)]
+    ms = SECOND // 1000
+    scaled = [[*(value * ms for value in row[:4]), 1, *(value * ms for value in row[5:])] for row in rows]
+    use = core_use(seen | {"points": scaled}, 1, 0, 2 * SECOND)
+    assert use.alone == pytest.approx(0.5, abs=0.03)
+    assert use.gil == pytest.approx(1.0, abs=0.03)
+
+
+@LINUX
+def test_looks_become_rare_where_all_cores_run_own_threads_and_nowhere_else() -> None:
+    side = side_process._Side(os.getpid(), (), clock=lambda: now)
+    side.cores = 2
+    for threads_running, expected in ((2.0, 4), (0.5, 1), (1.9, 4), (1.05, 1)):
+        now, run = 0, 0
+        side.begin(0.0)
+        for _ in range(100):
+            side._note_running(now, run, SECOND // 200 if now else 0)
+            side.samples += 1
+            now, run = now + SECOND // 200, run + round(threads_running * SECOND / 200)
+        assert side.rarer == expected, threads_running
+    side.cores, side.running = 1, 1.0  # threads that take turns fill one core
+    assert side.rarer == 1
+    side.cores, side.running, side.samples = 2, 2.0, 3
+    assert side.rarer == 1
+
+
 def test_of_nothing_seen_there_is_no_figure() -> None:
-    nothing = {"points": [], "threads": [], "samples": 0, "most": 0, "sees_waits": True, "hung": []}
+    nothing = {"points": [], "threads": [], "looked": 0, "most": 0, "sees_waits": True, "hung": []}
     assert core_use(nothing, 1, 0, SECOND).run != core_use(nothing, 1, 0, SECOND).run
     assert timeline_of(nothing, 0, SECOND).empty
     assert timeline_of(seen_of(), 5 * SECOND, 6 * SECOND).empty

@@ -41,9 +41,9 @@ def core_use(seen: Mapping[str, Any], root: int, begin: int, end: int) -> CoreUs
     counts = rows[1:, 4:].sum(axis=0)
     threads = [_Row(*row) for row in seen["threads"]]
     wanted = [thread for thread in threads if thread.wants >= ACTIVE * wall]
-    samples = max(1, int(seen["samples"]))
+    looked = max(1, int(seen["looked"])) / 1e9
     own = [thread for thread in threads if thread.process == root]
-    gil, lock = (math.nan, math.nan) if not seen["sees_waits"] else _turns(own, samples, wall)
+    gil, lock = (math.nan, math.nan) if not seen["sees_waits"] else _turns(own, looked, wall)
     return CoreUse(
         wall=float(wall),
         run=float(run / 1e9 / wall),
@@ -52,8 +52,8 @@ def core_use(seen: Mapping[str, Any], root: int, begin: int, end: int) -> CoreUs
         threads=len(wanted),
         most=int(seen["most"]),
         processes=len({thread.process for thread in wanted if thread.process != root}),
-        alone=float((counts[2] + counts[3]) / counts[0]) if counts[0] else math.nan,
-        idle=float(counts[2] / counts[0]) if counts[0] else math.nan,
+        alone=float((counts[2] + counts[3]) / counts[1]) if counts[1] else math.nan,
+        idle=float(counts[2] / counts[1]) if counts[1] else math.nan,
         gil=gil,
         lock=lock,
         samples=int(counts[0]),
@@ -61,24 +61,27 @@ def core_use(seen: Mapping[str, Any], root: int, begin: int, end: int) -> CoreUs
 
 
 class _Row:
-    """A thread as it is reported."""
+    """A thread as it is reported, in seconds."""
 
     def __init__(self, process: int, run: int, wait: int, runnable: int, timed: int, untimed: int) -> None:
-        self.process, self.runnable, self.timed, self.untimed = process, runnable, timed, untimed
+        self.process = process
+        self.runnable, self.timed, self.untimed = runnable / 1e9, timed / 1e9, untimed / 1e9
         self.run = run / 1e9
         self.wants = (run + wait) / 1e9
 
 
-def _turns(threads: Sequence[_Row], samples: int, wall: float) -> tuple[float, float]:
+def _turns(threads: Sequence[_Row], looked: float, wall: float) -> tuple[float, float]:
     """Mean numbers of threads that waited for their turn: with a limit of time, and without one.
+
+    Looks are not equally far apart, so each counts for the time since the one before (``looked`` in all).
 
     Only of threads that used a fair part of what is to be shared: one that polls, or waits for work, uses next to
     nothing.
     """
-    sharing = [thread for thread in threads if thread.timed + thread.untimed > 0.1 * samples]
+    sharing = [thread for thread in threads if thread.timed + thread.untimed > 0.1 * looked]
     least = min(ACTIVE, 0.3 / max(1, len(sharing))) * wall
     taking = [thread for thread in sharing if thread.run >= least]
-    return sum(thread.timed for thread in taking) / samples, sum(thread.untimed for thread in taking) / samples
+    return sum(thread.timed for thread in taking) / looked, sum(thread.untimed for thread in taking) / looked
 
 
 def _within(points: Sequence[Sequence[int]], begin: int, end: int) -> Any:

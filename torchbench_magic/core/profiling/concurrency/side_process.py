@@ -42,6 +42,15 @@ MOST_SHARE = 0.007
 """Of one core that this process may take. A look takes 0.1 ms with four threads (0.02 ms where the caches are warm);
 where it takes longer there are fewer. Threads that meet at barriers wait for the one that it displaces, so a cell on
 two cores loses as much again."""
+FULL = 0.9
+"""Share of the cores that run own threads, from which on looks are as rare as `CALM` says: what threads wait for is
+asked of code that leaves cores unused (`core_verdicts.ONE_AT_A_TIME`), and code that uses all is what looks cost."""
+ONE_AT_A_TIME = 1.1
+"""Running threads up to which a lock may be what holds the others: then looks stay as they are, on one core too."""
+CALM = 4
+"""How many times as rare looks are where all cores run own threads."""
+FIRST = 16
+"""Looks after the beginning that are never rarer: short code gets enough of them."""
 MOST_POINTS = 2048
 HANGS_AFTER = 3.0
 """Seconds after which a process is said to hang whose main thread waits for its team and never runs meanwhile."""
@@ -85,21 +94,22 @@ def _state_kind(text: bytes) -> int:
 class Points:
     """Totals over time, in at most so many points: where there are more, two neighbours become one.
 
-    A point is (ns of the clock, ns run, ns waited, ns of both in processes below) so far, and of its samples
-    (how many, sum of runnable threads, how many with none, with one).
+    A point is (ns of the clock, ns run, ns waited, ns of both in processes below) so far, and of its looks (how many,
+    ns that they stand for, of these with no runnable thread, with one).
     """
 
     def __init__(self, most: int = MOST_POINTS) -> None:
         self.rows: list[list[int]] = []
         self._most, self._each, self._open = most, 1, 0
 
-    def add(self, totals: tuple[int, int, int, int], runnable: int) -> None:
-        counts = [1, runnable, runnable == 0, runnable == 1]
+    def add(self, totals: tuple[int, int, int, int], runnable: int, stands_for: int) -> None:
+        """One look, which stands for the ns since the one before."""
+        counts = [1, stands_for, stands_for * (runnable == 0), stands_for * (runnable == 1)]
         if self._open and self._open < self._each:
             last = self.rows[-1]
             self.rows[-1] = [*totals, *(had + more for had, more in zip(last[4:], counts, strict=True))]
         else:
-            self.rows.append([*totals, *map(int, counts)])
+            self.rows.append([*totals, *counts])
             self._open = 0
         self._open += 1
         if len(self.rows) > self._most:
@@ -138,7 +148,7 @@ class Hangs:
 
 
 class _Thread:
-    """What is known of one thread; its files stay open."""
+    """What is known of one thread; its files stay open. ``runnable``, ``timed`` and ``untimed`` are ns."""
 
     __slots__ = ("changed", "files", "first", "kind", "now", "process", "runnable", "timed", "untimed")
 
@@ -162,6 +172,7 @@ class _Side:
         self.ended: list[_Thread] = []
         self.hangs, self.hung = Hangs(), list[dict[str, Any]]()
         self.sees_waits = True
+        self.cores = max(1, len(os.sched_getaffinity(root)))
         self._next_children = self._next_threads = 0.0
         self.begin(0.0)
 
@@ -174,7 +185,9 @@ class _Side:
             thread.first = thread.now
             thread.runnable = thread.timed = thread.untimed = 0
         self.ended = []
-        self.points, self.samples, self.most = Points(), 0, 0
+        self.points, self.samples, self.most, self.looked = Points(), 0, 0, 0
+        self._last: tuple[int, int] | None = None  # ns of the clock and ns run, at the look before
+        self.running = 0.0  # threads, lately
         self._gone_run = self._gone_wait = self._gone_below = 0
         self._counts_from_zero = now > 0.0  # threads that begin from now on
 
@@ -188,6 +201,7 @@ class _Side:
         if now >= self._next_threads:
             self._next_threads = now + THREADS_EVERY
             self._find_threads(now)
+        stands_for = 0 if self._last is None else at - self._last[0]
         run, wait, below, runnable = self._gone_run, self._gone_wait, self._gone_below, 0
         ran: dict[int, int] = {}
         for key, thread in list(self.threads.items()):
@@ -211,14 +225,29 @@ class _Side:
             below += (of_run + of_wait) * (key[0] != self.root)
             if thread.kind == RUNNABLE:
                 runnable += 1
-                thread.runnable += 1
+                thread.runnable += stands_for
             elif is_late:
-                thread.timed += thread.kind == TIMED
-                thread.untimed += thread.kind == UNTIMED
-        self.points.add((at, run, wait, below), runnable)
+                thread.timed += stands_for * (thread.kind == TIMED)
+                thread.untimed += stands_for * (thread.kind == UNTIMED)
+        self.points.add((at, run, wait, below), runnable, stands_for)
+        self._note_running(at, run, stands_for)
         self.samples += 1
         self.most = max(self.most, runnable)
         return self._hanging(ran, now)
+
+    def _note_running(self, at: int, run: int, stands_for: int) -> None:
+        """How many threads ran lately: the mean over some `LATELY` / 8, as the kernel counts by its tick."""
+        if self._last is not None and stands_for > 0:
+            newest = min(1.0, stands_for / 1e9 / (LATELY / 8))
+            self.running += newest * ((run - self._last[1]) / stands_for - self.running)
+            self.looked += stands_for
+        self._last = at, run
+
+    @property
+    def rarer(self) -> int:
+        """How many times as long it is to the next look as it would be of code that leaves cores unused."""
+        is_full = self.running >= FULL * self.cores and self.running > ONE_AT_A_TIME
+        return CALM if is_full and self.samples >= FIRST else 1
 
     def _end(self, key: tuple[int, int]) -> None:
         thread = self.threads.pop(key)
@@ -283,7 +312,8 @@ class _Side:
         return found
 
     def report(self) -> dict[str, Any]:
-        """All that was seen since `begin`."""
+        """All that was seen since `begin`: of each thread (process, ns that it ran, ns that it waited for a core, and
+        ns that it was runnable, waited with a limit, waited without one); ``looked``: ns that the looks stand for."""
         rows = [
             [thread.process, *thread.counted(), thread.runnable, thread.timed, thread.untimed]
             for thread in (*self.threads.values(), *self.ended)
@@ -291,7 +321,7 @@ class _Side:
         return {
             "points": self.points.rows,
             "threads": [row for row in rows if row[1] or row[2]],
-            "samples": self.samples,
+            "looked": self.looked,
             "most": self.most,
             "sees_waits": self.sees_waits,
             "hung": self.hung,
@@ -359,7 +389,7 @@ def main(arguments: list[str]) -> int:
         for hang in side.sample():
             _say(hang)
         length = max(period, 0.9 * length + 0.1 * (time.process_time() - began) / MOST_SHARE)
-        due = max(due + length, time.perf_counter())
+        due = max(due + length * side.rarer, time.perf_counter())
     return 1
 
 
