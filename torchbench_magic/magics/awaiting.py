@@ -12,7 +12,7 @@ import inspect
 import re
 from typing import Any
 
-__all__ = ["AwaitingCells", "install", "run_cell_magic", "withdraw_awaiting"]
+__all__ = ["AwaitingCells", "install", "is_ours", "run_cell_magic", "withdraw_awaiting"]
 
 _CELL = re.compile(r"%%(?P<magic>timer|tprofile)(?:[ \t]+(?P<line>.*))?$")
 
@@ -29,23 +29,13 @@ class AwaitingCells:
 
     def __call__(self, lines: list[str]) -> list[str]:
         match = _CELL.match(lines[0].rstrip("\n")) if lines else None
-        if match is None or not self._shell.autoawait or not self._is_ours(match["magic"]):
+        if match is None or not self._shell.autoawait or not is_ours(self._shell, "cell", match["magic"]):
             return lines
         body = "".join(lines[1:])
         if not ("await" in body or "async" in body) or not self._awaits(body):
             return lines
         arguments = f"{match['magic']!r}, {match['line'] or ''!r}, {body!r}"
         return [f"await __import__('torchbench_magic').magics.awaiting.run_cell_magic(get_ipython(), {arguments})\n"]
-
-    def _is_ours(self, magic: str) -> bool:
-        """Whether the name is this package's, loaded or still to be loaded, and not a magic of the user's."""
-        table = self._shell.magics_manager
-        found = table.magics["cell"].get(magic)
-        if found is None:
-            home = table.lazy_magics.get(magic, "")
-        else:
-            home = getattr(found, "spec", None) or getattr(found, "__module__", None) or ""
-        return str(home).startswith("torchbench_magic")
 
     def _awaits(self, body: str) -> bool:
         # Without prefilters: they look names up and may run automagic for a body of one line.
@@ -55,6 +45,21 @@ class AwaitingCells:
         except (SyntaxError, ValueError):
             return False  # the magic says what is wrong, on its line
         return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def is_ours(shell: Any, kind: str, magic: str) -> bool:
+    """Whether the name is this package's, loaded or still to be loaded, and not a magic of the user's.
+
+    Args:
+        kind: ``line`` or ``cell``.
+    """
+    table = shell.magics_manager
+    found = table.magics[kind].get(magic)
+    if found is None:
+        home = table.lazy_magics.get(magic, "")
+    else:
+        home = getattr(found, "spec", None) or getattr(found, "__module__", None) or ""
+    return str(home).startswith("torchbench_magic")
 
 
 def install(shell: Any) -> None:

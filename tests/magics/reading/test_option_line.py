@@ -83,8 +83,10 @@ def test_options_are_not_abbreviated() -> None:
         timer("--min 1 x")
 
 
-def test_an_unknown_option_is_told_with_those_that_exist() -> None:
-    with pytest.raises(OptionError, match=r"%timer has no option -z; it has -o, -q, .*--baseline"):
+def test_an_unknown_option_is_told_with_the_nearest_and_never_with_all() -> None:
+    with pytest.raises(OptionError, match=r"no option --treads; write --threads \(options are not abbreviated\)$"):
+        timer("--treads 1 x")
+    with pytest.raises(OptionError, match=r"^%timer has no option -z; %timer\? lists them; write -- before"):
         timer("-z x")
 
 

@@ -11,7 +11,7 @@ import io
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -54,6 +54,7 @@ class Option:
         repeatable: every use adds a value to a tuple.
         bare: the value where none is given; then only a token that looks like a number is one, and before a cell a lone
             word, which would do nothing as its setup.
+        values: what can be written as its value, where that can be listed; asked for when they are to be shown.
     """
 
     flags: tuple[str, ...]
@@ -64,6 +65,7 @@ class Option:
     trait: str = ""
     repeatable: bool = False
     bare: Any = None
+    values: Callable[[], Iterable[str]] = tuple
 
     @property
     def name(self) -> str:
@@ -240,12 +242,10 @@ def _unknown(magic: str, flag: str, by_flag: Mapping[str, tuple[str, Option]]) -
         code = "" if flag.startswith("--") else "; write -- before a statement that begins with -"
         return f"{magic} has no option {flag}: it is an option of {' and '.join(others)}{code}"
     longer = [known for known in by_flag if flag.startswith("--") and known.startswith(flag)]
-    close = longer or difflib.get_close_matches(flag, list(by_flag), n=1, cutoff=0.7)
+    close = longer[:3] or difflib.get_close_matches(flag, list(by_flag), n=1, cutoff=0.6)
     if close:
-        names = " or ".join(longer or close)
-        return f"{magic} has no option {flag}; write {names} (options are not abbreviated)"
-    known = ", ".join(dict.fromkeys(item.name for _, item in by_flag.values()))
-    return f"{magic} has no option {flag}; it has {known}; write -- before a statement that begins with -"
+        return f"{magic} has no option {flag}; write {' or '.join(close)} (options are not abbreviated)"
+    return f"{magic} has no option {flag}; {magic}? lists them; write -- before a statement that begins with -"
 
 
 def _flags(kind: type) -> set[str]:

@@ -43,6 +43,12 @@ def _part(kind: type[T], options: T, **changed: Any) -> T:
     return kind(**{item.name: getattr(options, item.name) for item in fields(kind)} | changed)  # type: ignore[arg-type]
 
 
+def _sort_keys() -> tuple[str, ...]:
+    from torchbench_magic.views.profiling.operations import SORT_KEYS
+
+    return tuple(SORT_KEYS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
     """What every measuring magic takes."""
@@ -115,11 +121,11 @@ class TimerOptions(SharedOptions, Plan):
         help="The section that the others are compared to.", shown_default="the first section",
     )  # fmt: skip
     device = inherited(
-        "--device", metavar="DEVICE",
+        "--device", metavar="DEVICE", values=lambda: ("auto", "cpu", "cuda"),
         help="Device to wait for: auto (the accelerator, where there is one), cpu (never wait), cuda, cuda:1, ...",
     )  # fmt: skip
     clock = inherited(
-        "--clock", metavar="CLOCK", parse=read_clock,
+        "--clock", metavar="CLOCK", parse=read_clock, values=lambda: ("wall", "cpu", "device"),
         help="What the figures are of: wall time, cpu (processor time of the process), or device (time between two"
         " events on the accelerator).",
     )  # fmt: skip
@@ -154,6 +160,7 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     fuzz: str | None = option(
         "--fuzz", metavar="KIND[:COUNT]",
+        values=lambda: ("binary", "unary", "spectral", "sparse-binary", "sparse-unary"),
         help="Measure on COUNT (10) inputs that a fuzzer draws: setup and body find them as x, y, ... KIND is"
         " binary, unary, spectral, sparse-binary, sparse-unary or the name of a Fuzzer of the notebook.",
     )  # fmt: skip
@@ -182,6 +189,7 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     callgrind_form: Form = option(  # noqa: RUF009  (`option` makes the field)
         "--callgrind-form", metavar="function|module", parse=read_form, default="function",
+        values=lambda: ("function", "module"),
         help="Count the loop that is timed, or statements at the level of a module, as torch does.",
     )  # fmt: skip
     save: str | None = option(
@@ -218,6 +226,7 @@ class CompareOptions(SharedOptions):
     )  # fmt: skip
     by: SideBy = option(  # noqa: RUF009  (`option` makes the field)
         "--by", metavar="description|env", parse=read_by, default="description",
+        values=lambda: ("description", "env"),
         help="Compare alternatives within each environment, or each alternative between environments.",
     )  # fmt: skip
     last: bool = option(
@@ -283,6 +292,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
+        values=lambda: ("op", "shape", "line", "module", "stack"),
         help="Rows of the table of ops: each op, or each op and its input shapes (implies --shapes), line, module, or"
         " the N (5) innermost frames above it.",
         shown_default="op",
@@ -296,7 +306,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="Let `--trace` and `--stacks` replace a file of any kind; else a trace replaces a trace, stacks stacks.",
     )  # fmt: skip
     sort_by: str | None = option(
-        "-s", "--sort-by", metavar="KEY",
+        "-s", "--sort-by", metavar="KEY", values=_sort_keys,
         help="Column that orders the table of ops, by torch's names.", shown_default="self time",
     )  # fmt: skip
     row_limit: int | None = option(

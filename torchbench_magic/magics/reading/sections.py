@@ -20,7 +20,7 @@ from torchbench_magic.errors import SectionError
 if TYPE_CHECKING:
     from torchbench_magic.results.timing.subject import Language
 
-__all__ = ["Section", "Sections", "has_code", "split_sections"]
+__all__ = ["Section", "Sections", "has_code", "section_names", "split_sections"]
 
 SETUP = "setup"
 GLOBAL_SETUP = "global setup"
@@ -105,6 +105,12 @@ def split_sections(
         next((s for s in sections if s.name == n and n in special), None) for n in (SETUP, GLOBAL_SETUP)
     )
     return Sections(setup, tuple(s for s in sections if s.name not in special), global_setup)
+
+
+def section_names(text: str) -> list[str]:
+    """The alternatives of a cell that is still being written, which need not tokenize: by its lines alone."""
+    found = [match["name"] for line in text.splitlines() if (match := _named(_HEADER, line))]
+    return [name for name in found if name not in (SETUP, GLOBAL_SETUP)]
 
 
 def has_code(text: str, language: Language = "python") -> bool:
