@@ -62,6 +62,96 @@ function lanesOf(bars, tick) {
   return lanes;
 }
 
+// Exact sums by slots of time, from columns: see torchbench_magic/views/profiling/pictures/span_sums.py.
+class Sums {
+  constructor(spec) {
+    const { sums, seconds } = spec;
+    this.tick = spec.tick;
+    this.isWhole = spec.isWhole; // else some are nested too deep to be drawn
+    this.slot = seconds / sums.slots;
+    this.slots = sums.slots;
+    this.keys = [];
+    this.byName = new Map(); // what a bar is -> its key; bars of other names are of the key of their track
+    let i = 0;
+    sums.of.forEach((count, at) => {
+      const key = { track: sums.track[at], name: sums.name[at], place: sums.place[at], others: sums.others[at], slot: [], begun: [], open: [], time: [] };
+      for (const end = i + count; i < end; i++) {
+        key.slot.push((key.slot.at(-1) ?? 0) + sums.ahead[i]);
+        key.begun.push(sums.begun[i]);
+        key.open.push(sums.open[i]);
+        key.time.push(sums.time[i] * sums.tick);
+      }
+      this.keys.push(key);
+      this.byName.set(`${key.track} ${key.name} ${key.place}`, key);
+    });
+  }
+
+  // Rows {track, name, place, others, calls, time} of a span, and the span they are of: whole slots by their sums, the
+  // rest of it at either end by the bars, where each there is drawn and told from its neighbours; else the whole slot.
+  between(from, to, lanes) {
+    const { slot, slots } = this, near = 1e-9 * slots;
+    let a = Math.min(Math.max(Math.ceil(from / slot - near), 0), slots), b = Math.min(Math.max(Math.floor(to / slot + near), 0), slots);
+    if (a > b || slots === 1) { // within a slot
+      const part = a >= b ? this.part(lanes, from, to) : null;
+      if (part) return { rows: this.rows(0, 0, [part]), from, to };
+      a = Math.floor(from / slot);
+      b = Math.max(Math.ceil(to / slot), a + 1);
+      return { rows: this.rows(a, b, []), from: a * slot, to: b * slot };
+    }
+    const before = from < a * slot - near * slot ? this.part(lanes, from, a * slot, a * slot) : undefined;
+    const after = to > b * slot + near * slot ? this.part(lanes, b * slot, to, undefined, b * slot) : undefined;
+    if (before === null) a = Math.floor(from / slot);
+    if (after === null) b = Math.ceil(to / slot);
+    const ends = [before, after].filter(Boolean);
+    return { rows: this.rows(a, b, ends), from: before || before === undefined ? Math.min(from, a * slot) : a * slot, to: after || after === undefined ? Math.max(to, b * slot) : b * slot };
+  }
+
+  // Calls and time of the bars in a span that holds no whole slot. A call that reaches over an edge to whole slots (its
+  // upper or its lower one) is counted there. null: bars are drawn together, or so near to the edge that it is not known.
+  part(lanes, from, to, upper, lower) {
+    if (!this.isWhole) return null;
+    const found = new Map(), atEdge = (moment, edge) => edge !== undefined && Math.abs(moment - edge) <= this.tick;
+    for (const lane of lanes) for (let i = lane.first(from - this.tick); i < lane.n && lane.from[i] < to + this.tick; i++) {
+      const [begin, end] = [lane.from[i], lane.to[i]], time = Math.min(end, to) - Math.max(begin, from);
+      if (end < from - this.tick) continue;
+      if (lane.many[i] || [upper, lower].some((edge) => atEdge(begin, edge) || atEdge(end, edge))) return null;
+      if (time < 0) continue;
+      const name = `${lane.track} ${lane.name[i]} ${lane.place[i]}`, one = found.get(name) ?? { calls: 0, time: 0 };
+      one.calls += end > upper || begin < lower ? 0 : 1; // no edge: undefined, which nothing is beyond
+      one.time += time;
+      found.set(name, one);
+    }
+    return found;
+  }
+
+  rows(a, b, ends) {
+    const found = new Map();
+    const row = (key) => {
+      if (!found.has(key)) found.set(key, { track: key.track, name: key.name, place: key.place, others: key.others, calls: 0, time: 0 });
+      return found.get(key);
+    };
+    for (const key of this.keys) {
+      let calls = 0, time = 0, seen = false;
+      for (let i = 0; i < key.slot.length && key.slot[i] < b; i++) {
+        if (key.slot[i] < a) continue;
+        if (key.slot[i] === a) calls += key.open[i];
+        calls += key.begun[i];
+        time += key.time[i];
+        seen = true;
+      }
+      if (seen) Object.assign(row(key), { calls, time });
+    }
+    for (const end of ends) for (const [name, one] of end) {
+      const key = this.byName.get(name) ?? this.byName.get(`${name.split(" ")[0]} -1 -1`);
+      if (!key) continue;
+      const sum = row(key);
+      sum.calls += one.calls;
+      sum.time += one.time;
+    }
+    return [...found.values()].filter((sum) => sum.calls);
+  }
+}
+
 class Timeline {
   constructor(spec, state, on) {
     this.spec = spec;
@@ -70,6 +160,7 @@ class Timeline {
     this.view = state.view ?? [0, spec.seconds];
     this.brush = state.brush ?? null;
     this.lanes = lanesOf(spec.bars, spec.tick);
+    this.sums = new Sums(spec);
     this.tops = new Map(); // lane -> y
     this.heads = []; // [track, y]
     let y = 0, track = -1;
@@ -242,30 +333,24 @@ class Timeline {
     if (this.said.textContent !== text) this.said.textContent = text;
   }
 
-  list() { // what ran in the span, from the bars that are drawn
-    const [from, to] = this.brush ?? this.view, sums = new Map(), { spec } = this;
-    let left = 0; // of bars that are drawn together it is not known here what they are
-    for (const lane of this.lanes) for (let i = lane.first(from); i < lane.n && lane.from[i] < to; i++) {
-      const time = Math.min(lane.to[i], to) - Math.max(lane.from[i], from);
-      if (time < 0) continue;
-      if (lane.many[i]) { left += lane.many[i]; continue; }
-      const key = `${lane.track} ${lane.name[i]} ${lane.place[i]}`;
-      const sum = sums.get(key) ?? { track: lane.track, name: spec.names[lane.name[i]], place: spec.placesOf[lane.place[i]] ?? "", calls: 0, time: 0 };
-      sum.calls++;
-      sum.time += time;
-      sums.set(key, sum);
-    }
-    const all = [...sums.values()].sort((a, b) => b.time - a.time), shown = all.slice(0, MOST_ROWS_OF_TABLE);
+  list() { // what ran in the span, of all that ran: the picture may draw fewer bars
+    const { spec } = this, chosen = this.brush ?? this.view;
+    const { rows: all, from, to } = this.sums.between(...chosen, this.lanes);
+    all.sort((a, b) => b.time - a.time);
+    const shown = all.slice(0, MOST_ROWS_OF_TABLE), names = all.reduce((sum, row) => sum + row.others, 0);
     const what = this.brush ? "chosen span" : "span in view";
-    const rows = shown.map((sum) => h("tr", {}, h("td", { title: spec.tracks[sum.track] }, spec.tracks[sum.track]), h("td", { class: "code", title: sum.name }, sum.name), h("td", { class: "code" }, sum.place),
+    const rows = shown.map((sum) => h("tr", {}, h("td", { title: spec.tracks[sum.track] }, spec.tracks[sum.track]), h("td", { class: "code", title: this.named(sum) }, this.named(sum)), h("td", { class: "code" }, spec.placesOf[sum.place] ?? ""),
       h("td", { class: "r" }, number(sum.calls, 0)), h("td", { class: "r" }, number(sum.time / spec.size, spec.places)), h("td", { class: "r" }, number((100 * sum.time) / (to - from || 1), 1))));
-    const caption = `${what}: ${this.time(to - from)} from ${this.time(from)} on${all.length > shown.length ? `; ${shown.length} of ${all.length} names` : ""}${left ? `; without ${number(left, 0)} short bars that are drawn together` : ""}`;
+    const wider = from < chosen[0] || to > chosen[1] ? " (the figures are of the whole slots of time that the span touches)" : "";
+    const caption = `${what}: ${this.time(to - from)} from ${this.time(from)} on${wider}${all.length > shown.length ? `; the ${shown.length} largest by time of ${number(names, 0)} names` : ""}`;
     this.table.replaceChildren(h("table", {}, h("caption", {}, caption),
       h("colgroup", {}, ...["17%", "", "14%", "9%", "11%", "11%"].map((width) => h("col", { style: width ? `width:${width}` : "" }))),
       h("thead", {}, h("tr", {}, ...[["track", ""], ["name", ""], ["line", ""], ["calls", ""], ["time", spec.unit], ["of the span", "%"]].map(([name, unit], at) => h("th", { class: at > 2 ? "r" : "", scope: "col" }, name, h("small", {}, unit || "\u00a0"))))),
       h("tbody", {}, ...rows)));
-    this.canvas.dataset.listed = all.length;
+    Object.assign(this.canvas.dataset, { listed: names, listedFrom: from, listedTo: to });
   }
+
+  named(sum) { return sum.others > 1 || sum.name < 0 ? `${number(sum.others, 0)} other names` : this.spec.names[sum.name]; }
 
   draw() {
     const width = this.canvas.clientWidth;

@@ -19,6 +19,7 @@ from torchbench_magic.results.machine.concurrency import Concurrency
 from torchbench_magic.results.machine.core_verdicts import CoreUse
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import EVENT_COLUMNS, Trace, compact
+from torchbench_magic.views.profiling.pictures.span_sums import sums_of
 from torchbench_magic.views.profiling.pictures.timeline import MOST_BYTES, spec_of, timeline
 
 HOSTILE = '<img src=x onerror="window.hit=1"></script><script>window.hit=1</script>'
@@ -106,7 +107,7 @@ def test_short_bars_are_drawn_together_and_counted_and_none_is_lost() -> None:
     assert int(drawn.count.sum()) == len(made.bars) == 60_001 + 3
     assert 1_000_000 in drawn.duration.tolist()
     spec = spec_of(made, 2000)
-    said = r"[\d\u202f]+ of 60\u202f004 bars are short and drawn together\. All of them: `\.frame`\."
+    said = r"[\d\u202f]+ of 60\u202f004 bars are short and drawn together\. The table counts all of them; `\.frame`"
     assert re.match(said, spec["note"])
 
 
@@ -217,3 +218,84 @@ def test_a_wheel_without_ctrl_leaves_the_picture_to_the_page(page: Any) -> None:
     page.keyboard.up("Control")
     canvas = "document.querySelector('.torchbench-timeline').shadowRoot.querySelector('canvas')"
     page.wait_for_function(f"{canvas}.dataset.to < 0.01")
+
+
+# ---- every figure of the live table is of all that ran ----------------------------------------------------------
+
+
+def busy(events: int, seed: int = 3, names: int = 40) -> Profile:
+    """Ops of random lengths, some nested in others, on lines of their own; far more than are drawn."""
+    few = profile_of_two_kernels()
+    trace = few.trace
+    assert trace is not None
+    random = np.random.default_rng(seed)
+    start = np.sort(random.integers(0, 9_990_000, events))
+    duration = np.minimum(random.lognormal(6, 2, events).astype(np.int64), 10_000_000 - start)
+    columns = dict.fromkeys(EVENT_COLUMNS, np.full(events, -1)) | {
+        "name": random.integers(0, names, events),
+        "kind": np.zeros(events),
+        "start": start,
+        "duration": duration,
+        "track": np.zeros(events),
+    }
+    fields = {name: getattr(trace, name) for name in trace.__dataclass_fields__}
+    fields |= {"events": compact(EVENT_COLUMNS, columns), "names": tuple(f"aten::op_{n}" for n in range(names))}
+    return profile_of_two_kernels(trace=Trace(**fields))
+
+
+@pytest.mark.parametrize("keys", [1000, 7])
+def test_sums_of_slots_are_those_of_the_bars(keys: int) -> None:
+    made = timeline(busy(5000))
+    sums = sums_of(made.bars, made.duration, slots=64, keys=keys)
+    while True:
+        edges = np.arange(sums.slots + 1) * made.duration // sums.slots
+        for a, b in ((0, sums.slots), (sums.slots // 3, sums.slots // 2 + 1), (0, 1)):
+            inside = (sums.slot >= a) & (sums.slot < b)
+            calls = int(sums.begun[inside].sum() + sums.open[inside & (sums.slot == a)].sum())
+            whole = made.between(float(edges[a]) / 1e9, float(edges[b]) / 1e9)
+            touching = made.bars.where(made.bars.start + made.bars.duration == edges[a])  # by its end alone
+            assert calls == whole["calls"].sum() - (len(touching) if a else 0)
+            assert sums.time[inside].sum() / 1e9 == pytest.approx(whole["time"].sum(), abs=1e-12)
+        assert int(sums.others.sum()) == len(made.between(0, 1))
+        if sums.slots == 1:
+            break
+        sums = sums.halved()
+
+
+def test_rounding_loses_no_time() -> None:
+    made = timeline(busy(20_000))
+    spec = made.sums.spec(made.duration)
+    assert sum(spec["time"]) * spec["tick"] == pytest.approx(made.sums.time.sum() / 1e9, abs=spec["tick"])
+    assert sum(spec["of"]) == len(spec["time"]) == len(spec["begun"]) == len(spec["open"]) == len(spec["ahead"])
+
+
+@pytest.mark.browser
+def test_the_live_table_is_exact_however_few_bars_are_drawn(tmp_path: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = shutil.which("chromium")
+    assert program, "Chromium is not installed: apt-get install chromium"
+    made = timeline(busy(60_000))
+    (tmp_path / "page.html").write_text(made._repr_mimebundle_()["text/html"], encoding="utf-8")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=program, args=list(FLAGS), headless=True)
+        page = browser.new_page(viewport={"width": 932, "height": 700})
+        page.goto((tmp_path / "page.html").as_uri())
+        assert int(data(page, "drawn")) < 10_000
+        page.locator("canvas").focus()
+        spans = set()
+        for keys in ("", "+", "ArrowRight", "+ +", "Shift+ArrowRight", "Enter", "+ + + +", "ArrowLeft", "Home"):
+            for key in keys.split():
+                page.keyboard.press(key)
+            begin, end = float(data(page, "listed-from")), float(data(page, "listed-to"))
+            spans.add((begin, end))
+            wanted = made.between(begin + 1e-12, end)
+            shown = page.locator("div.tl > div table").last
+            calls = [int(re.sub(r"\D", "", text)) for text in shown.locator("tbody td:nth-child(4)").all_inner_texts()]
+            names = shown.locator("tbody td:nth-child(2)").all_inner_texts()
+            by_name = wanted.set_index("name")["calls"]
+            assert calls == [by_name[name] for name in names]
+            times = [float(text) for text in shown.locator("tbody td:nth-child(5)").all_inner_texts()]
+            spent = wanted.set_index("name")["time"]  # shown in ms with three digits, two of them after the point
+            assert times == pytest.approx([1e3 * spent[name] for name in names], rel=0.006, abs=0.006)
+        assert len(spans) >= 5
+        browser.close()

@@ -31,6 +31,7 @@ from torchbench_magic.views.table import Cell, Column
 
 from ..operations import is_backward
 from ..place_names import op_text
+from .span_sums import SpanSums, sums_of
 from .thread_bars import RUNNING, WAITING, thread_bars, thread_track
 
 __all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
@@ -41,6 +42,7 @@ _TICKS, _INLINE_TICKS = 22, 15  # bits: times are parts of the whole. Inline, a 
 _MOST_DEPTH = 40  # rows of one track; what is nested deeper is not drawn, and counted
 _TABLE_ROWS = 20
 _INLINE_BYTES = 6_800  # within the output of a profile, which has other pictures too
+_FULL_SUMS, _INLINE_NAMES = 2_000, 60  # with fewer bars to draw, so many names have sums of their own
 _MOST_INLINE = 20_000  # events and segments: about a fifth of a second
 _LONGEST_NAME = 100
 _WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
@@ -58,8 +60,7 @@ class Timeline:
         tracks: names, from the top.
         names: what is written on bars.
         places: ``In[3]:4``.
-        bars: every bar.
-        deeper: how many are nested too deep to be drawn.
+        bars: every bar; those nested deeper than `_MOST_DEPTH` are not drawn.
     """
 
     title: str
@@ -68,8 +69,17 @@ class Timeline:
     names: tuple[str, ...]
     places: tuple[str, ...]
     bars: Bars
-    deeper: int = 0
     profile: Profile | None = field(default=None, repr=False)
+
+    @cached_property
+    def sums(self) -> SpanSums:
+        """What ran in each slot of time, of all bars."""
+        return sums_of(self.bars, self.duration)
+
+    @cached_property
+    def few_sums(self) -> SpanSums:
+        """For the inline picture: names that take little are summed."""
+        return sums_of(self.bars, self.duration, keys=_INLINE_NAMES)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -131,11 +141,9 @@ def timeline(profile: Profile) -> Timeline:
     if (seen := profile.concurrency) is not None and len(seen.timeline):
         parts.append(thread_bars(seen, len(tracks), names))
         tracks.append(thread_track(seen))
-    bars = Bars.join(*parts)
-    drawn = bars.where(bars.depth < _MOST_DEPTH)
     title = _answer(trace)
-    deeper = len(bars) - len(drawn)
-    return Timeline(title, max(trace.duration, 1), tuple(tracks), tuple(names), tuple(places), drawn, deeper, profile)
+    bars = Bars.join(*parts)
+    return Timeline(title, max(trace.duration, 1), tuple(tracks), tuple(names), tuple(places), bars, profile)
 
 
 def _answer(trace: Trace) -> str:
@@ -272,21 +280,29 @@ def markup(
 
 def spec_of(line: Timeline, most: int = _MOST_BARS, ticks: int = _TICKS) -> dict[str, Any]:
     """What ``static/timeline.js`` reads, times in ticks of ``tick`` s, of which 2 to the ``ticks`` are about the whole;
-    see `_columns`."""
-    bars = line.bars.fewer(most)
+    see `_columns` and `SpanSums.spec`. The sums take as much room as so many bars would, about."""
+    bars = line.bars.where(line.bars.depth < _MOST_DEPTH)
+    deeper = len(line.bars) - len(bars)
+    bars = bars.fewer(most)
+    sums = line.sums if most >= _FULL_SUMS else line.few_sums
+    while len(sums.key) > max(min(most // 2, len(bars)), len(sums.track)) and sums.slots > 1:
+        sums = sums.halved()
     tick = max(1, line.duration >> ticks)
-    used, name = np.unique(bars.name, return_inverse=True)
-    bars = replace(bars, name=name.reshape(-1))
+    used, name = np.unique(np.concatenate([bars.name, sums.name[sums.name >= 0]]), return_inverse=True)
+    name = name.reshape(-1)
+    named = np.full(len(sums.name), -1, dtype=np.int64)
+    named[sums.name >= 0] = name[len(bars) :]
+    bars, sums = replace(bars, name=name[: len(bars)]), replace(sums, name=named)
     names = [line.names[n] for n in used.tolist()]
     scale = units.spread_scale([line.duration / 1e9])
     merged = int(bars.count[bars.count > 1].sum())
     said = []
     if merged:
         said.append(f"{units.count(merged)} of {units.count(len(line.bars))} bars are short and drawn together.")
-    if line.deeper:
-        said.append(f"{units.count(line.deeper)} are nested deeper than {_MOST_DEPTH} and not drawn.")
+    if deeper:
+        said.append(f"{units.count(deeper)} are nested deeper than {_MOST_DEPTH} and not drawn.")
     if said:
-        said.append("All of them: `.frame`.")
+        said.append("The table counts all of them; `.frame` has each.")
     return {
         "title": printable(line.title),
         "seconds": line.duration / 1e9,
@@ -300,6 +316,8 @@ def spec_of(line: Timeline, most: int = _MOST_BARS, ticks: int = _TICKS) -> dict
         "hues": list(HUES),
         "legend": [(HUES[hue], ", ".join(words)) for hue, words in _legend(bars, names)],
         "bars": _columns(bars, tick, len(line.tracks)),
+        "sums": sums.spec(line.duration),
+        "isWhole": not deeper,
         "note": " ".join(said),
     }
 
