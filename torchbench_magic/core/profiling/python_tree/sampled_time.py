@@ -1,9 +1,9 @@
 """How long each sample stands for, and how much of that was in torch.
 
-A sample is taken at the first call or return after an interval has passed since the last one. Its stretch has two
-parts. Up to the end of the interval anything may have run: what ran at its very end stands for it, as in any sampling.
-From there on nothing was called and nothing returned: all of it belongs to the sample's own stack, and how much of it
-was in torch's ops is known exactly.
+There are two kinds of samples, see `sampler`. In a *stretch* nothing was called and nothing returned: all of it belongs
+to the sample's own stack, and how much of it was in torch's ops is known exactly. Between stretches anything may have
+run: what ran when a sample was *due* stands for the time since the due moment before it, as in any sampling, and it was
+in torch or it was not. Time in stretches is no part of that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["active_before", "idle_times", "sampled_times", "without_callers"]
+__all__ = ["active_before", "idle_times", "sampled_times", "waited", "without_callers"]
 
 Ints = NDArray[np.int64]
 _EDGE = 20_000
@@ -44,31 +44,55 @@ def active_before(moments: Ints, begin: int, end: int, left_out: Sequence[tuple[
 
 
 def sampled_times(
-    moments: Ints, interval: int, spans: tuple[Ints, Ints], active: Callable[[Ints], Ints]
+    moments: Ints, begins: Ints, dues: Ints, spans: tuple[Ints, Ints], active: Callable[[Ints], Ints]
 ) -> tuple[Ints, Ints]:
     """(ns that each sample stands for, ns of that in torch).
 
     Args:
         moments: the start of sampling, then each sample; Unix ns.
-        interval: ns that lie between two samples at least.
+        begins: of each sample that is a stretch its beginning, else 0.
+        dues: of each of the others the moment at which it was due, else 0.
         spans: (starts, ends) of the ops that count as torch's, in any order; they may lie in one another.
         active: ns of the run before each of some moments, see `active_before`.
     """
-    before, after = moments[:-1], moments[1:]
-    ends_interval = np.minimum(before + interval, after)
-    at, at_interval = active(moments), active(ends_interval)
-    whole = at[1:] - at[:-1]
+    is_stretch = begins > 0
+    whole = np.zeros(len(begins), dtype=np.int64)
+    whole[is_stretch] = active(moments[1:][is_stretch]) - active(begins[is_stretch])
+    stretched = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(whole)])[:-1][~is_stretch]  # before each due
+    until = active(dues[~is_stretch]) - stretched
+    whole[~is_stretch] = np.diff(until, prepend=active(moments[:1]))
     starts, ends = _union(*spans)
-    if not len(starts):
-        return whole, np.zeros_like(whole)
-    place = np.searchsorted(starts, ends_interval, side="right") - 1
-    inside = (place >= 0) & (ends_interval < ends[place])
-    edges = np.stack((starts, ends), axis=1).ravel()
-    lengths = ends - starts
-    level = np.stack((np.cumsum(lengths) - lengths, np.cumsum(lengths)), axis=1).ravel()
-    exact = _interpolated(after, edges, level) - _interpolated(ends_interval, edges, level)
-    torch = np.where(inside, at_interval - at[:-1], 0) + np.minimum(exact, at[1:] - at_interval)
+    torch = np.zeros_like(whole)
+    if len(starts):
+        place = np.searchsorted(starts, dues, side="right") - 1
+        inside = ~is_stretch & (place >= 0) & (dues < ends[place])
+        torch[inside] = whole[inside]
+        exact = _within(starts, ends, moments[1:][is_stretch]) - _within(starts, ends, begins[is_stretch])
+        torch[is_stretch] = np.minimum(exact, whole[is_stretch])
     return whole, torch
+
+
+def _within(starts: Ints, ends: Ints, moments: Ints) -> Ints:
+    """Ns of the spans, in order and without overlap, before each moment."""
+    edges, lengths = np.stack((starts, ends), axis=1).ravel(), ends - starts
+    level = np.stack((np.cumsum(lengths) - lengths, np.cumsum(lengths)), axis=1).ravel()
+    return _interpolated(moments, edges, level)
+
+
+def waited(idle: Ints, room: Ints, is_stretch: NDArray[np.bool_]) -> Ints:
+    """Ns of idleness that each sample takes: a stretch what it has room for, from the sample before it to its end; what
+    is left was between stretches, and the next sample there has it.
+
+    Args:
+        idle: between each two samples.
+        room: ns of each sample that may have been idle.
+    """
+    taken, left = np.zeros_like(idle), 0
+    for at, (more, most, alone) in enumerate(zip(idle.tolist(), room.tolist(), is_stretch.tolist(), strict=True)):
+        there = max(more, 0) + (0 if alone else left)
+        taken[at] = min(there, most)
+        left = left + there - int(taken[at]) if alone else 0
+    return taken
 
 
 def idle_times(moments: Ints, wanted: Ints) -> Ints:

@@ -1,9 +1,12 @@
 """Samples of the Python stack of the thread that runs the cell, by pyinstrument's statistical profiler.
 
 pyinstrument's C function sits on Python's profile hook: it looks at the clock at each call and return, of Python and of
-C functions, and once an interval has passed it hands over the frame that ran until then. So a sample says what ran at
-the moment the interval was over, and a C function that takes longer is one sample of its full length. The hook is
-another one than those that lines come from (`sys.settrace`, ``sys.monitoring``), which do not see it.
+C functions, and once `LOOK` has passed it hands over the frame that ran until then. Most of these looks are only noted.
+A sample is taken where nothing was called and nothing returned for `LONG`: all of that time is the sample's own (a C
+function, as a rule). The time between such stretches has a clock of its own, which stands still in them: by it a sample
+is due after each `INTERVAL`, more or less, and stands for the time since the one before. So work that takes less than
+an interval before each long call is sampled as often as it should be, and is no part of the call. The hook is another
+one than those that lines come from (`sys.settrace`, ``sys.monitoring``), which do not see it.
 
 Of pyinstrument only that function is taken (``low_level.stat_profile.setstatprofile``). What its ``Profiler`` does
 with a frame would not do here: it reads ``f_locals`` for the name of a class, which before Python 3.13 keeps the
@@ -34,10 +37,17 @@ __all__ = ["INTERVAL", "PythonSampler", "SampleRecord", "SampledPlace", "check_s
 INTERVAL = 0.001
 """Seconds: a sample takes 10 to 40 us, by the depth of the stack. What is dear are the calls, not the samples: the hook
 looks at the clock at each one."""
+LOOK = 0.0001
+"""Seconds: so much of what lies before a long call may count as the call's. A look takes half a microsecond."""
+LONG = 0.00025
+"""Seconds: a stretch of this length is a sample of its own, of which there are at most 4,000 a second."""
+_GOLDEN = (5**0.5 - 1) / 2
 
 _READINGS = 1000
 """Of the thread's processor clock, within which it moves: one that does not (15.6 ms a step on Windows, 10 ms on some
 virtual machines) says nothing of a millisecond."""
+
+_LONG_NS = round(LONG * 1e9)
 
 SetHook = Callable[..., None]
 
@@ -65,6 +75,8 @@ class SampleRecord:
         began: Unix ns of the start.
         interval: ns.
         moments, stacks: of each sample its Unix ns, and the number of the stack that ran until then.
+        begins: of each sample that is a stretch of its own the Unix ns at which that began; 0 for the others.
+        dues: of each of the others the Unix ns at which it was due; 0 for a stretch.
         parents, functions: of each stack the one below it (-1: none), and the number of its innermost place.
         places: by number.
         holder: who held the profile hook, so that nothing was sampled; empty where nobody did.
@@ -77,6 +89,8 @@ class SampleRecord:
     interval: int = round(INTERVAL * 1e9)
     moments: Sequence[int] = ()
     stacks: Sequence[int] = ()
+    begins: Sequence[int] = ()
+    dues: Sequence[int] = ()
     parents: tuple[int, ...] = ()
     functions: tuple[int, ...] = ()
     places: tuple[SampledPlace, ...] = ()
@@ -136,7 +150,10 @@ class PythonSampler:
         self._parents: list[int] = []
         self._functions: list[int] = []
         self._moments, self._stacks = array("q"), array("q")
+        self._begins, self._dues = array("q"), array("q")
         self._wanted = array("q")
+        self._looked = self._due = 0
+        self._turn = 0.0
 
     def start(self, below: Iterable[FrameType]) -> None:
         """Sample from now on what runs above the frames ``below``, which their owner holds until `stop`.
@@ -154,11 +171,12 @@ class PythonSampler:
             self._clock = clock
         else:
             clock.close()
-        self._began = time.time_ns()
+        self._began = self._looked = self._due = time.time_ns()
+        self._next_due()
         if self._clock is not None:
             self._wanted.append(self._clock())
         # the coarse clock that pyinstrument would take on some systems moves in steps of the interval
-        self._set_hook(target=self._sample, interval=INTERVAL, timer_type="walltime")
+        self._set_hook(target=self._look, interval=LOOK, timer_type="walltime")
         self._hook = sys.getprofile()
 
     def stop(self) -> SampleRecord:
@@ -173,6 +191,8 @@ class PythonSampler:
             self._began,
             moments=self._moments,
             stacks=self._stacks,
+            begins=self._begins,
+            dues=self._dues,
             parents=tuple(self._parents),
             functions=tuple(self._functions),
             places=tuple(self._places),
@@ -181,11 +201,32 @@ class PythonSampler:
             wanted=self._wanted,
         )
 
-    def _sample(self, frame: FrameType | None, event: str, arg: Any) -> None:
-        now, wanted = time.time_ns(), self._clock() if self._clock is not None else None
+    def _look(self, frame: FrameType | None, event: str, arg: Any) -> None:
+        now = time.time_ns()
+        before, self._looked = self._looked, now
+        lasted = now - before
+        if lasted < _LONG_NS and now < self._due:
+            return
+        wanted = self._clock() if self._clock is not None else None
         if os.getpid() != self._process:  # a fork, as a DataLoader's worker is: it has the hook of its parent
             sys.setprofile(None)
             return
+        if lasted < _LONG_NS:
+            self._begins.append(0)
+            self._dues.append(self._due)
+            self._next_due()
+        else:
+            self._begins.append(before)
+            self._dues.append(0)
+            self._due += lasted
+        self._sample(now, wanted, frame, event, arg)
+
+    def _next_due(self) -> None:
+        """After half an interval to one and a half, 1 on average, in an order that no loop of the code follows."""
+        self._turn = (self._turn + _GOLDEN) % 1.0
+        self._due += int((0.5 + self._turn) * INTERVAL * 1e9)
+
+    def _sample(self, now: int, wanted: int | None, frame: FrameType | None, event: str, arg: Any) -> None:
         path = []
         if event == "c_return" or event == "c_exception":
             path.append(self._c_function(arg))

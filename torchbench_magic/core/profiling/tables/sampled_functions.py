@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType
@@ -20,7 +20,7 @@ from torchbench_magic.results.profiling.frames.call_trees import inclusive
 
 from ..joining.joined_run import JoinedRun
 from ..joining.tree_frames import FUNCTION
-from ..python_tree.sampled_time import active_before, idle_times, sampled_times, without_callers
+from ..python_tree.sampled_time import active_before, idle_times, sampled_times, waited, without_callers
 from ..python_tree.sampler import SampledPlace, SampleRecord
 from ..sources.code_sources import ProfiledBody
 from ..torch_events.events import Ints
@@ -72,7 +72,7 @@ def sampled_functions(
     paths = _Paths()
     rows, row_of_stack = _rows(record, body, paths, frozenset(map(id, codes)))
     whole, torch = _times(record, run)
-    waiting = _waiting(record, whole, torch)
+    waiting = _waiting(record, run, whole, torch)
     after = np.array(record.moments, dtype=np.int64) > run.joined.end  # at the return of the body itself
     at = np.where(after, 0, row_of_stack[np.array(record.stacks, dtype=np.int64)])
     inside = whole > 0  # not before the body began, nor between two recorded steps
@@ -126,11 +126,16 @@ def _times(record: SampleRecord, run: JoinedRun) -> tuple[Ints, Ints]:
     ops = joined.ops
     mine = (ops.native == joined.threads[0].segments.native_id) & ~ops.is_range
     mine[mine] = without_callers(ops.start[mine], ops.end[mine], moments)
-    active = partial(active_before, begin=joined.begin, end=joined.end, left_out=joined.left_out)
-    return sampled_times(moments, record.interval, (ops.start[mine], ops.end[mine]), active)
+    begins, dues = np.array(record.begins, dtype=np.int64), np.array(record.dues, dtype=np.int64)
+    return sampled_times(moments, begins, dues, (ops.start[mine], ops.end[mine]), _active(run))
 
 
-def _waiting(record: SampleRecord, whole: Ints, torch: Ints) -> Ints:
+def _active(run: JoinedRun) -> Callable[[Ints], Ints]:
+    joined = run.joined
+    return partial(active_before, begin=joined.begin, end=joined.end, left_out=joined.left_out)
+
+
+def _waiting(record: SampleRecord, run: JoinedRun, whole: Ints, torch: Ints) -> Ints:
     """Ns of each sample outside torch in which the thread surely wanted no processor; 0 where its clock is too coarse.
 
     What it did not want of a stretch it may have lacked in torch (waiting for torch's own threads), or in what is no
@@ -139,8 +144,9 @@ def _waiting(record: SampleRecord, whole: Ints, torch: Ints) -> Ints:
     if not len(record.wanted):
         return np.zeros_like(whole)
     moments = np.array([record.began, *record.moments], dtype=np.int64)
-    stretch, idle = np.diff(moments), idle_times(moments, np.array(record.wanted, dtype=np.int64))
-    return np.clip(idle - (stretch - whole) - torch, 0, whole - torch)
+    outside = np.diff(moments) - np.diff(_active(run)(moments))
+    idle = idle_times(moments, np.array(record.wanted, dtype=np.int64)) - outside - torch
+    return waited(idle, whole - torch, np.array(record.begins, dtype=np.int64) > 0)
 
 
 def _rows(
