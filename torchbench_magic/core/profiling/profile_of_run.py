@@ -66,7 +66,8 @@ def report(
     if run.samples is not None and cost == "little":
         cost = None  # what the sampler looked at is not counted
     source_id = texts.of[texts.own[0].co_filename].source_id if body.own else None
-    cores = _concurrency(run, None if source_id is None else laid.sources[source_id].text)
+    text = None if source_id is None else laid.sources[source_id].text
+    cores = _concurrency(run, text, partial=error is not None)
     doubts = [
         *doubts_of_concurrency(cores),
         waits,
@@ -116,12 +117,17 @@ def _python(
     return table, doubts_of_sampling(run.samples, whole)
 
 
-def _concurrency(run: RecordedRun, text: str | None) -> Concurrency | None:
+def _concurrency(run: RecordedRun, text: str | None, *, partial: bool) -> Concurrency | None:
     """How the cores were used, with the cell that compares thread counts; None where it was not asked for."""
     if run.concurrency is None:
         return None
-    made = run.concurrency.result(*run.moments, run.load, run.num_threads)
-    return replace(made, proof=proof_of(text, made.use.cores, run.num_threads))
+    threads = run.threads_after  # where the code sets it, it does so before its work as a rule
+    made = run.concurrency.result(*run.moments, run.load, threads, partial=partial)
+    if threads != run.num_threads:
+        said = f"The code set torch's threads from {run.num_threads} to {threads}: it is judged by {threads}."
+        made = replace(made, missing=(*made.missing, said))
+    has_proof = made.verdict != "waiting" and max(made.use.cores, threads) > 1  # else the counts change nothing
+    return replace(made, proof=proof_of(text, made.use.cores, threads) if has_proof else "")
 
 
 def _that_ran(lines: pd.DataFrame) -> pd.DataFrame:

@@ -251,8 +251,45 @@ def test_threads_that_ended_unseen_are_in_the_sum_of_the_process() -> None:
     run = ConcurrencyRun()
     run._facts = [CoreFacts(2, 0, 0, 10.0), CoreFacts(2, 0, 0, 11.5)]
     points = [[round(at * 1e7), round(at * 1e7), 0, 0, 1, 1, 0, 1] for at in range(101)]
-    run._seen = {"points": points, "threads": [], "looked": 1_000_000_000, "most": 1, "sees_waits": True, "hung": []}
+    run._seen = seen_of(points)
     assert run.result(0, 10**9, None, 2).use.run == pytest.approx(1.5)
+
+
+def seen_of(points: list[list[int]], *threads: tuple[int, ...], ended: int = 0) -> dict[str, Any]:
+    told = {"points": points, "threads": threads, "looked": 10**9, "most": 1, "sees_waits": True, "hung": []}
+    return told | {"ended": ended}
+
+
+def test_what_processes_below_waited_is_no_processor_time_of_this_process() -> None:
+    """Six processes on two cores once ran on 5.6 of them."""
+    run = ConcurrencyRun()
+    run._facts = [CoreFacts(2, 0, 0, 10.0), CoreFacts(2, 0, 0, 10.1)]
+    points = [[*(round(at * each) for each in (1e7, 1.9e7, 3.6e7, 5.4e7)), 1, 10**7, 0, 0] for at in range(101)]
+    threads = [(1, 300_000_000, 600_000_000, 0, 0, 0)] * 6
+    run._seen = seen_of(points, *threads)
+    use = run.result(0, 10**9, None, 2).use
+    assert use.run == pytest.approx(1.9)
+    assert use.below_run == pytest.approx(1.8)
+
+
+def test_processes_that_ended_before_they_were_seen_are_in_the_sum_and_the_time_was_not_idle() -> None:
+    run = ConcurrencyRun()
+    run._facts = [CoreFacts(2, 0, 0, 10.0, 3.0), CoreFacts(2, 0, 0, 10.02, 3.95)]
+    half = 5 * 10**6
+    points = [[*(round(at * each) for each in (1e7, 5e6, 0, 4.8e6)), 1, 2 * half, half, half] for at in range(101)]
+    run._seen = seen_of(points, (1, 480_000_000, 0, 0, 0, 0), ended=480_000_000)
+    made = run.result(0, 10**9, None, 2)
+    assert made.use.run == pytest.approx(0.97)
+    assert made.use.idle == pytest.approx(0.03)
+    assert made.verdict == "serial"
+
+
+def test_code_that_ended_early_is_not_judged() -> None:
+    run = ConcurrencyRun()
+    run._facts = [CoreFacts(2, 0, 0, 10.0), CoreFacts(2, 0, 0, 11.5)]
+    made = run.result(0, 10**9, None, 2, partial=True)
+    assert made.verdict == "not available"
+    assert made.missing[0] == "The code ended early: it is not judged."
 
 
 @pytest.mark.parametrize(

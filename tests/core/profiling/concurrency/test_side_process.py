@@ -97,7 +97,7 @@ def seen_of(*threads: tuple[int, ...], seconds: float = 1.0, run: float = 1.0, w
         totals = [share * seconds, share * run, share * wait, 0.0]
         rows.append([*(round(total * SECOND) for total in totals), 1, each, 0, each])
     found = [[*thread[:3], *(each * looks for looks in thread[3:])] for thread in threads]
-    return {"points": rows, "threads": found, "looked": SECOND, "most": 3, "sees_waits": True, "hung": []}
+    return {"points": rows, "threads": found, "looked": SECOND, "most": 3, "sees_waits": True, "hung": [], "ended": 0}
 
 
 def test_the_figures_of_a_stretch() -> None:
@@ -161,7 +161,7 @@ def test_looks_become_rare_where_all_cores_run_own_threads_and_nowhere_else() ->
 
 
 def test_of_nothing_seen_there_is_no_figure() -> None:
-    nothing = {"points": [], "threads": [], "looked": 0, "most": 0, "sees_waits": True, "hung": []}
+    nothing = {"points": [], "threads": [], "looked": 0, "most": 0, "sees_waits": True, "hung": [], "ended": 0}
     assert core_use(nothing, 1, 0, SECOND).run != core_use(nothing, 1, 0, SECOND).run
     assert timeline_of(nothing, 0, SECOND).empty
     assert timeline_of(seen_of(), 5 * SECOND, 6 * SECOND).empty

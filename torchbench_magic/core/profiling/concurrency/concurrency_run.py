@@ -60,13 +60,16 @@ class ConcurrencyRun:
         elif self._seen is None:
             self._seen = self._side.report()
 
-    def result(self, begin: int, end: int, load: CoreWait | None, torch_threads: int) -> Concurrency:
+    def result(
+        self, begin: int, end: int, load: CoreWait | None, torch_threads: int, *, partial: bool = False
+    ) -> Concurrency:
         """What is to be said of it.
 
         Args:
             begin, end: of the code, ns of ``time.perf_counter_ns``.
             load: the counters over the same time; None where they are not known.
             torch_threads: torch's intra-op threads.
+            partial: the code ended early: then nothing is said of it.
         """
         wall = (end - begin) / 1e9
         use = CoreUse(wall=wall)
@@ -79,11 +82,11 @@ class ConcurrencyRun:
             seen = contention_between(load.spent)
             use = replace(use, ext=seen.ext, steal=seen.steal)
         return Concurrency(
-            verdict=verdict_of(use),
+            verdict="not available" if partial else verdict_of(use),
             use=use,
             timeline=timeline,
             torch_threads=torch_threads,
-            missing=tuple(self._missing(use)),
+            missing=(*(["The code ended early: it is not judged."] if partial else []), *self._missing(use)),
             hung=tuple(map(hang_text, self._seen["hung"])) if self._seen is not None else (),
         )
 
@@ -91,10 +94,19 @@ class ConcurrencyRun:
         if len(self._facts) < 2 or wall <= 0:
             return use
         before, after = self._facts[0], self._facts[-1]
-        unseen = (after.own_cpu - before.own_cpu) / wall - (use.run - use.below)
-        run = use.run + unseen if unseen > ENDED_UNSEEN else use.run
-        cores = min(before.cores, after.cores)
-        return replace(use, cores=cores, run=run, throttled=after.throttled_since(before))
+        own = (after.own_cpu - before.own_cpu) / wall - (use.run - use.below_run)
+        ended = self._seen["ended"] / 1e9 if self._seen is not None else math.nan
+        children = (after.children_cpu - before.children_cpu - ended) / wall
+        own, children = (more if more > ENDED_UNSEEN else 0.0 for more in (own, children))
+        return replace(
+            use,
+            cores=min(before.cores, after.cores),
+            run=use.run + own + children,
+            below=use.below + children,
+            below_run=use.below_run + children,
+            idle=use.idle if math.isnan(use.idle) else max(0.0, use.idle - own - children),
+            throttled=after.throttled_since(before),
+        )
 
     def _missing(self, use: CoreUse) -> list[str]:
         """What was not available, a sentence each."""

@@ -3,6 +3,7 @@ this process as it counts itself."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from dataclasses import dataclass
@@ -23,12 +24,14 @@ class CoreFacts:
         periods, throttled: of the quota that holds, so far: all, and those in which it stopped the code. Without a
             quota 0, NaN where that is not known.
         own_cpu: seconds of processor time of this process so far, ended threads included.
+        children_cpu: seconds of the processes below that have ended so far, and were waited for.
     """
 
     cores: int
     periods: float
     throttled: float
     own_cpu: float
+    children_cpu: float = 0.0
 
     @classmethod
     def read(cls, quota: Limit, files: SystemFiles = THIS_MACHINE) -> CoreFacts:
@@ -38,7 +41,7 @@ class CoreFacts:
             counted = cgroup_figures(f"{quota.folder}/cpu.stat", files)
             periods = float(counted.get("nr_periods", math.nan))
             throttled = float(counted.get("nr_throttled", math.nan))
-        return cls(cores_under(quota), periods, throttled, time.process_time())
+        return cls(cores_under(quota), periods, throttled, time.process_time(), _of_children())
 
     def throttled_since(self, before: CoreFacts) -> float:
         """Share of the periods since then in which the quota stopped the code; NaN where that is not known."""
@@ -46,3 +49,12 @@ class CoreFacts:
         if math.isnan(periods) or math.isnan(throttled):
             return math.nan
         return min(max(throttled / periods, 0.0), 1.0) if periods > 0 else 0.0
+
+
+def _of_children() -> float:
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+    return 0.0

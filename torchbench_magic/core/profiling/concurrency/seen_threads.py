@@ -49,6 +49,7 @@ def core_use(seen: Mapping[str, Any], root: int, begin: int, end: int) -> CoreUs
         run=float(run / 1e9 / wall),
         wait=float(wait / 1e9 / wall),
         below=float(below / 1e9 / wall),
+        below_run=sum(thread.run for thread in threads if thread.process != root) / float(wall),
         threads=len(wanted),
         most=int(seen["most"]),
         processes=len({thread.process for thread in wanted if thread.process != root}),

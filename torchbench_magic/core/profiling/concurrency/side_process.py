@@ -313,7 +313,8 @@ class _Side:
 
     def report(self) -> dict[str, Any]:
         """All that was seen since `begin`: of each thread (process, ns that it ran, ns that it waited for a core, and
-        ns that it was runnable, waited with a limit, waited without one); ``looked``: ns that the looks stand for."""
+        ns that it was runnable, waited with a limit, waited without one); ``looked``: ns that the looks stand for;
+        ``ended``: ns that the threads of processes below which ended meanwhile had run in all."""
         rows = [
             [thread.process, *thread.counted(), thread.runnable, thread.timed, thread.untimed]
             for thread in (*self.threads.values(), *self.ended)
@@ -322,6 +323,7 @@ class _Side:
             "points": self.points.rows,
             "threads": [row for row in rows if row[1] or row[2]],
             "looked": self.looked,
+            "ended": sum(thread.now[0] for thread in self.ended if thread.process != self.root),
             "most": self.most,
             "sees_waits": self.sees_waits,
             "hung": self.hung,

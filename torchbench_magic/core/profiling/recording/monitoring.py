@@ -16,6 +16,7 @@ from threading import get_native_id
 from types import CodeType, FrameType
 from typing import Any
 
+from .forked_children import off_in_children, on_in_children
 from .streams import (
     LEAVE,
     MANY,
@@ -85,10 +86,21 @@ class MonitoringSource:
         self._write_other_threads()
         for event, callback in self._callbacks.items():
             _monitoring.register_callback(self._tool, event, callback)
+        off_in_children(self._switch_off)
         _monitoring.set_events(self._tool, self._global)
         _monitoring.restart_events()  # locations that an earlier run switched off
 
     def stop(self) -> LineRecord:
+        on_in_children(self._switch_off)
+        complete = self._switch_off()
+        self._callers = None
+        for stream in list(self._streams.values()):
+            stream.pack()
+        full = min(self._full.values(), default=0)
+        return LineRecord(self.name, tuple(self._streams.values()), tuple(self._book.codes), complete, full=full)
+
+    def _switch_off(self) -> bool:
+        """Whether it was on until now. In a forked process too, which goes on without this."""
         complete = _monitoring.get_tool(self._tool) == "torchbench_magic"
         if complete:
             _monitoring.set_events(self._tool, 0)
@@ -97,11 +109,7 @@ class MonitoringSource:
             for event in self._callbacks:
                 _monitoring.register_callback(self._tool, event, None)
             _monitoring.free_tool_id(self._tool)
-        self._callers = None
-        for stream in list(self._streams.values()):
-            stream.pack()
-        full = min(self._full.values(), default=0)
-        return LineRecord(self.name, tuple(self._streams.values()), tuple(self._book.codes), complete, full=full)
+        return complete
 
     def held(self) -> int:
         return next((stream.nbytes for stream in self._streams.values()), 0)

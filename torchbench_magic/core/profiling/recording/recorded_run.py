@@ -38,6 +38,12 @@ def check_counts(options: ProfileOptions) -> None:
             raise OptionError(f"{name}: give a whole number from 1 to {most}")
 
 
+def _threads_now() -> int:
+    import torch
+
+    return int(torch.get_num_threads())
+
+
 @contextlib.contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
     """torch's thread count (None: as it is), put back unless the code set a number of its own."""
@@ -74,7 +80,7 @@ class RecordedRun:
         concurrency: how the cores were used; None where that was not asked for.
         results: kineto's results; None where another profiler took them.
         brackets: clock readings round each marker event.
-        num_threads: torch's threads as the body was entered.
+        num_threads, threads_after: torch's threads as the body was entered, and left.
         overhead: seconds that starting and stopping took.
         between_steps: stretches from `begin` to `end` in which a step was ended and the next one begun, (from, to) in
             Unix ns: no time of the body's.
@@ -90,7 +96,7 @@ class RecordedRun:
     load: CoreWait | None = None
     spent: ProcessUse | None = None
     results: Any = None
-    num_threads = 1
+    num_threads = threads_after = 1
 
     def __init__(
         self,
@@ -140,7 +146,7 @@ class RecordedRun:
         started = time.perf_counter()
         with interrupts_held(), contextlib.ExitStack() as undone:
             undone.enter_context(torch_threads(self._threads))
-            self.num_threads = torch.get_num_threads()
+            self.num_threads = self.threads_after = torch.get_num_threads()
             self.cpu.append(read_cpu())
             if self.concurrency is not None:
                 undone.callback(self.concurrency.stop)
@@ -229,6 +235,7 @@ class RecordedRun:
                 self.brackets = self._kineto.brackets
             finally:
                 self.cpu.append(read_cpu())
+                self.threads_after = _threads_now()
                 self.python_threads |= python_threads()
                 self.pool = pool_threads()
                 self._undone.close()

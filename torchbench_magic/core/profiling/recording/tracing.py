@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from .forked_children import off_in_children, on_in_children
 from .streams import (
     LEAVE,
     MANY,
@@ -80,6 +81,7 @@ class SettraceSource:
             frame.f_trace = self._main(frame, "call", None)
             if frame.f_trace is not None:
                 self._write_line(frame)
+        off_in_children(self._in_child)
         sys.settrace(self._main)
 
     def stop(self) -> LineRecord:
@@ -90,6 +92,7 @@ class SettraceSource:
         if threading.gettrace() is self._starter:
             threading.settrace(self._before_threads)
         self._live = False
+        on_in_children(self._in_child)
         for frame in self._running:
             frame.f_trace, frame.f_trace_lines = None, True
         self._running, self._callers, self._watch = [], None, None
@@ -99,6 +102,14 @@ class SettraceSource:
         outside = next(self._outside_calls)
         streams, codes = tuple(self._streams), tuple(self._book.codes)
         return LineRecord(self.name, streams, codes, complete, full=full, outside_calls=outside)
+
+    def _in_child(self) -> None:
+        """A forked process has one thread, and goes on without this."""
+        if getattr(sys.gettrace(), "__module__", None) == __name__:
+            sys.settrace(self._before)
+        if threading.gettrace() is self._starter:
+            threading.settrace(self._before_threads)
+        self._live = False
 
     def held(self) -> int:
         return self._streams[0].nbytes if self._streams else 0

@@ -31,6 +31,8 @@ def processor_silenced_by(profile: Profile) -> str:
     kinds = [doubt.kind for doubt in profile.warnings if doubt.kind in _VOIDING]
     if profile.partial:
         kinds.append("partial")
+    if profile.profiler_cost == "most":  # what ran was the recording, as a rule
+        kinds.append("cost")
     return kinds[0] if kinds else ""
 
 
@@ -122,7 +124,8 @@ def waiting(profile: Profile) -> list[Insight]:
     seen = _seen(profile, "waiting")
     if seen is None:
         return []
-    idle = seen.use.idle if not math.isnan(seen.use.idle) else max(0.0, 1 - seen.use.wanted)
+    most = max(0.0, 1 - seen.use.wanted / max(1, min(seen.use.threads, seen.use.cores)))  # looks come now and then
+    idle = most if math.isnan(seen.use.idle) else min(most, seen.use.idle)
     none = f"No thread wanted a core for {units.percent(idle)} % of the time"
     text = f"{none}: waiting for files, the network, sleep or others costs"
     cures = (
@@ -189,13 +192,12 @@ def _fewer(seen: Concurrency) -> tuple[Cure, ...]:
     if seen.torch_threads > use.cores:
         text = f"torch uses {seen.torch_threads} threads: give it as many as there are cores."
         cures.append(_set_threads(use.cores, text))
-    if use.below >= _OF_PROCESSES * use.wanted:
-        cures.append(
-            Cure(
-                f"Use fewer workers ({max(1, use.cores - 1)} or less), and one thread in each:",
-                "DataLoader(..., worker_init_fn=lambda worker: torch.set_num_threads(1))",
-            )
-        )
+    if use.below >= _OF_PROCESSES * use.wanted and use.processes > use.cores:
+        said = f"Let at most {use.cores} processes compute at once: `num_workers={use.cores}` of a DataLoader."
+        cures.append(Cure(said))
+    if use.below >= _OF_PROCESSES * use.wanted and use.threads > use.processes + 1:
+        one = "DataLoader(..., worker_init_fn=lambda worker: torch.set_num_threads(1))"
+        cures.append(Cure("Let each process below compute with one thread:", one))
     if not cures:
         each = "torch.set_num_threads(1)  # first, in the function that each thread of the pool runs"
         cures.append(Cure("Threads of a pool each have torch threads of their own: set one inside each worker.", each))
