@@ -111,7 +111,7 @@ def _python(
         label = texts.of[texts.own[0].co_filename].label
     else:
         label = own.co_qualname.replace("<locals>.", "")
-    table = sampled_functions(run.samples, whole, body, label, run.record.codes)
+    table = sampled_functions(run.samples, whole, body, label, run.record.codes, texts.codes)
     if read.lost or read.dropped.ops:
         table[["torch_time", "python_time", "waiting_time", "self_torch_time", "self_waiting_time"]] = np.nan
     return table, doubts_of_sampling(run.samples, whole)

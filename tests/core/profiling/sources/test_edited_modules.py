@@ -231,6 +231,21 @@ def test_functions_patched_by_autoreload_stand_on_their_lines(edited: Edited) ->
     assert int(calls[26]) == 2
 
 
+def test_a_function_that_autoreload_added_has_no_lines_and_that_is_said(edited: Edited) -> None:
+    deduperreload = pytest.importorskip("IPython.extensions.deduperreload.deduperreload")
+    reloader = deduperreload.DeduperReloader()
+    reloader.source_by_modname[edited.name] = OLD
+    edited.write("import torch\n\ndef added(x):\n    return x.tan()\n" + OLD.replace("x.exp()", "added(x)"))
+    assert reloader.maybe_reload_module(edited.module)
+    assert edited.module.added.__code__.co_filename == "<string>"
+    made = edited.profiled("m.f(x)")
+    (doubt,) = [each for each in made.warnings if each.kind == "text-added"]
+    assert doubt.text.startswith(f"%autoreload added `added` to {edited.name}.py without its file name: the lines")
+    assert doubt.facts["added"] == ("added",)
+    edited.reload()
+    assert "text-added" not in kinds(edited.profiled("m.f(x)"))
+
+
 def test_methods_alike_are_told_apart_by_the_class_that_holds_them(edited: Edited) -> None:
     deduperreload = pytest.importorskip("IPython.extensions.deduperreload.deduperreload")
     method = "    def f(self, x):\n        return x.{}()\n"

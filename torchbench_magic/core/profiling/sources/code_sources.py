@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 
 from torchbench_magic.results.cell_text import CellText
 from torchbench_magic.results.doubts import Doubt
@@ -168,6 +168,14 @@ class _FileCodes:
             text = f"The old code of {_names(self.older)} ran: {label} has changed since. The old text is shown."
             action = "Reload the module and import its names again to run the new code."
             found.append(Doubt("text-older", text, action, self._facts()))
+        if added := added_by_autoreload(self.file):
+            names = _listed(added)
+            text = (
+                f"%autoreload added {names} to {label} without its file name: the lines in it are not recorded, and"
+                " their time stands on the lines that call it."
+            )
+            action = "Restart the kernel, or call `importlib.reload` of the module, and run this again."
+            found.append(Doubt("text-added", text, action, self._facts() | {"added": tuple(added)}))
         return found
 
     def _facts(self) -> dict[str, object]:
@@ -219,6 +227,21 @@ def _may_have_changed(file: str) -> bool:
     return changed > _process_start() - _SLACK
 
 
+def added_by_autoreload(file: str) -> list[str]:
+    """Functions of the modules of a file that IPython added after an edit: it compiles these as ``<string>``."""
+    found: list[str] = []
+    for module in list(sys.modules.values()):
+        try:
+            names = object.__getattribute__(module, "__dict__")
+        except (AttributeError, TypeError):
+            continue
+        if names.get("__file__") == file:
+            functions = [each for each in list(names.values()) if type(each) is FunctionType]
+            ours = [each for each in functions if each.__module__ == names.get("__name__")]
+            found += [each.__qualname__ for each in ours if each.__code__.co_filename == "<string>"]
+    return list(dict.fromkeys(found))
+
+
 @functools.cache
 def _process_start() -> float:
     """Unix seconds at which this process started; 0 where the system does not tell."""
@@ -238,7 +261,10 @@ def _name(file: str, text: int) -> str:
 
 def _names(codes: Sequence[CodeType]) -> str:
     """``f`` or ``f and g`` or ``f, g and 3 more``."""
-    names = list(dict.fromkeys(code.co_qualname.removeprefix("__autoreload_class__.") for code in codes))
+    return _listed(list(dict.fromkeys(code.co_qualname.removeprefix("__autoreload_class__.") for code in codes)))
+
+
+def _listed(names: Sequence[str]) -> str:
     shown = [f"`{name}`" for name in names[:3]]
     shown += [f"{len(names) - 3} more"] if len(names) > 3 else []
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))

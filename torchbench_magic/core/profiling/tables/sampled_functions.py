@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType
@@ -58,7 +58,12 @@ class _Paths:
 
 
 def sampled_functions(
-    record: SampleRecord, run: JoinedRun, body: ProfiledBody, label: str, codes: Sequence[CodeType]
+    record: SampleRecord,
+    run: JoinedRun,
+    body: ProfiledBody,
+    label: str,
+    codes: Sequence[CodeType],
+    texts: Sequence[CodeType] = (),
 ) -> pd.DataFrame:
     """One row per place in the tree, columns of `PYTHON_COLUMNS`; callees in the order of their total time. None where
     the run is shorter than what lies between two samples.
@@ -66,6 +71,7 @@ def sampled_functions(
     Args:
         label: of what was profiled: the root.
         codes: the code objects whose lines were recorded, by the numbers in the run's tree.
+        texts: the same with the lines that they have in their texts (`CodeSources.codes`); without them as they say.
     """
     if not record.moments or run.joined.wall < record.interval:
         return frame_of(PYTHON_COLUMNS, {})
@@ -94,7 +100,8 @@ def sampled_functions(
     calls = _calls(run, codes, rows, paths)
     order = [row for row in _largest_first(parents, total) if seen[row] or row == 0]
     new = {row: number for number, row in enumerate(order)}
-    shown = [_shown(rows[row].place, body, label) for row in order]
+    first_lines = {id(ran): code.co_firstlineno for ran, code in zip(codes, texts, strict=False)}
+    shown = [_shown(rows[row].place, body, label, first_lines) for row in order]
     return frame_of(
         PYTHON_COLUMNS,
         {
@@ -244,12 +251,14 @@ def _largest_first(parents: Sequence[int], total: NDArray[np.float64]) -> Iterat
         waiting += sorted(below[row], key=lambda each: total[each])
 
 
-def _shown(place: SampledPlace | None, body: ProfiledBody, label: str) -> dict[str, object]:
+def _shown(
+    place: SampledPlace | None, body: ProfiledBody, label: str, first_lines: Mapping[int, int]
+) -> dict[str, object]:
     if place is None or place.code is None:
         name, module = (label, "") if place is None else (place.name, place.module)
         return {"function": name, "cell": pd.NA, "line": pd.NA, "file": None, "module": module}
     code = place.code
-    cell, line = body.cells(code.co_filename), code.co_firstlineno
+    cell, line = body.cells(code.co_filename), first_lines.get(id(code), code.co_firstlineno)
     return {
         "function": place.name,
         "cell": pd.NA if cell is None or cell.number is None else cell.number,
