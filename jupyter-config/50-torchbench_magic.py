@@ -23,7 +23,7 @@ def _declare_torchbench_magic() -> None:
             shell.magics_manager.register_lazy(name, "torchbench_magic.magics.lazy")
     settings.declare(shell)
     awaiting.install(shell)
-    completing.install(shell)
+    completing.complete_lines(shell)
 
 
 _declare_torchbench_magic()

@@ -10,13 +10,13 @@ from typing import Any
 
 from .awaiting import is_ours
 
-__all__ = ["install", "withdraw_completing"]
+__all__ = ["complete_lines", "withdraw_completing"]
 
 _IDENTIFIER = "torchbench_magic"
 _RESULTS = "torchbench_magic.results."
 
 
-def install(shell: Any) -> None:
+def complete_lines(shell: Any) -> None:
     """Complete lines of the magics from now on."""
     matchers = _matchers(shell)
     if not any(_is_this(matcher) for matcher in matchers):
@@ -43,7 +43,7 @@ def _is_this(matcher: Any) -> bool:
 def _matcher(shell: Any) -> Callable[[Any], Any]:
     from IPython.core.completer import SimpleCompletion, context_matcher
 
-    @context_matcher(identifier=_IDENTIFIER, priority=100)  # type: ignore[untyped-decorator]
+    @context_matcher(identifier=_IDENTIFIER, priority=100)
     def matcher(context: Any) -> dict[str, Any]:
         from .reading.completion import completions_at
 

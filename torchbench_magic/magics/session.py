@@ -56,7 +56,7 @@ class Session:
         open_book(self.book.text_of)
         self._tracebacks.open()
         awaiting.install(self.shell)
-        completing.install(self.shell)
+        completing.complete_lines(self.shell)
         register_formatters(self.shell)
         self._files.look()
         for event in ("pre_run_cell", "post_run_cell"):  # a cell imports modules; between cells they are edited

@@ -42,15 +42,11 @@ MOST_SHARE = 0.007
 """Of one core that this process may take. A look takes 0.1 ms with four threads (0.02 ms where the caches are warm);
 where it takes longer there are fewer. Threads that meet at barriers wait for the one that it displaces, so a cell on
 two cores loses as much again."""
-FULL = 0.9
-"""Share of the cores that run own threads, from which on looks are as rare as `CALM` says: what threads wait for is
-asked of code that leaves cores unused (`core_verdicts.ONE_AT_A_TIME`), and code that uses all is what looks cost."""
+FULL, CALM, FIRST = 0.9, 4, 16
+"""Where so much of the cores runs own threads, looks are so many times as rare, but for the first ones: there they cost
+most. What threads wait for is asked of code that leaves cores unused."""
 ONE_AT_A_TIME = 1.1
-"""Running threads up to which a lock may be what holds the others: then looks stay as they are, on one core too."""
-CALM = 4
-"""How many times as rare looks are where all cores run own threads."""
-FIRST = 16
-"""Looks after the beginning that are never rarer: short code gets enough of them."""
+"""Running threads up to which a lock may hold the others (`core_verdicts`): then looks stay as they are."""
 MOST_POINTS = 2048
 HANGS_AFTER = 3.0
 """Seconds after which a process is said to hang whose main thread waits for its team and never runs meanwhile."""
@@ -118,13 +114,10 @@ class Points:
     def _halve(self) -> None:
         first, rest = self.rows[0], self.rows[1:]  # the first is where everything begins
         pairs = [rest[at : at + 2] for at in range(0, len(rest), 2)]
-        self.rows = [first, *([*pair[-1][:4], *_sums([row[4:] for row in pair])] for pair in pairs)]
+        summed = ([*pair[-1][:4], *map(sum, zip(*(row[4:] for row in pair), strict=True))] for pair in pairs)
+        self.rows = [first, *summed]
         self._each *= 2
         self._open = self._each
-
-
-def _sums(rows: list[list[int]]) -> list[int]:
-    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 class Hangs:
@@ -205,24 +198,14 @@ class _Side:
         run, wait, below, runnable = self._gone_run, self._gone_wait, self._gone_below, 0
         ran: dict[int, int] = {}
         for key, thread in list(self.threads.items()):
-            try:
-                seen = schedstat_of(os.pread(thread.files[0], 80, 0))
-                if seen != thread.now:
-                    thread.now, thread.changed = seen, now
-                is_late = now - thread.changed < LATELY or thread.kind == RUNNABLE
-                if is_late:  # one that has not run for long is blocked in what it was blocked in
-                    text = os.pread(thread.files[1], 400, 0)
-                    thread.kind = wait_kind(text, self.futex) if thread.files[2] else _state_kind(text)
-            except (OSError, ValueError):
-                self._end(key)
-                of_run, of_wait = thread.counted()
-                run, wait = run + of_run, wait + of_wait
-                below += (of_run + of_wait) * (key[0] != self.root)
-                continue
+            is_late = self._read(thread, now)
             of_run, of_wait = thread.counted()
             run, wait = run + of_run, wait + of_wait
-            ran[key[0]] = ran.get(key[0], 0) + seen[0]
             below += (of_run + of_wait) * (key[0] != self.root)
+            if is_late is None:
+                self._end(key)
+                continue
+            ran[key[0]] = ran.get(key[0], 0) + thread.now[0]
             if thread.kind == RUNNABLE:
                 runnable += 1
                 thread.runnable += stands_for
@@ -234,6 +217,20 @@ class _Side:
         self.samples += 1
         self.most = max(self.most, runnable)
         return self._hanging(ran, now)
+
+    def _read(self, thread: _Thread, now: float) -> bool | None:
+        """Whether it ran lately; None where it has ended. One that has not is blocked in what it was blocked in."""
+        try:
+            seen = schedstat_of(os.pread(thread.files[0], 80, 0))
+            if seen != thread.now:
+                thread.now, thread.changed = seen, now
+            is_late = now - thread.changed < LATELY or thread.kind == RUNNABLE
+            if is_late:
+                text = os.pread(thread.files[1], 400, 0)
+                thread.kind = wait_kind(text, self.futex) if thread.files[2] else _state_kind(text)
+        except (OSError, ValueError):
+            return None
+        return is_late
 
     def _note_running(self, at: int, run: int, stands_for: int) -> None:
         """How many threads ran lately: the mean over some `LATELY` / 8, as the kernel counts by its tick."""

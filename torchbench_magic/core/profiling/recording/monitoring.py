@@ -101,7 +101,7 @@ class MonitoringSource:
 
     def _switch_off(self) -> bool:
         """Whether it was on until now. In a forked process too, which goes on without this."""
-        complete = _monitoring.get_tool(self._tool) == "torchbench_magic"
+        complete: bool = _monitoring.get_tool(self._tool) == "torchbench_magic"
         if complete:
             _monitoring.set_events(self._tool, 0)
             for code in (*self._book.codes, *([self._watched] if self._watched is not None else ())):
