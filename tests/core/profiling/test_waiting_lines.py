@@ -72,8 +72,8 @@ def test_a_line_that_sleeps_is_not_called_python(monkeypatch: pytest.MonkeyPatch
     assert "Python" not in sentence
 
 
-def test_a_line_that_computes_outside_torch_is_not_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_load(monkeypatch, 0.0)
+def test_a_line_that_computes_outside_torch_is_not_said_to_wait() -> None:
+    """With the load as it is: beside others that compute it waits for a core, and for nothing else."""
     assert waits_for_something("total = sum(range(3_000_000))\n")[0] == []
 
 
@@ -85,6 +85,18 @@ def test_where_it_may_have_waited_for_a_core_it_is_not_said_to_sleep(
     said, sentence = waits_for_something("time.sleep(0.3)\n")
     assert said == []
     assert "waiting" not in sentence
+
+
+def test_with_samples_the_waiting_of_the_line_is_known_though_other_lines_compute_longer() -> None:
+    """By the thread's processor time alone a line can wait for 0.2 s of 0.3 only where others compute for less."""
+    import time
+
+    pytest.importorskip("pyinstrument")
+    text = "end = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass\ntime.sleep(0.6)\n"
+    found = profiled(text, {"torch": torch, "time": time}, python=True).profile
+    (said,) = [doubt for doubt in found.warnings if doubt.kind == "waits"]
+    assert said.text.startswith("In[7]:3 waits, 6")
+    assert float(str(said.facts["waited"])) == pytest.approx(0.6, rel=0.1)
 
 
 def test_several_threads_are_counted() -> None:

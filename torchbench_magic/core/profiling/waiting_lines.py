@@ -23,14 +23,23 @@ _BESIDE = 0.25  # of the line's time in which the thread is in torch
 _ASLEEP = 0.5  # of the line's time that the thread of the cell cannot have computed
 
 
-def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Source]) -> Doubt | None:
+def waits_of_a_line(
+    run: RecordedRun,
+    joined: Joined,
+    sources: Mapping[str, Source],
+    waited: tuple[Ints, Ints, Ints] | None = None,
+) -> Doubt | None:
     """About the line of the cell's own thread with the most time outside torch; None where it does not wait.
 
-    That it waits is known by the processor time of the cell's own thread: the line can have computed no more than that.
+    That it waits is known by the samples of the thread where there are any (``waited``: begin, end and ns of waiting of
+    stretches), else by its processor time: the line can have computed no more than that.
     """
     line, begins, ends = _longest_outside_torch(joined)
     outside = int((ends - begins).sum())
-    if line is None or outside < _LEAST * joined.wall or outside - run.own_cpu < _ASLEEP * outside:
+    if line is None or outside < _LEAST * joined.wall:
+        return None
+    sampled = None if waited is None else _waited_within(begins, ends, *waited)
+    if (outside - run.own_cpu if sampled is None else sampled) < _ASLEEP * outside:
         return None
     python = run.python_threads | {stream.native_id: stream.name for stream in run.record.streams}
     beside = [
@@ -40,7 +49,7 @@ def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Sour
     ]
     workers = sorted(((ns, t) for ns, t in beside if ns >= _BESIDE * outside), key=lambda each: -each[0])
     if not workers:
-        return _waits_for_something(run, outside, line, joined, sources)
+        return _waits_for_something(run, outside, line, joined, sources, sampled)
     names = [python[thread.segments.native_id] for _, thread in workers]
     where, seconds = _most_torch([thread for _, thread in workers], joined, sources)
     label = _label(line, joined, sources)
@@ -63,19 +72,42 @@ def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Sour
     )
 
 
+def _waited_within(begins: Ints, ends: Ints, of: Ints, until: Ints, waiting: Ints) -> int:
+    """Ns of waiting in the given stretches: of each sampled one the share that lies in them."""
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], ends[order]
+    lengths = np.append(0, np.cumsum(ends - begins))
+
+    def before(moments: Ints) -> Ints:
+        at = np.searchsorted(begins, moments, side="right")
+        last = np.maximum(at - 1, 0)
+        over = np.where(at > 0, np.maximum(ends[last] - moments, 0), 0)  # a stretch that lasts on
+        return np.asarray(lengths[at] - over, dtype=np.int64)
+
+    inside = before(until) - before(of)
+    return int((waiting * (inside / np.maximum(until - of, 1))).sum())
+
+
 def _waits_for_something(
-    run: RecordedRun, outside: int, line: tuple[int, int], joined: Joined, sources: Mapping[str, Source]
+    run: RecordedRun,
+    outside: int,
+    line: tuple[int, int],
+    joined: Joined,
+    sources: Mapping[str, Source],
+    sampled: int | None,
 ) -> Doubt | None:
     """About a line that sleeps, reads, or waits for a lock, a process or a device: its thread used little of a core and
     did not wait for one either. None where the latter is not known."""
-    if run.load is None:
+    if run.load is None and sampled is None:
         return None
-    waited = (outside - run.own_cpu) / 1e9 - run.load.spent.waited
+    not_waited = run.load.spent.waited if run.load is not None else 0.0
+    waited = (outside - run.own_cpu) / 1e9 - not_waited if sampled is None else sampled / 1e9
     if not waited >= _ASLEEP * outside / 1e9:
         return None
+    least = "at least " if sampled is None else ""
     return Doubt(
         "waits",
-        f"{_label(line, joined, sources)} waits, at least {seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
+        f"{_label(line, joined, sources)} waits, {least}{seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
         f"the thread of this code used a processor for {seconds_text(run.own_cpu / 1e9)} in all. It sleeps, or waits "
         "for a file, a lock, another process or a device.",
         facts={

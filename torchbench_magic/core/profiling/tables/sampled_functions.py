@@ -25,7 +25,7 @@ from ..python_tree.sampler import SampledPlace, SampleRecord
 from ..sources.code_sources import ProfiledBody
 from ..torch_events.events import Ints
 
-__all__ = ["AWAITING", "doubts_of_sampling", "sampled_functions"]
+__all__ = ["AWAITING", "doubts_of_sampling", "sampled_functions", "sampled_waits"]
 
 AWAITING = "(while the cell awaits)"
 """What the event loop runs then: the cell's own tasks and those of others."""
@@ -154,6 +154,16 @@ def _waiting(record: SampleRecord, run: JoinedRun, whole: Ints, torch: Ints) -> 
     outside = np.diff(moments) - np.diff(_active(run)(moments))
     idle = idle_times(moments, np.array(record.wanted, dtype=np.int64)) - outside - torch
     return waited(idle, whole - torch, np.array(record.begins, dtype=np.int64) > 0)
+
+
+def sampled_waits(record: SampleRecord, run: JoinedRun) -> tuple[Ints, Ints, Ints] | None:
+    """(begin, end, ns of waiting) of each stretch that a sample is of; None where the samples do not tell."""
+    if not len(record.moments) or not len(record.wanted):
+        return None
+    moments = np.array([record.began, *record.moments], dtype=np.int64)
+    begins = np.array(record.begins, dtype=np.int64)
+    waiting = _waiting(record, run, *_times(record, run))
+    return np.where(begins > 0, begins, moments[:-1]), moments[1:], waiting
 
 
 def _rows(
