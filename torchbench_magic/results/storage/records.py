@@ -23,6 +23,7 @@ import pandas as pd
 from ..doubts import Doubt
 from ..machine.contention import Contention
 from ..machine.core_verdicts import CoreUse
+from ..machine.engine_place import EnginePlace
 from ..machine.environment import Environment
 from ..machine.peaks import Peaks
 from ..profiling.efficiency import Efficiency, OpEfficiency
@@ -37,7 +38,7 @@ __all__ = ["VERSIONS", "Record", "decoded", "encoded", "state_of"]
 _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Contention, CoreUse, Doubt, Efficiency, Environment, OpEfficiency, Peaks),
+        *(Contention, CoreUse, Doubt, Efficiency, EnginePlace, Environment, OpEfficiency, Peaks),
         *(ProfileOptions, Schedule, Source, Subject, Track),
     )
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..machine.contention import Contention
+from ..machine.engine_place import EnginePlace
 from .intervals import Look
 from .values_read import Value
 
@@ -49,6 +50,7 @@ class Subject:
             "grad mode off".
         used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
         own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
+        place: the engine that measured it; None for this process, or its fresh interpreters.
     """
 
     label: str | None = None
@@ -79,6 +81,7 @@ class Subject:
     state: tuple[str, ...] = ()
     used_up: tuple[tuple[str, str], ...] = ()
     own_inputs: tuple[str, ...] = ()
+    place: EnginePlace | None = None
 
     @property
     def before(self) -> str:
