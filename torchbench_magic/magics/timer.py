@@ -98,8 +98,7 @@ class TimerMagics(SessionMagics):
                 keeping(request.options, delivery.progress) as kept,
             ):
                 task = _hooked(request, kept, delivery)
-                here = task.plan.processes is None
-                measured = await compare_bodies_async(task) if here else _in_processes(task, awaits=True)
+                measured = await compare_bodies_async(task) if _is_here(task) else _elsewhere(task, awaits=True)
                 delivery.result = _finished(measured, request, kept)
         return delivery.result
 
@@ -170,15 +169,22 @@ def _measured(task: Task) -> Comparison:
     from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
     from torchbench_magic.core.timing.timer import compare_bodies
 
-    if task.plan.processes is not None:
-        return _in_processes(task)
+    if not _is_here(task):
+        return _elsewhere(task)
     return compare_snippets(task) if isinstance(task, SnippetTask) else compare_bodies(task)
 
 
-def _in_processes(task: Task, *, awaits: bool = False) -> Comparison:
+def _is_here(task: Task) -> bool:
+    """Whether this process measures."""
+    return task.plan.processes is None and task.plan.engines is None
+
+
+def _elsewhere(task: Task, *, awaits: bool = False) -> Comparison:
+    """In fresh interpreters, or on engines."""
+    from torchbench_magic.core.cluster_timing.engine_runs import compare_on_engines
     from torchbench_magic.core.interpreters.process_runs import compare_in_processes
 
-    return compare_in_processes(task, awaits=awaits)
+    return (compare_in_processes if task.plan.engines is None else compare_on_engines)(task, awaits=awaits)
 
 
 def _finished(measured: Comparison, request: _Request, kept: Recording | None) -> Comparison:

@@ -152,6 +152,13 @@ class TimerOptions(SharedOptions, Plan):
         " sent there. Without N as many as an exact interval needs: 6 for two alternatives.",
         shown_default="this kernel alone",
     )  # fmt: skip
+    engines = inherited(
+        "--engines", metavar="PROFILE",
+        help="Measure on the engines of a running ipyparallel cluster, by the name of its profile or its id: with"
+        " --sweep or --fuzz each point on one of them, else the same on all, each an environment of its own. A host has"
+        " one engine at work at a time. What the code uses is sent there, up to 64 MB.",
+        shown_default="this kernel",
+    )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "--sweep", metavar='"NAME=EXPR"', default=(), repeatable=True,
         help="Measure at each value that the Python expression gives, as a variable of setup and body; several"

@@ -146,14 +146,9 @@ class Comparison(Storable):
             groups.setdefault(subject.group, []).append(i)
         return groups
 
-    def environment_of(self, row: int) -> Environment:
-        """Where a row was measured: its engine's, where engines measured it."""
-        place = self.subjects[row].place
-        return place.environment if place is not None and place.environment is not None else self.environment
-
     def cores_of(self, row: int) -> int:
         """Processors that were usable where a row was measured."""
-        return self.environment_of(row).usable_cores
+        return self.subjects[row].environment_in(self.environment).usable_cores
 
     def beside(self, row: int) -> list[int]:
         """The rows that were sampled side by side with one, itself included."""

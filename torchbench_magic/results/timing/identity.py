@@ -105,7 +105,7 @@ def likeness(result: Comparison, row: int) -> str:
 
     Their medians form a history, from which it is known how well such a time repeats.
     """
-    subject, environment = result.subjects[row], result.environment_of(row)
+    subject, environment = result.subjects[row], result.subjects[row].environment_in(result.environment)
     return key_of((identity_of(subject), work_of(result, row), environment.torch, machine_of(environment)))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..machine.contention import Contention
 from ..machine.engine_place import EnginePlace
+from ..machine.environment import Environment
 from .intervals import Look
 from .values_read import Value
 
@@ -93,6 +94,10 @@ class Subject:
         """The fields of torch's ``TaskSpec``."""
         names = ("stmt", "setup", "global_setup", "label", "sub_label", "description", "env", "num_threads")
         return {name: getattr(self, name) for name in names}
+
+    def environment_in(self, whole: Environment) -> Environment:
+        """Where it was measured: in its engine's environment, else in that of the whole result."""
+        return self.place.environment if self.place is not None and self.place.environment is not None else whole
 
     @property
     def near_loop(self) -> float:
