@@ -46,14 +46,14 @@ ONLY_IN = {
 ROOMS = {
     "results": ("machine", "counting", "timing", "profiling", "ranks", "storage"),
     "core": (
-        *("machine", "process", "code", "counting", "engines", "timing", "cpp", "interpreters", "profiling", "ranks"),
-        "doctor",
+        *("machine", "process", "code", "counting", "engines", "timing", "cpp", "interpreters", "cluster_timing"),
+        *("profiling", "ranks", "doctor"),
     ),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "insights"),
-    "results/timing": ("across_processes", "across_runs"),
+    "results/timing": ("across_processes", "across_runs", "across_engines"),
     "core/machine": ("facts", "peaks"),
     "core/profiling": (
         *("concurrency", "python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),

@@ -6,6 +6,7 @@ fails the test that enumerates the declarations.
 
 from __future__ import annotations
 
+import tempfile
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -222,6 +223,24 @@ def processes_measure_one_after_the_other(bench: Bench) -> None:
     assert {1, 2} <= {*result.processes["process"]}  # and others in the place of those that do not count
     assert "Ratio = " in bench.shown
     assert "in each process" in " ".join(bench.shown.split())
+
+
+def engines_measure_elsewhere(bench: Bench) -> None:
+    pytest.importorskip("ipyparallel")
+    from tests.engines.conftest import running_cluster
+
+    bench("--engines nowhere")
+    assert bench.shown.startswith("UsageError: --engines nowhere: ")
+    assert "ipcluster start -n 2 --profile=nowhere" in bench.shown
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_cluster(Path(folder), 1) as own,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("IPYTHONDIR", str(own.ipython_dir))
+        result = bench(f"--engines {own.profile} --sweep n=[1,2]", "x + n")
+    assert [subject.place.engine for subject in result.subjects] == [0, 0]
+    assert {subject.place for subject in bench("--sweep n=[1,2]", "x + n").subjects} == {None}
 
 
 def sweep_adds_an_axis(bench: Bench) -> None:
@@ -481,6 +500,7 @@ TIMER: dict[str, Effect] = SHARED | {
     "restore": restore_gives_the_inputs_back,
     "gc": gc_leaves_the_collector_on,
     "processes": processes_measure_one_after_the_other,
+    "engines": engines_measure_elsewhere,
     "sweep": sweep_adds_an_axis,
     "fuzz": fuzz_draws_inputs,
     "seed": seed_makes_the_order_repeat,

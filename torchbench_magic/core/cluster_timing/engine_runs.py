@@ -1,7 +1,7 @@
 """Timing on the engines of a cluster: `compare_on_engines`.
 
-With points each is measured on one engine, whichever host is free; without, all engines measure the same, and each is an
-environment. A host has one engine at work at a time.
+With points each is measured on one engine, whichever host is free; without, all engines measure the same, and each is
+an environment. A host has one engine at work at a time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from torchbench_magic.core.cpp.cpp_timer import SnippetTask
+from torchbench_magic.core.engines.asking import Answer, Asking, Question
+from torchbench_magic.core.engines.cluster import Cluster, connected
+from torchbench_magic.core.engines.probing import probe, why_not
 from torchbench_magic.core.interpreters.foreign_frames import raise_at
 from torchbench_magic.core.interpreters.sent_errors import RaisedThere, raised_there
 from torchbench_magic.core.process.held_interrupts import hear_interrupt, interrupts_held
@@ -31,9 +34,6 @@ from torchbench_magic.results.timing.identity import identifying_options
 from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.units import seconds_text
 
-from torchbench_magic.core.engines.asking import Answer, Asking, Question
-from torchbench_magic.core.engines.cluster import Cluster, connected
-from torchbench_magic.core.engines.probing import probe, why_not
 from .host_queues import HostQueues, Job
 from .sent_points import SentPoints
 
@@ -53,7 +53,7 @@ def compare_on_engines(task: Task, *, awaits: bool = False) -> Comparison:
         awaits: the code awaits at its own level.
 
     Returns:
-        The comparison. ``Subject.place`` says which engine measured a row; an engine that could not is a row or a doubt.
+        The comparison. ``Subject.place`` says which engine measured a row; one that could not is a row or a doubt.
 
     Raises:
         OptionError: what is asked does not go with engines.
@@ -93,9 +93,10 @@ class _Run:
         self._sent = SentPoints(task)
         self.points: Sequence[Point] = task.points
         self.shares = bool(self.points)
-        self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before engines are asked
+        first = self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before all else
         self.engines = {engine.id: engine for engine in probe(cluster)}
-        self.unfit = {engine.id: why for engine in self.engines.values() if (why := why_not(engine))}
+        whys = {each: why_not(engine, has_code=first.names.has_code) for each, engine in self.engines.items()}
+        self.unfit = {each: why for each, why in whys.items() if why}
         self.environments: dict[int, Environment] = {}
         self.measured: dict[int, Comparison] = {}
         self.not_measured: dict[int, tuple[int, str]] = {}
@@ -131,6 +132,9 @@ class _Run:
             self._interrupted()
         except RaisedThere as there:
             self._raise(there)
+        except BaseException as error:  # a later point that cannot travel: no engine is left at work
+            self._hand_over(error)
+            raise
         self._check_measured()
         return self._joined()
 
@@ -237,13 +241,12 @@ class _Run:
         return max(pieces, 1) * len(self.task.plan.threads or (1,)) * (len(self.task.bodies) - 1)
 
     def _show(self, answer: Answer) -> None:
-        """What the code printed; of points that share it the first time."""
-        text = answer.stdout
-        if not text or (self.shares and self.new):
+        """What the code printed; of points, which share it, the first time."""
+        if self.shares and self.new:
             return
-        if not self.shares and len(self.engines) > 1:
-            text = "".join(f"{answer.engine.title}: {line}\n" for line in text.splitlines())
-        sys.stdout.write(text)
+        start = f"{answer.engine.title}: " if not self.shares and len(self.engines) > 1 else ""
+        for stream, text in ((sys.stdout, answer.stdout), (sys.stderr, answer.stderr)):
+            stream.write("".join(f"{start}{line}" for line in text.splitlines(keepends=True)))
 
     # ---- the store --------------------------------------------------------------------------------------------
 
@@ -332,10 +335,14 @@ class _Run:
 
     def _raise(self, there: RaisedThere) -> NoReturn:
         """Raise what the code raised, after the engines are back and what was measured is handed over."""
+        self._hand_over(there.error)
+        raise_at(there.lines, there.error)
+
+    def _hand_over(self, error: BaseException) -> None:
+        """Bring all engines back, and hand over what was measured before an exception propagates."""
         _, unfinished = self._bring_back()
         if self.task.failed is not None and (self.measured or unfinished):
-            self.task.failed(self._partial(f"the code raised {type(there.error).__name__}", unfinished))
-        raise_at(there.lines, there.error)
+            self.task.failed(self._partial(f"the code raised {type(error).__name__}", unfinished))
 
     def _partial(self, why: str, unfinished: Sequence[Comparison], lost: Sequence[Engine] = ()) -> Comparison:
         elapsed = time.monotonic() - self.began
@@ -370,8 +377,9 @@ class _Run:
         """Engines that did not measure, or not to the end."""
         found = []
         for each, why in self.unfit.items():
-            took = any(s.place is not None and s.place.engine == each for p in self.measured.values() for s in p.subjects)
-            then = "did not measure to the end" if took else "did not measure"
+            places = [subject.place for part in self.measured.values() for subject in part.subjects]
+            has_measured = any(place is not None and place.engine == each for place in places)
+            then = "did not measure to the end" if has_measured else "did not measure"
             facts: dict[str, Any] = {"engine": each, "name": str(each), "why": why}
             found.append(Doubt("engine-left-out", f"{self.engines[each].title} {then}: it {why}.", "", facts))
         return found

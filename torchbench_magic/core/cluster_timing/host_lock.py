@@ -1,4 +1,4 @@
-"""One timing on a host at a time, whoever asked for it: a lock on the folder for temporary files, so no file is made."""
+"""One timing on a host at a time, whoever asked for it: a lock on the folder of temporary files; no file is made."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torchbench_magic.core.engines.sent_names import folders_known, unpack_names
 from torchbench_magic.errors import BodyError, Busy, Interrupted
 
-from torchbench_magic.core.engines.sent_names import folders_known, unpack_names
 from .host_lock import host_to_itself
 
 __all__ = ["AXIS", "LOCAL", "MAKE", "environment", "measured"]

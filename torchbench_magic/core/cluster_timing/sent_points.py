@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchbench_magic.core.code.code_reads import names_looked_up
+from torchbench_magic.core.engines.asking import Question
+from torchbench_magic.core.engines.probing import is_here
+from torchbench_magic.core.engines.sent_names import SentNames, pack_names
 from torchbench_magic.core.interpreters.sent_task import looked_up, sent_task
 from torchbench_magic.core.timing.points.sweep import LazyPoints, Point
 from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.results.machine.engines import Engine
 
-from torchbench_magic.core.engines.asking import Question
-from torchbench_magic.core.engines.probing import is_here
-from torchbench_magic.core.engines.sent_names import SentNames, pack_names
 from .host_lock import PATIENCE
 from .on_engine import AXIS, LOCAL, MAKE
 

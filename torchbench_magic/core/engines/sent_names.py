@@ -82,50 +82,62 @@ def pack_names(
     namespace: Mapping[str, Any],
     *,
     given: Collection[str] = (),
+    home: Mapping[str, Any] | None = None,
+    besides: Mapping[str, Any] | None = None,
+    way: str = "make `{}` in the cell",
     limit: int = LIMIT,
 ) -> SentNames:
     """The names of ``namespace`` that code, or what it calls, looks up.
 
     Args:
         codes: of the cell.
-        namespace: globals of the notebook's functions.
+        namespace: what the names are looked up in.
         given: names that the engine has of its own, such as ``rank``.
+        home: globals of the notebook's functions; None: ``namespace`` itself.
+        besides: more values, which travel in any case; what stands before a colon is not of the name.
+        way: the way out for what cannot travel, with its name in the braces.
         limit: bytes of all together.
 
     Raises:
         BodyError: in one line: which name cannot travel, why, and the way out.
     """
     used = {name for code in codes for name in names_looked_up(code)} - _OF_THE_SHELL - frozenset(given)
-    names = sorted(name for name in used if name in namespace and not name.startswith("__"))
+    values = {name: namespace[name] for name in sorted(used) if name in namespace and not name.startswith("__")}
+    values |= besides or {}
     file, files = _Limited(limit), set[str]()
     sizes: dict[str, int] = {}
     with by_value(local_modules()):
         pickler = _pickler(file, files, limit)
         shared: dict[str, Any] = {}
-        pickler.globals_ref[id(namespace)] = shared
+        pickler.globals_ref[id(namespace if home is None else home)] = shared
         pickler.dump(shared)
-        for name in names:
+        for name, value in values.items():
             before = file.tell()
             try:
                 pickler.dump(name)
-                pickler.dump(namespace[name])
+                pickler.dump(value)
             except _TooLarge as error:
-                largest = max({**sizes, name: error.args[0] - before}.items(), key=lambda each: each[1])[0]
+                largest = _plain(max({**sizes, name: error.args[0] - before}.items(), key=lambda each: each[1])[0])
                 raise BodyError(
                     f"`{largest}`: what the code reads takes more than {limit >> 20} MB, which is sent to each engine;"
-                    f" make `{largest}` in the cell, where it runs on the engine"
+                    f" {way.format(largest)}, where it runs on the engine"
                 ) from None
             except Exception as error:  # whatever the pickling of a user's object raises
                 why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-                kind = type(namespace[name])
+                kind = type(value)
                 shown = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").removeprefix("__main__.")
                 raise BodyError(
-                    f"`{name}` ({shown}) cannot be sent to an engine: {why}; make `{name}` in the cell"
+                    f"`{_plain(name)}` ({shown}) cannot be sent to an engine: {why}; {way.format(_plain(name))}"
                 ) from error
             sizes[name] = file.tell() - before
         pickler.dump(None)
     data = file.getvalue()
     return SentNames(data, sizes, frozenset(files), b"cloudpickle" in data, _own_folders())
+
+
+def _plain(name: str) -> str:
+    """Without the place that it is of."""
+    return name.rpartition(":")[2]
 
 
 def _own_folders() -> tuple[str, ...]:

@@ -314,7 +314,8 @@ def _apart(fast: float, slow: float) -> str:
 
 
 def _threads(made: Comparison) -> Iterator[Doubt]:
-    over = {s.num_threads: made.cores_of(row) for row, s in enumerate(made.subjects) if s.num_threads > made.cores_of(row)}
+    rows = enumerate(made.subjects)
+    over = {s.num_threads: made.cores_of(row) for row, s in rows if s.num_threads > made.cores_of(row)}
     many, cores = sorted(over), min(over.values(), default=0)
     if many:
         text = oversubscribed_text(" and ".join(map(str, many)), cores)

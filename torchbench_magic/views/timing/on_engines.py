@@ -1,4 +1,4 @@
-"""What engines measured, in a comparison: which engine, how loaded its host was, its versions, and what it could not do."""
+"""What engines measured, in a comparison: which engine, how loaded its host was, its versions, why it did not."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def _version(name: str) -> Any:
 
 def engines_at_work(comparison: Comparison) -> Iterator[str]:
     """``2 engines of 1 host, one of a host at a time``; nothing where this process measured it."""
-    places = {(s.place.host, s.place.engine) for s in comparison.subjects if s.place is not None and not s.place.why_not}
+    known = [subject.place for subject in comparison.subjects if subject.place is not None]
+    places = {(place.host, place.engine) for place in known if not place.why_not}
     hosts = {host for host, _ in places}
     if len(places) == 1:
         ((host, engine),) = places

@@ -1,8 +1,8 @@
 """What several engines measured, as one result.
 
-Alternatives are paired on the engine that measured them, where they were sampled side by side. What two engines measured
-is of two machines, or of two times of one: so a statement that stood alone is compared between them unpaired, and one
-window of time on either side decides nothing, however far the times lie apart.
+Alternatives are paired on the engine that measured them, where they were sampled side by side. What two engines
+measured is of two machines, or of two times of one: so a statement that stood alone is compared between them unpaired,
+and one window of time on either side decides nothing, however far the times lie apart.
 """
 
 from __future__ import annotations
@@ -103,11 +103,14 @@ def _unlike_hosts(whole: Comparison) -> Iterator[Doubt]:
     hosts = {place.host for place in places}
     if len(kinds) < 2:
         if len(hosts) > 1:
-            text = f"The points were measured on {len(hosts)} hosts of one kind: ratios are within a host, absolute times"
-            yield Doubt("several-hosts", f"{text} of different points are of different machines.", "", {"hosts": sorted(hosts)})
+            text = (
+                f"The points were measured on {len(hosts)} hosts of one kind: ratios are within a host, absolute times of"
+                " different points are of different machines."
+            )
+            yield Doubt("several-hosts", text, "", {"hosts": sorted(hosts)})
         return
     names = "; ".join(f"{_listed(of_kind)}: {', '.join(kind)}" for kind, of_kind in kinds.items())
-    text = f"The points were measured on hosts that differ ({names}): do not compare absolute times of different points."
+    text = f"The points were measured on hosts that differ ({names}): do not compare times of different points."
     yield Doubt("unlike-hosts", text, "Ratios at a point are of one host, and still valid.", {"hosts": sorted(hosts)})
 
 
