@@ -18,14 +18,17 @@ from ...machine.engine_place import EnginePlace
 from ..comparison import Comparison
 from ..intervals import ALPHA, median_interval
 from ..joined_comparisons import distinct, join_comparisons
-from ..ranges import Single, Unpaired, judged_ranges
+from ..ranges import RUNS, SPAN, Single, Unpaired, judged_ranges
 from ..subject import Subject
 from ..timing_doubts import doubts_of, is_held_up, is_load_known
 
 __all__ = ["join_engines"]
 
 ONE_WINDOW = "one run on each engine cannot separate the environments from what else their machines did"
-_DECIDES = "Stored runs (`--save`, at least 4 over 20 s) or `--min-run-time 20` on each engine can decide."
+_DECIDES = (
+    f"`--min-run-time {SPAN:g}` can decide; so can `%tcompare FILE --by env`, from {RUNS} stored runs (`--save FILE`) over"
+    f" {SPAN:g} s on."
+)
 
 
 def join_engines(
@@ -104,8 +107,8 @@ def _unlike_hosts(whole: Comparison) -> Iterator[Doubt]:
     if len(kinds) < 2:
         if len(hosts) > 1:
             text = (
-                f"The points were measured on {len(hosts)} hosts of one kind: ratios are within a host, absolute times of"
-                " different points are of different machines."
+                f"The points were measured on {len(hosts)} hosts of one kind: ratios are within a host, absolute times"
+                " of different points are of different machines."
             )
             yield Doubt("several-hosts", text, "", {"hosts": sorted(hosts)})
         return
