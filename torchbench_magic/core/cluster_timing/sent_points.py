@@ -58,7 +58,7 @@ class SentPoints:
         Raises:
             BodyError: in one line: a variable that cannot travel, or all that are too large.
         """
-        more = self._local | self._made_by(point)
+        more = {**self._local, **self._made_by(point)}
         names = pack_names(self._codes, self._names, home=self._home, besides=more, way="make `{}` in the setup")
         where = b"" if point is None else pickle.dumps((point.axes, point.sub_label, point.marks), protocol=5)
         return Packed(names, where)

@@ -107,8 +107,8 @@ def _sentence(comparison: Comparison) -> StyledText:
         in_which = in_how_many(comparison)
         baseline = names[0] if len(names) == 1 else None
         is_one_point = frame["num_threads"].nunique() == 1
-        places = "engines" if is_one_point and on_engines.are_environments(comparison) else "points"
-        return verdicts.sentence(judged, baseline, places) + in_which + ((Phrase("; "), *swap) if swap else ())
+        where = "engines" if is_one_point and on_engines.are_environments(comparison) else "points"
+        return verdicts.sentence(judged, baseline, where) + in_which + ((Phrase("; "), *swap) if swap else ())
     medians = frame["median"].dropna()
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")
     if not len(medians):

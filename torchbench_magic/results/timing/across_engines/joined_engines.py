@@ -26,8 +26,8 @@ __all__ = ["join_engines"]
 
 ONE_WINDOW = "one run on each engine cannot separate the environments from what else their machines did"
 _DECIDES = (
-    f"`--min-run-time {SPAN:g}` can decide; so can `%tcompare FILE --by env`, from {RUNS} stored runs (`--save FILE`) over"
-    f" {SPAN:g} s on."
+    f"`--min-run-time {SPAN:g}` can decide; so can `%tcompare FILE --by env`, from {RUNS} stored runs (`--save FILE`)"
+    f" over {SPAN:g} s on."
 )
 
 
