@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import linecache
 import os
 import signal
 import subprocess
@@ -177,6 +178,22 @@ def test_names_of_the_calling_function_stand_before_globals_but_not_for_function
     exec("a = 1\ndef of_globals(): return a", names)
     found = measured({"s": "a"}, namespace=names, local={"a": 2}, setup="assert (a, of_globals()) == (2, 1)")
     assert len(found.frame) == 2
+
+
+def test_the_engine_knows_the_text_of_a_cell_whose_function_travels(cluster: RunningCluster) -> None:
+    text = "def doubled(t):\n    return t * 2\n"
+    names: dict[str, Any] = {"torch": torch}
+    exec(compile(text, "<cell 7>", "exec"), names)
+    linecache.cache["<cell 7>"] = (len(text), None, text.splitlines(keepends=True), "<cell 7>")
+    try:
+        setup = "scripted = torch.jit.script(doubled)"
+        found = measured({"a": "scripted(torch.ones(2))"}, setup=setup, namespace=names)
+    finally:
+        del linecache.cache["<cell 7>"]
+    assert (found.frame["samples"] == 8).all()
+    with cluster.connected() as connected:
+        kept = connected.client[:].apply_sync(eval, "'<cell 7>' in __import__('linecache').cache")
+    assert kept == [False, False]
 
 
 def test_fuzzed_points_have_the_tensors_that_they_have_here(cluster: RunningCluster) -> None:

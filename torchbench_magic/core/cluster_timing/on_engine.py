@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import pickle
 import sys
@@ -38,12 +39,15 @@ class _Unsuitable(Exception):
     """What the code needs is not to be had here."""
 
 
-def measured(sent: bytes, names: bytes, point: bytes, folders: Sequence[str], patience: float) -> dict[str, Any]:
+def measured(
+    sent: bytes, names: bytes, texts: Mapping[str, str], point: bytes, folders: Sequence[str], patience: float
+) -> dict[str, Any]:
     """Time one point.
 
     Args:
         sent: a `SentTask` without variables, pickled.
         names: of `pack_names`.
+        texts: file -> its text, of cells that the functions among them are of; `inspect.getsource` finds it.
         point: (axes, sub_label, marks), pickled; empty where there is no point.
         folders: where modules beside the notebook are.
         patience: seconds to wait for other timings on this host.
@@ -56,7 +60,7 @@ def measured(sent: bytes, names: bytes, point: bytes, folders: Sequence[str], pa
     from torchbench_magic.core.interpreters.sent_errors import sent_error
 
     try:
-        with folders_known(folders), _put_back():
+        with folders_known(folders), _known(texts), _put_back():
             task = _task(sent, names, point)
             with host_to_itself(patience):
                 return {"kind": "measured", "result": pickle.dumps(_timed(task), protocol=5)}
@@ -71,6 +75,22 @@ def measured(sent: bytes, names: bytes, point: bytes, folders: Sequence[str], pa
         return {"kind": "interrupted", "result": b""}
     except BaseException as error:  # noqa: BLE001  (whatever the user's code raises is reported)
         return {"kind": "raised", "error": pickle.dumps(sent_error(error), protocol=5)}
+
+
+@contextlib.contextmanager
+def _known(texts: Mapping[str, str]) -> Iterator[None]:
+    """`linecache` has the texts."""
+    before = {file: linecache.cache.get(file) for file in texts}
+    for file, text in texts.items():
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    try:
+        yield
+    finally:
+        for file, entry in before.items():
+            if entry is None:
+                linecache.cache.pop(file, None)
+            else:
+                linecache.cache[file] = entry
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -77,8 +79,14 @@ class SentPoints:
         arguments = {
             "sent": pickle.dumps(sent, protocol=5),
             "names": packed.names.data,
+            "texts": {file: text for file in packed.names.files if (text := _text_of(file))},
             "point": packed.point,
             "folders": list(packed.names.folders) if is_here(engine) else [],
             "patience": PATIENCE,
         }
         return Question(_ENTRY, arguments)
+
+
+def _text_of(file: str) -> str:
+    """The text of a cell; empty for a file of the disk, which the engine has or has not."""
+    return "" if os.path.exists(file) else "".join(linecache.getlines(file))
