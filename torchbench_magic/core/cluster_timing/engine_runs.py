@@ -25,15 +25,14 @@ from torchbench_magic.core.timing.timer import check_alternatives
 from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionError, TorchBenchError
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.machine.engine_place import EnginePlace
 from torchbench_magic.results.machine.engines import Engine
 from torchbench_magic.results.machine.environment import Environment
 from torchbench_magic.results.timing.across_engines.joined_engines import join_engines
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.identity import identifying_options
 from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.units import seconds_text
 
+from .engine_rows import EngineRows
 from .host_queues import HostQueues, Job
 from .sent_points import SentPoints
 
@@ -41,6 +40,8 @@ __all__ = ["compare_on_engines"]
 
 _LOOK = 0.05
 """Seconds between two looks for answers: a look takes processor time of a host that may be measuring."""
+_TELL = 0.2
+"""Seconds after which the progress is told again what it knows."""
 _EXPECTED = 3.0
 """Seconds of the first piece of work, for the progress; it imports torch."""
 _ENVIRONMENT = Question("torchbench_magic.core.cluster_timing.on_engine:environment")
@@ -91,6 +92,7 @@ class _Run:
     def __init__(self, task: Task, cluster: Cluster) -> None:
         self.task, self._asking = task, Asking(cluster)
         self._sent = SentPoints(task)
+        self._rows = EngineRows(task, self._sent.threads)
         self.points: Sequence[Point] = task.points
         self.shares = bool(self.points)
         first = self._sent.packed(self.points[0] if self.shares else None)  # what cannot travel is said before all else
@@ -105,6 +107,7 @@ class _Run:
         self.spent: list[float] = []
         self._since: dict[int, float] = {}
         self.began = time.monotonic()
+        self._last_told: tuple[list[str], float] = [], 0.0
 
     @property
     def fit(self) -> list[Engine]:
@@ -162,15 +165,7 @@ class _Run:
             self._drop(engine, why)
             return
         self._since[engine.id] = time.monotonic()
-        self._asking.ask(engine, self._sent.question(packed, engine, self._env(engine)))
-
-    def _env(self, engine: Engine) -> str | None:
-        """Where all engines measure the same, each is an environment."""
-        given = self.task.plan.env
-        if self.shares:
-            return given
-        name = _place(engine).name
-        return name if given is None else f"{given}, {name}"
+        self._asking.ask(engine, self._sent.question(packed, engine, self._rows.env(engine)))
 
     def _drop(self, engine: Engine, why: str, *, dies_over_it: bool = False) -> None:
         """Ask the engine nothing more."""
@@ -195,7 +190,7 @@ class _Run:
             self._show(answer)
             number = self.queues.finish(engine.id).number
             self.not_measured.pop(number, None)
-            self._keep(number, self._finished(pickle.loads(told["result"]), engine))
+            self._keep(number, self._finished(told["result"], engine))
         elif told["kind"] == "raised":
             self._take_raised(engine, raised_there(*pickle.loads(told["error"])))
         else:
@@ -222,18 +217,15 @@ class _Run:
         if self.task.keep is not None:
             self.task.keep(part)
 
-    def _finished(self, part: Comparison, engine: Engine) -> Comparison:
-        """The result with the engine's name in its rows, and as this process knows functions and options."""
-        place = EnginePlace(engine.id, engine.host, part.environment)
+    def _finished(self, result: bytes, engine: Engine) -> Comparison:
+        part = pickle.loads(result)
         self.environments[engine.id] = part.environment
-        bodies = [*self.task.bodies]
-        subjects = tuple(
-            replace(subject, place=place, functions=self.task.functions[bodies[at % len(bodies)]])
-            for at, subject in enumerate(part.subjects)
-        )
-        options = identifying_options(self.task.plan)
-        family = self._family()
-        return replace(part, subjects=subjects, sources=self.task.sources, options=options, family=family)
+        return self._rows.measured(part, engine, self._family())
+
+    def _missing(self, number: int, engine: int, why: str) -> Subject:
+        """A row of what was not measured."""
+        point = self.points[number] if self.shares else None
+        return self._rows.missing(point, self.engines.get(engine), self.environments.get(engine), why)
 
     def _family(self) -> int:
         """Comparisons that share an error rate: of all points, or of all engines."""
@@ -274,7 +266,7 @@ class _Run:
         else:
             found = {}
             for engine in self.fit:
-                named = replace(self.task, plan=replace(self.task.plan, env=self._env(engine)))
+                named = replace(self.task, plan=replace(self.task.plan, env=self._rows.env(engine)))
                 found[engine.id] = self.task.skip(named, None, [self.environments[engine.id]])
         self.measured |= {number: stored for number, stored in found.items() if stored is not None}
 
@@ -287,9 +279,10 @@ class _Run:
             point = self.points[job.number] if self.shares else None
             where = f" at {point.sub_label} ({job.number + 1} of {len(self.points)})" if point is not None else ""
             names.append(f"{engine.title}{where}: {self._asking.told(engine).get('what', 'begins')}")
-        if not names:
-            return
         passed = time.monotonic() - self.began
+        if not names or (names == self._last_told[0] and passed < self._last_told[1] + _TELL):
+            return
+        self._last_told = names, passed
         one = sum(self.spent) / len(self.spent) if self.spent else _EXPECTED
         waiting = self.asked - len(self.new) - len(self.not_measured)
         hosts = len({engine.place for engine in self.fit}) or 1
@@ -328,9 +321,9 @@ class _Run:
                 lost.append(answer.engine)
             elif told.get("kind") == "measured":
                 number = self.queues.finish(answer.engine.id).number
-                self._keep(number, self._finished(pickle.loads(told["result"]), answer.engine))
+                self._keep(number, self._finished(told["result"], answer.engine))
             elif told.get("kind") == "interrupted" and told["result"]:
-                unfinished.append(self._finished(pickle.loads(told["result"]), answer.engine))
+                unfinished.append(self._finished(told["result"], answer.engine))
         return lost, unfinished
 
     def _raise(self, there: RaisedThere) -> NoReturn:
@@ -354,24 +347,12 @@ class _Run:
 
     def _joined(self, doubts: Sequence[Doubt] = (), more: Sequence[Comparison] = ()) -> Comparison:
         parts = [*(self.measured[number] for number in sorted(self.measured)), *more]
-        missing = [self._row(number, *why) for number, why in sorted(self.not_measured.items())]
+        why = dict(self.not_measured)
         if not self.shares:
-            dead = [each for each in self.unfit if each not in self.not_measured]
-            missing += [self._row(each, each, self.unfit[each]) for each in sorted(dead)]
+            why |= {each: (each, self.unfit[each]) for each in self.unfit if each not in why}
+        missing = [self._missing(number, *why[number]) for number in sorted(why)]
         made = join_engines(parts, missing, [*doubts, *self._engines_left_out()])
         return replace(made, elapsed=time.monotonic() - self.began)
-
-    def _row(self, number: int, engine: int, why: str) -> Subject:
-        """A row of what was not measured."""
-        known = self.engines.get(engine)
-        place = EnginePlace(engine, known.host if known is not None else "", self.environments.get(engine), why)
-        task, point = self.task, self.points[number] if self.shares else None
-        named = replace(task, plan=replace(task.plan, env=self._env(known) if known is not None else task.plan.env))
-        name = next(iter(task.bodies))
-        code = {} if len(task.bodies) > 1 else {"stmt": task.bodies[name].source, "setup": task.setup_text}
-        made = named.subject(point, name, {**code, "place": place})
-        threads = (task.plan.threads or (self._sent.threads,))[0]
-        return replace(made, num_threads=threads, description=None if len(task.bodies) > 1 else made.description)
 
     def _engines_left_out(self) -> list[Doubt]:
         """Engines that did not measure, or not to the end."""
@@ -383,7 +364,3 @@ class _Run:
             facts: dict[str, Any] = {"engine": each, "name": str(each), "why": why}
             found.append(Doubt("engine-left-out", f"{self.engines[each].title} {then}: it {why}.", "", facts))
         return found
-
-
-def _place(engine: Engine) -> EnginePlace:
-    return EnginePlace(engine.id, engine.host)

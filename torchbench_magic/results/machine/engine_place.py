@@ -14,7 +14,7 @@ class EnginePlace:
     """An engine of a cluster.
 
     Attributes:
-        engine: its number in the cluster.
+        engine: its number in the cluster; below zero: none was left.
         host: name of its machine; empty where it did not tell.
         environment: of the engine, with the load of its machine at the start; None where it did not tell.
         why_not: why nothing was measured there; empty where something was.
@@ -27,5 +27,7 @@ class EnginePlace:
 
     @property
     def name(self) -> str:
-        """``worker1/3``."""
+        """``worker1/3``; empty where no engine was left."""
+        if self.engine < 0:
+            return ""
         return f"{self.host}/{self.engine}" if self.host else f"engine {self.engine}"
