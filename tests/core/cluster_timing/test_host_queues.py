@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from torchbench_magic.core.cluster_timing.host_queues import HostQueues, Job
+from torchbench_magic.core.cluster_timing.host_queues import HostQueues, Share
 
 
-def numbers(begun: list[tuple[int, Job]]) -> list[tuple[int, int]]:
+def numbers(begun: list[tuple[int, Share]]) -> list[tuple[int, int]]:
     return [(engine, job.number) for engine, job in begun]
 
 
 def queues(hosts: dict[int, str], points: int) -> HostQueues:
-    return HostQueues(hosts, [Job(number) for number in range(points)])
+    return HostQueues(hosts, [Share(number) for number in range(points)])
 
 
 def test_a_host_has_one_engine_at_work_and_hosts_work_side_by_side() -> None:
@@ -26,7 +26,7 @@ def test_a_host_has_one_engine_at_work_and_hosts_work_side_by_side() -> None:
 
 
 def test_where_all_measure_the_same_engines_of_a_host_take_turns() -> None:
-    made = HostQueues({0: "a", 1: "a", 2: "b"}, [Job(each, each) for each in (0, 1, 2)])
+    made = HostQueues({0: "a", 1: "a", 2: "b"}, [Share(each, each) for each in (0, 1, 2)])
     assert numbers(made.due()) == [(0, 0), (2, 2)]
     made.finish(0)
     assert numbers(made.due()) == [(1, 1)]
@@ -77,7 +77,7 @@ def test_without_an_engine_all_that_waits_is_left_over() -> None:
 
 
 def test_what_one_engine_alone_may_do_is_left_over_when_it_dies() -> None:
-    made = HostQueues({0: "a", 1: "a"}, [Job(0, 0), Job(1, 1)])
+    made = HostQueues({0: "a", 1: "a"}, [Share(0, 0), Share(1, 1)])
     made.due()
     made.lose(0)
     assert [job.number for job in made.left_over] == [0]

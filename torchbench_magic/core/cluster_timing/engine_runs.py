@@ -33,7 +33,7 @@ from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.units import seconds_text
 
 from .engine_rows import EngineRows
-from .host_queues import HostQueues, Job
+from .host_queues import HostQueues, Share
 from .sent_points import SentPoints
 
 __all__ = ["compare_on_engines"]
@@ -141,10 +141,10 @@ class _Run:
         self._check_measured()
         return self._joined()
 
-    def _jobs(self) -> list[Job]:
+    def _jobs(self) -> list[Share]:
         if self.shares:
-            return [Job(number) for number in range(len(self.points))]
-        return [Job(engine.id, engine.id) for engine in self.fit]
+            return [Share(number) for number in range(len(self.points))]
+        return [Share(engine.id, engine.id) for engine in self.fit]
 
     def _check_there(self) -> None:
         """
@@ -159,7 +159,7 @@ class _Run:
     def _all_unfit(self) -> str:
         return "; ".join(f"{self.engines[each].title} {why}" for each, why in self.unfit.items())
 
-    def _ask(self, engine: Engine, job: Job) -> None:
+    def _ask(self, engine: Engine, job: Share) -> None:
         packed = self._sent.packed(self.points[job.number] if self.shares else None)
         if why := why_not(engine, has_code=packed.names.has_code):
             self._drop(engine, why)

@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["HostQueues", "Job"]
+__all__ = ["HostQueues", "Share"]
 
 MOST_LOST = 2
 """Engines that one piece of work may lose; then it is the code that ends them."""
 
 
 @dataclass(frozen=True)
-class Job:
+class Share:
     """A piece of work.
 
     Attributes:
@@ -45,9 +45,9 @@ class HostQueues:
     """
 
     hosts: Mapping[int, Hashable]
-    jobs: Sequence[Job]
-    at_work: dict[int, Job] = field(default_factory=dict)
-    left_over: list[Job] = field(default_factory=list)
+    jobs: Sequence[Share]
+    at_work: dict[int, Share] = field(default_factory=dict)
+    left_over: list[Share] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._alive = list(self.hosts)
@@ -58,7 +58,7 @@ class HostQueues:
         """Whether there is work, or some is being done."""
         return bool(self._waiting or self.at_work)
 
-    def due(self) -> list[tuple[int, Job]]:
+    def due(self) -> list[tuple[int, Share]]:
         """Begin what can be begun now: (engine, job), at most one for each host without one at work."""
         begun = []
         busy = {self.hosts[engine] for engine in self.at_work}
@@ -76,7 +76,7 @@ class HostQueues:
             self._waiting.clear()
         return begun
 
-    def finish(self, engine: int) -> Job:
+    def finish(self, engine: int) -> Share:
         """The engine is free again."""
         return self.at_work.pop(engine)
 
@@ -92,7 +92,7 @@ class HostQueues:
         if job is None:
             return
         if dies_over_it:
-            job = Job(job.number, job.engine, (*job.lost, engine))
+            job = Share(job.number, job.engine, (*job.lost, engine))
         if job.engine is not None or len(job.lost) >= MOST_LOST:
             self.left_over.append(job)
             return

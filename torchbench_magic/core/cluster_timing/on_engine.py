@@ -17,7 +17,7 @@ from torchbench_magic.errors import BodyError, Busy, Interrupted
 
 from .host_lock import host_to_itself
 
-__all__ = ["AXIS", "LOCAL", "MAKE", "environment", "measured"]
+__all__ = ["AXIS", "LOCAL", "MAKE", "environment", "time_point"]
 
 LOCAL, AXIS = "local:", "point:"
 """What the names of the calling function, and those of a sweep's point, begin with on their way."""
@@ -39,7 +39,7 @@ class _Unsuitable(Exception):
     """What the code needs is not to be had here."""
 
 
-def measured(
+def time_point(
     sent: bytes, names: bytes, texts: Mapping[str, str], point: bytes, folders: Sequence[str], patience: float
 ) -> dict[str, Any]:
     """Time one point.
@@ -107,7 +107,7 @@ def _put_back() -> Iterator[None]:
 
 
 def _task(sent: bytes, names: bytes, point: bytes) -> Any:
-    from torchbench_magic.core.interpreters.sent_task import put_settings_of, task_of
+    from torchbench_magic.core.interpreters.sent_task import put_settings_of, task_from
     from torchbench_magic.core.timing.points.sweep import Point
 
     asked = pickle.loads(sent)
@@ -126,7 +126,7 @@ def _task(sent: bytes, names: bytes, point: bytes) -> Any:
         make, made = found.pop(MAKE, None), _taken(found, AXIS)
         points = [Point(made.copy if make is None else make, axes, sub_label, marks)]
     local = _taken(found, LOCAL)
-    return task_of(asked, found, local, points)
+    return task_from(asked, found, local, points)
 
 
 def _taken(names: dict[str, Any], prefix: str) -> dict[str, Any]:

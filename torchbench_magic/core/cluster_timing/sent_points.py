@@ -23,7 +23,7 @@ from .on_engine import AXIS, LOCAL, MAKE
 
 __all__ = ["Packed", "SentPoints"]
 
-_ENTRY = "torchbench_magic.core.cluster_timing.on_engine:measured"
+_ENTRY = "torchbench_magic.core.cluster_timing.on_engine:time_point"
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,8 @@ class SentPoints:
         self._task = task
         self._codes = looked_up(task)
         used = {name for code in self._codes for name in names_looked_up(code)}
-        self._home = task.namespace
-        self._names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
-        self._local = {LOCAL + name: task.local[name] for name in sorted(used & task.local.keys())}
+        self._given = {name: task.implied[name] for name in sorted(used & task.implied.keys() - task.namespace.keys())}
+        self._given |= {LOCAL + name: task.local[name] for name in sorted(used & task.local.keys())}
         self._sent = sent_task(task, awaits=False)
 
     @property
@@ -60,8 +59,8 @@ class SentPoints:
         Raises:
             BodyError: in one line: a variable that cannot travel, or all that are too large.
         """
-        more = {**self._local, **self._made_by(point)}
-        names = pack_names(self._codes, self._names, home=self._home, besides=more, way="make `{}` in the setup")
+        more = {**self._given, **self._made_by(point)}
+        names = pack_names(self._codes, self._task.namespace, besides=more, way="make `{}` in the setup")
         where = b"" if point is None else pickle.dumps((point.axes, point.sub_label, point.marks), protocol=5)
         return Packed(names, where)
 

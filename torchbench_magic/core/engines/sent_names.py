@@ -82,7 +82,6 @@ def pack_names(
     namespace: Mapping[str, Any],
     *,
     given: Collection[str] = (),
-    home: Mapping[str, Any] | None = None,
     besides: Mapping[str, Any] | None = None,
     way: str = "make `{}` in the cell",
     limit: int = LIMIT,
@@ -91,10 +90,9 @@ def pack_names(
 
     Args:
         codes: of the cell.
-        namespace: what the names are looked up in.
+        namespace: globals of the notebook's functions.
         given: names that the engine has of its own, such as ``rank``.
-        home: globals of the notebook's functions; None: ``namespace`` itself.
-        besides: more values, which travel in any case; what stands before a colon is not of the name.
+        besides: more values by name, which travel in any case; what stands before a colon is not of the name.
         way: the way out for what cannot travel, with its name in the braces.
         limit: bytes of all together.
 
@@ -109,7 +107,7 @@ def pack_names(
     with by_value(local_modules()):
         pickler = _pickler(file, files, limit)
         shared: dict[str, Any] = {}
-        pickler.globals_ref[id(namespace if home is None else home)] = shared
+        pickler.globals_ref[id(namespace)] = shared
         pickler.dump(shared)
         for name, value in values.items():
             before = file.tell()

@@ -30,7 +30,7 @@ from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, CountError, OptionError
 from torchbench_magic.results.cell_text import Body
 
-__all__ = ["SentTask", "looked_up", "packed", "put_settings_of", "sent_task", "task_of", "unpacked"]
+__all__ = ["SentTask", "looked_up", "packed", "put_settings_of", "sent_task", "task_from", "unpacked"]
 
 _LOCAL, _POINTS = "names of the calling function", "points"
 """Under which names they travel among the variables: no code can read one that is called so."""
@@ -160,7 +160,7 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
             f"the variables cannot be made in another process ({type(error).__name__}: {why}): make them in the setup"
         ) from None
     put_settings_of(sent)
-    return task_of(sent, names, names.pop(_LOCAL), names.pop(_POINTS))
+    return task_from(sent, names, names.pop(_LOCAL), names.pop(_POINTS))
 
 
 def put_settings_of(sent: SentTask) -> None:
@@ -181,7 +181,7 @@ def _put_threads_and_dtype(sent: SentTask) -> None:
     torch.set_default_dtype(getattr(torch, sent.dtype))
 
 
-def task_of(sent: SentTask, names: dict[str, Any], local: Mapping[str, Any], points: Sequence[Point]) -> Task:
+def task_from(sent: SentTask, names: dict[str, Any], local: Mapping[str, Any], points: Sequence[Point]) -> Task:
     """The task in the other process.
 
     Args:
