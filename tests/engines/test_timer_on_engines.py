@@ -182,7 +182,7 @@ def test_names_of_the_calling_function_stand_before_globals_but_not_for_function
 
 def test_the_engine_knows_the_text_of_a_cell_whose_function_travels(cluster: RunningCluster) -> None:
     text = "def doubled(t):\n    return t * 2\n"
-    names: dict[str, Any] = {"torch": torch}
+    names: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
     exec(compile(text, "<cell 7>", "exec"), names)
     linecache.cache["<cell 7>"] = (len(text), None, text.splitlines(keepends=True), "<cell 7>")
     try:
