@@ -362,6 +362,23 @@ def test_an_engine_that_cannot_serve_is_a_row_or_a_doubt_and_the_others_measure(
 
 
 @pytest.mark.slow
+def test_points_go_to_every_host_and_it_is_said_that_their_times_are_of_different_machines(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """The third engine tells another host's name; the lock of this host keeps the two apart all the same."""
+    note = f"import os, time\nopen({str(tmp_path / 'log')!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(0.1)"
+    with one_more_engine(cluster, tmp_path, "import socket\nsocket.gethostname = lambda: 'elsewhere'"):
+        found = measured({"a": note + "; n"}, sweep="n=[1, 2, 3, 4, 5, 6]")
+    assert {s.place.host for s in found.subjects if s.place is not None} == {os.uname().nodename, "elsewhere"}
+    assert found.frame["n"].tolist() == [1, 2, 3, 4, 5, 6], "in the order of the sweep"
+    assert "several-hosts" in [doubt.kind for doubt in found.warnings]
+    pids = (tmp_path / "log").read_text().split()
+    changes = sum(one != other for one, other in itertools.pairwise(pids))
+    assert len({*pids}) == 2
+    assert changes < 6, "each point is measured without the other engine in between"
+
+
+@pytest.mark.slow
 def test_an_engine_that_is_killed_in_mid_task_hands_its_points_to_another_of_its_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
