@@ -240,8 +240,11 @@ def test_two_environments_are_undecided_until_each_has_a_history(tmp_path: Path)
 @pytest.mark.kernel
 @pytest.mark.slow
 @pytest.mark.timeout(500)
-def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(tmp_path: Path) -> None:
+def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ipyparallel")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     shown = run("08_more_than_one_process.ipynb", tmp_path, patience=400)
     assert "UsageError" not in "\n".join(shown)
     started, _, sweep, resumed, everywhere, lone, job, straggler, files, loaded, end = shown
@@ -259,3 +262,4 @@ def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(tm
     assert files.count(".json") == 2
     assert "rank 0" in loaded
     assert re.search(r"late by 0\.\d+ s: rank 0", end)
+    assert not (tmp_path / "ipython" / "profile_example08").exists(), "nothing of the cluster is left"

@@ -6,7 +6,6 @@ fails the test that enumerates the declarations.
 
 from __future__ import annotations
 
-import tempfile
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -226,18 +225,15 @@ def processes_measure_one_after_the_other(bench: Bench) -> None:
 
 
 def engines_measure_elsewhere(bench: Bench) -> None:
-    pytest.importorskip("ipyparallel")
     from tests.engines.conftest import running_cluster
 
     bench("--engines nowhere")
     assert bench.shown.startswith("UsageError: --engines nowhere: ")
     assert "ipcluster start -n 2 --profile=nowhere" in bench.shown
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running_cluster(Path(folder), 1) as own,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("IPYTHONDIR", str(own.ipython_dir))
+    folder = Path("cluster")
+    folder.mkdir()
+    with running_cluster(folder.absolute(), 1) as own:
+        bench.shell.ipython_dir = str(own.ipython_dir)
         result = bench(f"--engines {own.profile} --sweep n=[1,2]", "x + n")
     assert [subject.place.engine for subject in result.subjects] == [0, 0]
     assert {subject.place for subject in bench("--sweep n=[1,2]", "x + n").subjects} == {None}

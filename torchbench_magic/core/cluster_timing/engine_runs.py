@@ -47,11 +47,12 @@ _EXPECTED = 3.0
 _ENVIRONMENT = Question("torchbench_magic.core.cluster_timing.on_engine:environment")
 
 
-def compare_on_engines(task: Task, *, awaits: bool = False) -> Comparison:
+def compare_on_engines(task: Task, *, awaits: bool = False, ipython_dir: str | None = None) -> Comparison:
     """Time each body against the others on the engines of ``task.plan.engines``.
 
     Args:
         awaits: the code awaits at its own level.
+        ipython_dir: where profiles are; None: as IPython has it without a configuration.
 
     Returns:
         The comparison. ``Subject.place`` says which engine measured a row; one that could not is a row or a doubt.
@@ -66,7 +67,7 @@ def compare_on_engines(task: Task, *, awaits: bool = False) -> Comparison:
     check_alternatives(task.bodies, task.plan)
     _refuse(task, awaits=awaits)
     assert task.plan.engines is not None
-    with interrupts_held(), connected(task.plan.engines) as cluster:
+    with interrupts_held(), connected(task.plan.engines, ipython_dir) as cluster:
         return _Run(task, cluster).whole()
 
 
