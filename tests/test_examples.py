@@ -235,3 +235,31 @@ def test_two_environments_are_undecided_until_each_has_a_history(tmp_path: Path)
     commits = re.findall(r"commit ([0-9a-f]{12})\n", kept)
     assert len(set(commits)) == 2, "each branch has its own"
     assert "(faster)" in kept
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ipyparallel")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    shown = run("08_more_than_one_process.ipynb", tmp_path, patience=400)
+    assert "UsageError" not in "\n".join(shown)
+    started, _, sweep, resumed, everywhere, lone, job, straggler, files, loaded, end = shown
+    assert "engines: [0, 1]" in started
+    assert sweep.count("baseline") == 3
+    assert "load" in sweep
+    assert resumed.count("baseline") == 4
+    assert "3 points taken from runs.sqlite" in " ".join(resumed.split())
+    assert everywhere.count("baseline") == 2
+    assert "unpaired" in " ".join(lone.split())
+    assert "one run on each engine cannot separate" in " ".join(lone.split())
+    assert "rank 1" in job
+    assert "rank 1" in straggler
+    assert "time.sleep(0.01)" in job + straggler
+    assert files.count(".json") == 2
+    assert "rank 0" in loaded
+    assert re.search(r"late by 0\.\d+ s: rank 0", end)
+    assert not (tmp_path / "ipython" / "profile_example08").exists(), "nothing of the cluster is left"

@@ -45,12 +45,15 @@ ONLY_IN = {
 # folder -> the rooms in it, the lowest first: a room imports none that stands after it
 ROOMS = {
     "results": ("machine", "counting", "timing", "profiling", "ranks", "storage"),
-    "core": ("machine", "process", "code", "counting", "timing", "cpp", "interpreters", "profiling", "ranks", "doctor"),
+    "core": (
+        *("machine", "process", "code", "counting", "engines", "timing", "cpp", "interpreters", "cluster_timing"),
+        *("profiling", "ranks", "doctor"),
+    ),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "insights"),
-    "results/timing": ("across_processes", "across_runs"),
+    "results/timing": ("across_processes", "across_runs", "across_engines"),
     "core/machine": ("facts", "peaks"),
     "core/profiling": (
         *("concurrency", "python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
@@ -232,7 +235,9 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
         ("Profile", "export_trace"),
         ("Profile", "insights"),
         ("Profile", "save"),
+        ("RankProfile", "insights"),
         ("RankProfile", "merged_trace"),
+        ("RankProfile", "save"),
     ]
 
 

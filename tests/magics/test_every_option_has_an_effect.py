@@ -224,6 +224,21 @@ def processes_measure_one_after_the_other(bench: Bench) -> None:
     assert "in each process" in " ".join(bench.shown.split())
 
 
+def engines_measure_elsewhere(bench: Bench) -> None:
+    from tests.engines.conftest import running_cluster
+
+    bench("--engines nowhere")
+    assert bench.shown.startswith("UsageError: --engines nowhere: ")
+    assert "ipcluster start -n 2 --profile=nowhere" in bench.shown
+    folder = Path("cluster")
+    folder.mkdir()
+    with running_cluster(folder.absolute(), 1) as own:
+        bench.shell.ipython_dir = str(own.ipython_dir)
+        result = bench(f"--engines {own.profile} --sweep n=[1,2]", "x + n")
+    assert [subject.place.engine for subject in result.subjects] == [0, 0]
+    assert {subject.place for subject in bench("--sweep n=[1,2]", "x + n").subjects} == {None}
+
+
 def sweep_adds_an_axis(bench: Bench) -> None:
     assert bench("--sweep n=[1,2]", "x + n").frame["n"].tolist() == [1, 2]
 
@@ -481,6 +496,7 @@ TIMER: dict[str, Effect] = SHARED | {
     "restore": restore_gives_the_inputs_back,
     "gc": gc_leaves_the_collector_on,
     "processes": processes_measure_one_after_the_other,
+    "engines": engines_measure_elsewhere,
     "sweep": sweep_adds_an_axis,
     "fuzz": fuzz_draws_inputs,
     "seed": seed_makes_the_order_repeat,
@@ -502,6 +518,21 @@ def a_profile_that_is_saved_is_in_the_file(bench: Bench) -> None:
     first = bench("--save runs.sqlite", "x.sin();")
     second = bench("--save runs.sqlite", "x.cos();")
     assert [kept.wall_time for kept in load("runs.sqlite")] == [first.wall_time, second.wall_time]
+
+
+def engines_make_the_cell_a_job_of_ranks(bench: Bench) -> None:
+    from tests.engines.conftest import PROFILE as CLUSTER
+    from tests.engines.conftest import running_cluster
+    from torchbench_magic.results.ranks.rank_profiles import RankProfile
+
+    folder = Path("cluster")
+    folder.mkdir()
+    with running_cluster(folder.absolute(), 1) as running:
+        bench.shell.ipython_dir = str(running.ipython_dir)
+        made = bench(f"--engines {CLUSTER}", "torch.ones(3).sin();")
+    assert isinstance(made, RankProfile)
+    assert (made.world_size, len(made.profiles)) == (1, 1)
+    assert not isinstance(bench("", "x.sin();"), RankProfile)
 
 
 def group_by_splits_the_rows_of_ops(bench: Bench) -> None:
@@ -555,6 +586,7 @@ PROFILE: dict[str, Effect] = SHARED | {
     "stacks": stacks_writes_them_to_a_file,
     "trace": trace_writes_a_file_that_is_read_back,
     "save": a_profile_that_is_saved_is_in_the_file,
+    "engines": engines_make_the_cell_a_job_of_ranks,
     "threads": threads_are_set_for_the_run,
     "memory": memory_gives_bytes,
     "shapes": shapes_give_the_inputs,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ import pytest
 
 from torchbench_magic import load_ranks
 from torchbench_magic.results.machine.diagnosis import Diagnosis, Finding, SelfTest
+from torchbench_magic.results.machine.engine_place import EnginePlace
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+from torchbench_magic.results.timing.across_engines.joined_engines import join_engines
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.joined_comparisons import join_processes
+from torchbench_magic.results.timing.subject import Subject
 
 from ..results.profiles import profile_of_two_kernels
-from ..results.samples import lone, pair
+from ..results.samples import HERE, lone, pair
 from .builders import comparison_of, profile_of, two_shapes
 from .counting.test_counts import compared, counted
 from .profiling.test_cores_used import both as concurrency_profile
@@ -41,6 +45,19 @@ def sweep() -> Comparison:
 def of_processes() -> Comparison:
     ratios = (0.97, 0.98, 0.99, 1.0, 1.02, 1.03)
     return join_processes({n: pair(1e-6, ratio * 1e-6, seed=n) for n, ratio in enumerate(ratios, 1)})
+
+
+def of_engines() -> Comparison:
+    """Two engines of one host and one of another, and one that could not."""
+    here = replace(HERE, load=0.5)
+    there = replace(HERE, load=3.0, torch="2.14.0", cpu="B")
+    parts = []
+    for engine, (host, at) in enumerate((("a", here), ("a", here), ("b", there))):
+        made = pair(1e-6, (1.5 + engine) * 1e-6, seed=engine)
+        place = EnginePlace(engine, host, at)
+        subjects = tuple(replace(subject, place=place, env=place.name) for subject in made.subjects)
+        parts.append(replace(made, subjects=subjects, environment=at))
+    return join_engines(parts, [Subject(env="b/3", place=EnginePlace(3, "b", None, "has no torch"))])
 
 
 def diagnosis() -> Diagnosis:
@@ -63,6 +80,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "two_shapes": two_shapes,
     "statement": lambda: lone(3.2e-6),
     "processes": of_processes,
+    "engines": of_engines,
     "sweep": sweep,
     "side_by_side": lambda: side_by_side({"before": pair(1e-6, 2e-6), "now": pair(1.5e-6, 2e-6, seed=1)}),
     "torch_compare": lambda: two_shapes().compare(),

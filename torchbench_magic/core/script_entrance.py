@@ -10,6 +10,7 @@ from torchbench_magic.errors import Interrupted
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
+from .cluster_timing.engine_runs import compare_on_engines
 from .code.own_frames import users_traceback
 from .interpreters.process_runs import compare_in_processes
 from .machine.commit import read_commit
@@ -38,6 +39,7 @@ def compare(
     seed: int | None = None,
     gc: bool = False,
     processes: Processes | None = None,
+    engines: str | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> Comparison:
     """Compare statements or calls from a script. ::
@@ -61,6 +63,8 @@ def compare(
         processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
             as many as an interval that assumes nothing needs, 6 for two statements. Setup runs in each, and what the
             statements use is sent there.
+        engines: measure on the engines of this ipyparallel cluster, a profile or the id of a cluster: the same on all,
+            each an environment of its own; `%%timer --engines` says more.
         progress: told what is under way.
 
     Raises:
@@ -86,6 +90,7 @@ def compare(
         seed=seed,
         gc=gc,
         processes=processes,
+        engines=engines,
     )
     called = Called.of(stmts, globals, setup)
     bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}
@@ -100,7 +105,7 @@ def compare(
                 progress=progress,
             )
             with interrupts_held() as held:
-                made = compare_bodies(task) if processes is None else compare_in_processes(task)
+                made = _measured(task)
                 if held.take():
                     raise Interrupted(made)
     except BaseException as error:  # Ctrl-C too
@@ -109,3 +114,10 @@ def compare(
         error.__traceback__ = users_traceback(error, texts, calls)  # what is raised again gets no entry for this frame
         raise
     return replace(made, environment=replace(made.environment, commit=read_commit()))  # a script may well store it
+
+
+def _measured(task: Task) -> Comparison:
+    """Here, in fresh interpreters, or on engines."""
+    if task.plan.engines is not None:
+        return compare_on_engines(task)
+    return compare_bodies(task) if task.plan.processes is None else compare_in_processes(task)

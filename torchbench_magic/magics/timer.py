@@ -81,7 +81,7 @@ class TimerMagics(SessionMagics):
                 self._session.delivering("timer", request.options) as delivery,
                 keeping(request.options, delivery.progress) as kept,
             ):
-                measured = _measured(_hooked(request, kept, delivery))
+                measured = self._measured(_hooked(request, kept, delivery))
                 delivery.result = _finished(measured, request, kept)
         return delivery.result
 
@@ -98,8 +98,7 @@ class TimerMagics(SessionMagics):
                 keeping(request.options, delivery.progress) as kept,
             ):
                 task = _hooked(request, kept, delivery)
-                here = task.plan.processes is None
-                measured = await compare_bodies_async(task) if here else _in_processes(task, awaits=True)
+                measured = await compare_bodies_async(task) if _is_here(task) else self._elsewhere(task, awaits=True)
                 delivery.result = _finished(measured, request, kept)
         return delivery.result
 
@@ -158,6 +157,23 @@ class TimerMagics(SessionMagics):
         with interrupts_let_through():  # the values are the user's code
             return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)
 
+    def _measured(self, task: Task) -> Comparison:
+        from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
+        from torchbench_magic.core.timing.timer import compare_bodies
+
+        if not _is_here(task):
+            return self._elsewhere(task)
+        return compare_snippets(task) if isinstance(task, SnippetTask) else compare_bodies(task)
+
+    def _elsewhere(self, task: Task, *, awaits: bool = False) -> Comparison:
+        """In fresh interpreters, or on engines."""
+        from torchbench_magic.core.cluster_timing.engine_runs import compare_on_engines
+        from torchbench_magic.core.interpreters.process_runs import compare_in_processes
+
+        if task.plan.engines is None:
+            return compare_in_processes(task, awaits=awaits)
+        return compare_on_engines(task, awaits=awaits, ipython_dir=self._session.shell.ipython_dir)
+
 
 def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Task:
     """The task with what it calls while it runs: the store, the progress, and `deliver` when the code fails."""
@@ -166,19 +182,9 @@ def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Ta
     return task if kept is None else replace(task, keep=kept.keep, skip=None if request.options.cpp else kept.skip)
 
 
-def _measured(task: Task) -> Comparison:
-    from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
-    from torchbench_magic.core.timing.timer import compare_bodies
-
-    if task.plan.processes is not None:
-        return _in_processes(task)
-    return compare_snippets(task) if isinstance(task, SnippetTask) else compare_bodies(task)
-
-
-def _in_processes(task: Task, *, awaits: bool = False) -> Comparison:
-    from torchbench_magic.core.interpreters.process_runs import compare_in_processes
-
-    return compare_in_processes(task, awaits=awaits)
+def _is_here(task: Task) -> bool:
+    """Whether this process measures."""
+    return task.plan.processes is None and task.plan.engines is None
 
 
 def _finished(measured: Comparison, request: _Request, kept: Recording | None) -> Comparison:

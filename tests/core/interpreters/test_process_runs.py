@@ -22,6 +22,7 @@ import torchbench_magic
 from torchbench_magic.benchmark import Timer
 from torchbench_magic.core.interpreters.process_runs import compare_in_processes
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.points_asked import points_of
 from torchbench_magic.core.timing.points.sweep import sweep_points
 from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, CheckFailed, Interrupted, OptionError
@@ -195,6 +196,14 @@ def test_every_point_and_thread_count_is_measured_in_every_process() -> None:
     assert {*found.processes["process"]} >= {1, 2}
     assert found.frame["n"].tolist() == [1] * 4 + [2] * 4
     assert found.frame["num_threads"].tolist() == [1, 1, 2, 2] * 2
+
+
+@pytest.mark.slow
+def test_points_of_a_fuzzer_are_drawn_in_every_process() -> None:
+    found = measured({"a": "x.sum()"}, points=points_of([], "unary:3", {}), namespace={"torch": torch})
+    here = [point.sub_label for point in points_of([], "unary:3", {})]
+    assert found.frame["sub_label"].tolist() == here
+    assert (found.frame["samples"] == 16).all()
 
 
 @pytest.mark.slow

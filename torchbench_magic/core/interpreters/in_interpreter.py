@@ -15,6 +15,8 @@ from typing import Any
 from torchbench_magic.core.counting.machine_code.c_calls import end_with_parent
 from torchbench_magic.results.timing.comparison import Comparison
 
+from .sent_errors import sent_error
+
 __all__ = ["main"]
 
 
@@ -37,7 +39,7 @@ def main() -> None:
     try:
         told: tuple[Any, ...] = ("measured", _measured(data, descriptors[0] if descriptors else None, progress))
     except BaseException as error:  # noqa: BLE001  (whatever the user's code raises is reported)
-        told = ("raised", _pickled(error), type(error).__name__, _text(error), _lines(error))
+        told = ("raised", *sent_error(error))
     _tell(connection, told)
 
 
@@ -82,32 +84,3 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
             raise EOFError("the notebook went away")
         data += more
     return bytes(data)
-
-
-def _pickled(error: BaseException) -> bytes | None:
-    import cloudpickle
-
-    try:
-        data: bytes = cloudpickle.dumps(error)
-    except Exception:  # noqa: BLE001  (an exception that holds what cannot be sent)
-        return None
-    return data
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)[:2000]
-    except Exception:  # noqa: BLE001  (a user's __str__)
-        return ""
-
-
-def _lines(error: BaseException) -> list[tuple[str, int, str]]:
-    """(file, line, name) of the frames that are not this package's, outermost first."""
-    from torchbench_magic.core.code.own_frames import without_own_frames
-
-    lines, traceback = [], without_own_frames(error.__traceback__)
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        lines.append((code.co_filename, traceback.tb_lineno, code.co_name))
-        traceback = traceback.tb_next
-    return lines

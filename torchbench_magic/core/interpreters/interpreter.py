@@ -12,7 +12,6 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from torchbench_magic.core.progress import Progress
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.timing.comparison import Comparison
 
+from .sent_errors import raised_there
 from .sent_task import SentTask
 
-__all__ = ["Died", "Interpreter", "RaisedThere", "fixed_addresses"]
+__all__ = ["Died", "Interpreter", "fixed_addresses"]
 
 _BOOT = """\
 import importlib.util, sys
@@ -38,19 +38,6 @@ _ADDR_NO_RANDOMIZE = 0x0040000  # of <sys/personality.h>, as `setarch -R` sets i
 
 class Died(Exception):
     """The interpreter ended without an answer; the message says how, and what it said last."""
-
-
-class RaisedThere(Exception):
-    """The code, or this package, raised in the interpreter.
-
-    Attributes:
-        error: what was raised; where that cannot travel, a `BodyError` with its name and text.
-        lines: (file, line, function) that it came through, outermost first.
-    """
-
-    def __init__(self, error: BaseException, lines: Sequence[tuple[str, int, str]]) -> None:
-        super().__init__(str(error))
-        self.error, self.lines = error, lines
 
 
 class Interpreter:
@@ -122,8 +109,7 @@ class Interpreter:
                 if kind == "progress":
                     progress.update(*told)
                 elif kind == "raised":
-                    *raised, lines = told
-                    raise RaisedThere(_raised(*raised), lines)
+                    raise raised_there(*told)
                 else:
                     parts: list[Comparison] = told[0]
                     return parts
@@ -162,14 +148,6 @@ class Interpreter:
 def _text_of(descriptor: int) -> str:
     size = os.fstat(descriptor).st_size
     return os.pread(descriptor, min(size, 1 << 20), 0).decode(errors="replace")
-
-
-def _raised(pickled: bytes | None, kind: str, message: str) -> BaseException:
-    with contextlib.suppress(Exception):  # a class of the user's that does not unpickle
-        error = pickle.loads(pickled) if pickled is not None else None
-        if isinstance(error, BaseException):
-            return error
-    return BodyError(f"{kind}: {message}" if message else kind)
 
 
 def fixed_addresses() -> bool:

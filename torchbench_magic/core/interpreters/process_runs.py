@@ -31,8 +31,9 @@ from torchbench_magic.results.timing.timing_doubts import doubts_of
 from torchbench_magic.units import seconds_text
 
 from .foreign_frames import raise_at
-from .interpreter import Died, RaisedThere, fixed_addresses
+from .interpreter import Died, fixed_addresses
 from .relay import Interpreters
+from .sent_errors import RaisedThere
 from .sent_task import SentTask, packed
 
 __all__ = ["compare_in_processes"]

@@ -7,6 +7,7 @@ import builtins
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import CodeType
 from typing import Any
 
 from torchbench_magic.core.code.body import parse_body
@@ -29,7 +30,7 @@ from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, CountError, OptionError
 from torchbench_magic.results.cell_text import Body
 
-__all__ = ["SentTask", "packed", "unpacked"]
+__all__ = ["SentTask", "looked_up", "packed", "put_settings_of", "sent_task", "task_from", "unpacked"]
 
 _LOCAL, _POINTS = "names of the calling function", "points"
 """Under which names they travel among the variables: no code can read one that is called so."""
@@ -78,22 +79,39 @@ def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTa
         BodyError: in one line: a variable that cannot travel, and the way out.
         OptionError: what is asked does not go with processes.
     """
-    import torch
-
     if task.counting is not None:
         raise OptionError("--callgrind counts the same in every process: leave one of --callgrind and --processes out")
-    parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
-    codes = [code for part in task.compiled(parts) for code in (part.code, part.last) if code is not None]
+    codes = looked_up(task)
     used = {name for code in codes for name in names_looked_up(code)}
     words = {word for code in codes for word in looked_up_names(code)}
     names = {**{name: task.implied[name] for name in used & task.implied.keys()}, **task.namespace}
     names[_LOCAL] = {name: task.local[name] for name in sorted(used & task.local.keys())}
     names[_POINTS] = list(points)
+    sent = sent_task(task, awaits=awaits)
+    try:
+        used |= {_LOCAL, _POINTS}
+        parcel = pack_variables(used, names, words=words, home=task.namespace, purpose=FOR_TIMING)
+    except CountError as error:
+        raise BodyError(str(error)) from None
+    return replace(sent, variables=parcel.data), parcel
+
+
+def looked_up(task: Task) -> list[CodeType]:
+    """The code whose names are to travel; none of C++."""
+    parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
+    return [code for part in task.compiled(parts) for code in (part.code, part.last) if code is not None]
+
+
+def sent_task(task: Task, *, awaits: bool) -> SentTask:
+    """What is sent besides variables."""
+    import torch
+
+    parts = [] if isinstance(task, SnippetTask) else [*task.setup, *task.bodies.values()]
     plain = Plan(**{item.name: getattr(task.plan, item.name) for item in fields(Plan)})
-    sent = SentTask(
+    return SentTask(
         bodies=dict(task.bodies),
         setup=list(task.setup),
-        plan=replace(plain, processes=None),
+        plan=replace(plain, processes=None, engines=None),
         flags=task.flags,
         global_setup=list(task.global_setup) if isinstance(task, SnippetTask) else None,
         trees=_changed_trees(parts, task.flags, task.transform_ast),
@@ -105,12 +123,6 @@ def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTa
         grad=torch.is_grad_enabled(),
         directory=os.getcwd(),
     )
-    try:
-        used |= {_LOCAL, _POINTS}
-        parcel = pack_variables(used, names, words=words, home=task.namespace, purpose=FOR_TIMING)
-    except CountError as error:
-        raise BodyError(str(error)) from None
-    return replace(sent, variables=parcel.data), parcel
 
 
 def _changed_trees(
@@ -137,11 +149,8 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
     Args:
         storages: descriptor of the bytes of the tensors; None where there are none.
     """
-    import torch
-
     os.chdir(sent.directory)
-    set_threads(sent.threads)
-    torch.set_default_dtype(getattr(torch, sent.dtype))
+    _put_threads_and_dtype(sent)
     implied = {"__name__": "__main__", "__builtins__": builtins}
     try:
         names = unpack_variables(sent.variables, storages, implied, is_guarded=True)
@@ -150,10 +159,35 @@ def unpacked(sent: SentTask, storages: int | None) -> Task:
         raise BodyError(
             f"the variables cannot be made in another process ({type(error).__name__}: {why}): make them in the setup"
         ) from None
-    put_settings(sent.settings)  # after the variables are there, which would be made by them
+    put_settings_of(sent)
+    return task_from(sent, names, names.pop(_LOCAL), names.pop(_POINTS))
+
+
+def put_settings_of(sent: SentTask) -> None:
+    """Threads, default dtype, and what `unusual_settings` and `generators_and_filters` found; after the variables are
+    made, which would be made by them."""
+    import torch
+
+    _put_threads_and_dtype(sent)
+    put_settings(sent.settings)
     put_generators_and_filters(sent.drawn)
     torch.set_grad_enabled(sent.grad)
-    local, points = names.pop(_LOCAL), names.pop(_POINTS)
+
+
+def _put_threads_and_dtype(sent: SentTask) -> None:
+    import torch
+
+    set_threads(sent.threads)
+    torch.set_default_dtype(getattr(torch, sent.dtype))
+
+
+def task_from(sent: SentTask, names: dict[str, Any], local: Mapping[str, Any], points: Sequence[Point]) -> Task:
+    """The task in the other process.
+
+    Args:
+        names: globals of its code.
+        local: names of the calling function.
+    """
     known: dict[str, Any] = {"setup": sent.setup, "plan": sent.plan, "points": points, "flags": sent.flags}
     if sent.global_setup is not None:
         return SnippetTask(sent.bodies, global_setup=sent.global_setup, **known)

@@ -72,6 +72,7 @@ class Plan:
         gc: the garbage collector is on in timed code; setup can switch it on too (``gc.enable()``), as in timeit.
         processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
             the fewest whose interval assumes nothing; None is this process alone.
+        engines: measure on the engines of this ipyparallel cluster (a profile, or the id of a cluster); None is here.
     """
 
     threads: tuple[int, ...] | None = None
@@ -95,6 +96,7 @@ class Plan:
     seed: int | None = None
     gc: bool = False
     processes: Processes | None = None
+    engines: str | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and not (
@@ -126,6 +128,8 @@ class Plan:
                 f'processes: give a whole number from 2 to {MOST_PROCESSES}, or "auto"; one kernel alone is measured'
                 " without it"
             )
+        if self.engines is not None and self.processes is not None:
+            raise OptionError("processes are of this machine, engines of a cluster: give one of the two")
         if self.clock not in ("wall", "cpu", "device"):
             raise OptionError(f"clock: {self.clock!r} is none of wall, cpu, device")
         if self.until is not None and self.adaptive is not None:

@@ -60,7 +60,8 @@ class Task:
         counting: count instructions too, after each point's timings; what cannot be counted is a warning.
         flags, transform_ast: how the caller's shell compiles its cells.
         keep: given the comparison of each point as soon as it is finished.
-        skip: given (task, point), the stored comparison of a point that need not be run again, or None.
+        skip: given (task, point), the stored comparison of a point that need not be run again, or None; where engines
+            measure, given their environments besides.
         failed: given what was measured until then, marked partial, before an exception of the code propagates.
         progress: told between rounds what is under way.
         clocks: wall and CPU clock in integer nanoseconds.
@@ -78,7 +79,7 @@ class Task:
     flags: int = 0
     transform_ast: Callable[[Any], Any] | None = None
     keep: Callable[[Comparison], None] | None = None
-    skip: Callable[[Task, Point | None], Comparison | None] | None = None
+    skip: Callable[..., Comparison | None] | None = None
     failed: Callable[[Comparison], None] | None = None
     progress: Progress = NO_PROGRESS
     clocks: Clocks = Clocks()  # noqa: RUF009  (frozen)

@@ -152,6 +152,13 @@ class TimerOptions(SharedOptions, Plan):
         " sent there. Without N as many as an exact interval needs: 6 for two alternatives.",
         shown_default="this kernel alone",
     )  # fmt: skip
+    engines = inherited(
+        "--engines", metavar="PROFILE",
+        help="Measure on the engines of a running ipyparallel cluster, by the name of its profile or its id: with"
+        " --sweep or --fuzz each point on one of them, else the same on all, each an environment of its own. A host has"
+        " one engine at work at a time. What the code uses is sent there, up to 64 MB.",
+        shown_default="this kernel",
+    )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "--sweep", metavar='"NAME=EXPR"', default=(), repeatable=True,
         help="Measure at each value that the Python expression gives, as a variable of setup and body; several"
@@ -322,6 +329,11 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         "--trace", metavar="FILE",
         help="Write a Chrome trace of the run, with the cell's lines as ranges, for Perfetto; gzip where the name ends"
         " in .gz. torchbench_magic.load_trace(FILE) reads it.",
+    )  # fmt: skip
+    engines: str | None = option(
+        "--engines", metavar="PROFILE",
+        help="Run the cell on every engine of this ipyparallel cluster (a profile, or a cluster's id), as the ranks of"
+        " one torch.distributed job, and lay them side by side: which one the others wait for, and on which line.",
     )  # fmt: skip
     save: str | None = option(
         "--save", metavar="PATH",

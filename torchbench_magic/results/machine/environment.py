@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-__all__ = ["Environment"]
+__all__ = ["Environment", "common_environment"]
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,15 @@ class Environment:
     def footer(self) -> str:
         """Device and versions in one line, as the end of a result's footer."""
         return f"{self.accelerator or 'CPU'} · torch {self.torch} · Python {self.python}"
+
+
+def common_environment(environments: Sequence[Environment]) -> Environment:
+    """One record; texts that differ stand beside each other."""
+    made: dict[str, Any] = {}
+    for item in fields(Environment):
+        values = [getattr(environment, item.name) for environment in environments]
+        if all(value is None or isinstance(value, str) for value in values):
+            absent = "CPU" if item.name == "accelerator" else "none"
+            texts = list(dict.fromkeys(absent if value is None else value for value in values))
+            made[item.name] = " / ".join(texts) if len(texts) > 1 else values[0]
+    return replace(environments[0], **made)

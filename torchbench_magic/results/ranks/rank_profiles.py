@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from torchbench_magic import units
+import pandas as pd
 
 from .._gateway import hand_on
 from ..doubts import Doubt
-from ..every_result import Shown
-from ..insights import CodeLine, Cure, Insight
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ..every_result import Storable
+from ..insights import Insight
+from ..profiling.profile import Profile
 
 __all__ = ["KIND_SHARE", "RankProfile", "Straggler"]
 
@@ -61,8 +58,9 @@ class Straggler:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RankProfile(Shown):
-    """What ``load_ranks`` returns. Times are seconds; each rank's clock is corrected by the middle of its bounds.
+class RankProfile(Storable):
+    """What ``load_ranks`` and ``%%tprofile --engines`` return. Times are seconds; each rank's clock is corrected by the
+    middle of its bounds.
 
     Attributes:
         ranks: a row a rank: ``rank span compute communication overlap wait transfer other blame``. Compute +
@@ -83,7 +81,12 @@ class RankProfile(Shown):
         world_size: of the job; None where no trace tells.
         backend: of torch.distributed; empty where no trace tells.
         hosts: of each rank; empty where a trace tells none.
-        files: the traces, in the order of the ranks.
+        files: the traces, in the order of the ranks; empty where ``profiles`` are there instead.
+        profiles: of a job on engines, the `Profile` of each rank, in the order of ``ranks``.
+        printed: of a job on engines, what each rank printed.
+        ended: what ended a job on engines early, in a sentence; empty where all ranks ran to their end.
+        sent: what was sent to the engines, with sizes.
+        saved: when it was stored, UTC; empty for one that was not read from a store.
         warnings: what is doubtful, the worst first.
     """
 
@@ -102,28 +105,25 @@ class RankProfile(Shown):
     hosts: tuple[str, ...]
     files: tuple[str, ...]
     warnings: list[Doubt] = field(default_factory=list)
+    profiles: tuple[Profile, ...] = ()
+    printed: tuple[str, ...] = ()
+    ended: str = ""
+    sent: str = ""
+    saved: str = ""
+
+    @property
+    def partial(self) -> bool:
+        """A rank failed, or the job was ended before its end."""
+        return bool(self.ended)
 
     @property
     def insights(self) -> tuple[Insight, ...]:
-        """Why the job takes as long as it does: ``straggler``, where one is named."""
-        found = self.straggler
-        if found is None or self.span <= 0:
-            return ()
-        evidence: dict[str, object] = {
-            "collectives_entered_last": found.last,
-            "collectives": found.of,
-            "seconds_threshold": self.threshold,
-            "seconds_computing_more": found.computing,
-            "seconds_outside_torch_more": found.outside,
-        }
-        places = (CodeLine(found.place, found.file, found.line),) if found.line is not None else ()
-        return (
-            Insight("straggler", found.late, found.late / self.span, _why(found), evidence, places, _cures(found)),
-        )
+        """Why the job takes as long as it does, most seconds first: ``straggler``, ``waiting-for``."""
+        found: tuple[Insight, ...] = hand_on(self, "insights")
+        return found
 
     def merged_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """All ranks in one Chrome trace, for Perfetto: process = rank, on the first rank's clock. The files are read
-        again.
+        """All ranks in one Chrome trace, for Perfetto: process = rank, on the first rank's clock. Files are read again.
 
         Args:
             path: ``.json``, or ``.json.gz`` for gzip; whole or not at all.
@@ -133,28 +133,3 @@ class RankProfile(Shown):
             TraceError: a file is gone or has changed, or the new one cannot be written.
         """
         hand_on(self, "merged_trace", path=path, overwrite=overwrite)
-
-
-def _why(found: Straggler) -> str:
-    """What makes it late, as far as it is known."""
-    waited = f"the others wait {units.seconds_text(found.late)} for it"
-    if found.place:
-        longer = units.seconds_text(found.excess)
-        return f"`{found.place}` makes rank {found.rank} late, by {longer} more than on the median rank; {waited}."
-    if max(found.computing, found.outside) < KIND_SHARE * found.late:
-        return f"Rank {found.rank} is late; what it does longer than the others is not seen in its trace; {waited}."
-    how = "computes" if found.computing > found.outside else "is outside torch's operations"
-    longer = units.seconds_text(max(found.computing, found.outside))
-    return f"Rank {found.rank} {how} {longer} longer than the median rank; {waited}."
-
-
-def _cures(found: Straggler) -> tuple[Cure, ...]:
-    if found.computing > found.outside:
-        return (
-            Cure("Give every rank as much to compute: the same number of samples, and of tokens or nodes in them."),
-            Cure("Where the inputs are alike, that rank's processor is slower or shared: look at it with `%tdoctor`."),
-        )
-    return (
-        Cure("Do what only this rank does (logging, checkpoints, evaluation) less often, or in another process."),
-        Cure("Where every rank does it, give this one the same share: as many files, and as near storage."),
-    )

@@ -110,8 +110,15 @@ class Recording:
         self._pending.append(replace(finished, environment=replace(finished.environment, commit=commit)))
         self._write(self._store.patience if self._error is None else _IMPATIENT)
 
-    def skip(self, task: _Task, point: _Point | None) -> Comparison | None:
+    def skip(
+        self, task: _Task, point: _Point | None, environments: Sequence[Environment] = ()
+    ) -> Comparison | None:
         """The stored result of a point that is finished; None where it is to be measured.
+
+        Args:
+            task: what is asked.
+            point: of it.
+            environments: those in which it could be measured now; none: in this process.
 
         The source of setup, body and the notebook's functions they call, the shapes and values of what the notebook
         gives them, the environment variables that they read, the options, the versions of torch and Python, and the
@@ -120,13 +127,14 @@ class Recording:
         """
         if not self._resume:
             return None
+        here = [*environments] or [self._environment]
         wanted = list(_wanted(task, point, self._environment))
         first = wanted[0]
         names = (first.sub_label, first.description, first.env)
         key = task_of(first.setup, first.stmt, *names, first.num_threads)
         unlike = []
         for run, found in reversed(self._store.of_task(key)):
-            differing = self._differences(task, wanted, found)
+            differing = self._differences(task, wanted, found, here)
             if not differing:
                 if not self._wrote:
                     self._run = run  # what is measured now completes that run
@@ -138,19 +146,22 @@ class Recording:
             unlike.append(differing)
         if not unlike:  # known by other names, or at other threads
             alike = self._store.of_code([source_id(subject.before, subject.stmt) for subject in wanted])
-            unlike = [self._differences(task, wanted, found) for found in alike if _is_of(found, point)]
+            unlike = [self._differences(task, wanted, found, here) for found in alike if _is_of(found, point)]
         if unlike:
             self._reasons[named_few(min(unlike, key=len))] += 1  # of the nearest ones the newest
         else:
             self._unknown += 1
         return None
 
-    def _differences(self, task: _Task, wanted: Sequence[Subject], found: Comparison) -> list[str]:
-        """What keeps a stored run from being taken over; the options that it did not know yet have their defaults."""
+    def _differences(
+        self, task: _Task, wanted: Sequence[Subject], found: Comparison, here: Sequence[Environment]
+    ) -> list[str]:
+        """What keeps a stored run from being taken over, from the nearest of the environments; the options that it did
+        not know yet have their defaults."""
         now = {name: encoded(value) for name, value in identifying_options(task.plan).items()}
         defaults = identifying_options(type(task.plan)()) if found.options else {}
         then = {name: encoded(value) for name, value in {**defaults, **found.options}.items()}
-        said = list(unlike_parts(wanted, found, self._environment, (then, now)))
+        said = min((list(unlike_parts(wanted, found, one, (then, now))) for one in here), key=len)
         return said if self._is_counted(found) else [*said, "its instructions were not counted so"]
 
     def _is_counted(self, found: Comparison) -> bool:

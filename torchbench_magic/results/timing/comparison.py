@@ -146,6 +146,10 @@ class Comparison(Storable):
             groups.setdefault(subject.group, []).append(i)
         return groups
 
+    def cores_of(self, row: int) -> int:
+        """Processors that were usable where a row was measured."""
+        return self.subjects[row].environment_in(self.environment).usable_cores
+
     def beside(self, row: int) -> list[int]:
         """The rows that were sampled side by side with one, itself included."""
         return self.groups[self.subjects[row].group]
@@ -172,7 +176,7 @@ class Comparison(Storable):
                 if self.is_over_processes(i):
                     pairs[i] = partial(self._over_processes.judged, i, base)
                 else:
-                    cores = self.environment.usable_cores
+                    cores = self.cores_of(i)
                     pairs[i] = partial(judged_rounds, *self._paired(i, base), self.subjects[i], cores, self.margin, i)
         excluded = lambda level: sum(one(level)[0].low > 0 or one(level)[0].high < 0 for one in pairs.values())
         level = holm_level(excluded, max(self.family, len(pairs)))
@@ -213,15 +217,13 @@ class Comparison(Storable):
     @cached_property
     def stalled(self) -> Mapping[int, Void]:
         """Rows whose typical block is one that waited for a core: their times and ratios are of waiting."""
-        cores = self.environment.usable_cores
-        found = (row_void(i, self._blocks[i], subject, cores) for i, subject in enumerate(self.subjects))
+        found = (row_void(i, self._blocks[i], subject, self.cores_of(i)) for i, subject in enumerate(self.subjects))
         return {void.row: void for void in found if void is not None}
 
     @cached_property
     def voids(self) -> Mapping[int, Void]:
         """Row -> why its ratio decides nothing, whatever its rounds say: its verdict is ``undecided``. See `voids`."""
         found: dict[int, Void] = {}
-        cores = self.environment.usable_cores
         for i, subject in enumerate(self.subjects):
             base = self.base_row(i)
             if base is None or base == i:
@@ -230,7 +232,7 @@ class Comparison(Storable):
             if self.is_over_processes(i) and i not in self.unpaired:
                 void = self._judged[i][2]
             elif void is None and i not in self.unpaired:
-                void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, cores)
+                void = unlike_blocks(i, self._blocks[i], self._blocks[base], subject, self.cores_of(i))
                 void = void or (None if self._is_used_up(i) else self._judged[i][2])
             if void is not None:
                 found[i] = void

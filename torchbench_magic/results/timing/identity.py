@@ -44,7 +44,7 @@ __all__ = [
 Identity = tuple[str, str | None, str | None, str | None, int, str]
 
 _CELL_LABEL = re.compile(r"In\[\d+\]")
-_NAMES = ("label", "sub_label", "description", "env")  # of a plan: they are identity, not options
+_NAMES = ("label", "sub_label", "description", "env", "engines")  # of a plan: they are identity or place, not options
 _NO_WORK = ("baseline", "margin", "seed")  # options that change what is shown, not what is measured
 _RECORDED_LATER = ("quota", "affinity", "governor", "libraries")  # of an environment: older records lack them
 _LONGEST = 48
@@ -94,7 +94,9 @@ def machine_of(environment: Environment) -> tuple[object, ...]:
 
 
 def identifying_options(plan: object) -> dict[str, object]:
-    """What was asked of the run, without the names that are part of its identity. ``plan`` is a dataclass."""
+    """What was asked of the run, without the names that are part of its identity, and without which cluster did it.
+
+    ``plan`` is a dataclass."""
     return {item.name: getattr(plan, item.name) for item in fields(plan) if item.name not in _NAMES}  # type: ignore[arg-type]
 
 
@@ -103,7 +105,7 @@ def likeness(result: Comparison, row: int) -> str:
 
     Their medians form a history, from which it is known how well such a time repeats.
     """
-    subject, environment = result.subjects[row], result.environment
+    subject, environment = result.subjects[row], result.subjects[row].environment_in(result.environment)
     return key_of((identity_of(subject), work_of(result, row), environment.torch, machine_of(environment)))
 
 

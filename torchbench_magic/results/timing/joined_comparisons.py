@@ -14,6 +14,7 @@ from torchbench_magic.errors import InputError
 from ..counting.counts import Counts
 from ..doubts import Doubt
 from ..machine.contention import joined_contention
+from ..machine.environment import Environment, common_environment
 from .comparison import Comparison
 from .counted_rows import key_of_row
 from .subject import Subject
@@ -60,7 +61,15 @@ def join_comparisons(parts: Sequence[Comparison]) -> Comparison:
         sources={key: text for part in parts for key, text in part.sources.items()},
         void_processes=tuple(void),
         kernel=first.kernel if len({part.kernel for part in parts}) == 1 else "",
+        environment=_common_environment(parts),
     )
+
+
+def _common_environment(parts: Sequence[Comparison]) -> Environment:
+    """That of the first; where engines measured parts on machines of their own, with what differs side by side."""
+    if not any(subject.place is not None for part in parts for subject in part.subjects):
+        return parts[0].environment
+    return common_environment([part.environment for part in parts])
 
 
 def join_processes(parts: Mapping[int, Comparison]) -> Comparison:

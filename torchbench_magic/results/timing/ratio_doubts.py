@@ -34,9 +34,12 @@ APART = 0.02
 
 
 def row_name(made: Comparison, i: int) -> str:
-    """What a row is called: its description, with the thread count where there are several."""
+    """What a row is called: its description, with the thread count where there are several, and the engine where each
+    is an environment."""
     subject = made.subjects[i]
     name = subject.description or "the code"
+    if subject.place is not None and len({s.env for s in made.subjects}) > 1:
+        name = f"{name} on {subject.place.name}"
     several = len({s.num_threads for s in made.subjects}) > 1
     return f"{name} ({subject.num_threads} thread{'s' if subject.num_threads > 1 else ''})" if several else name
 
@@ -198,7 +201,7 @@ def _mean_over_median(made: Comparison, row: int) -> float:
     blocks are no rarity, or did not come in both halves of the run, as what the machine does once does not."""
     blocks, subject = made._blocks[row], made.subjects[row]
     seen, found = subject.contention, [1.0]
-    if are_held_up(subject, made.environment.usable_cores):
+    if are_held_up(subject, made.cores_of(row)):
         return 1.0
     quiet = seen is not None and seen.waiting < LEAST_WAIT and seen.ext < CO_LOAD
     for seconds in (blocks.cpu, blocks.wall) if quiet else (blocks.cpu,):

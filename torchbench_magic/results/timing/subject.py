@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..machine.contention import Contention
+from ..machine.engine_place import EnginePlace
+from ..machine.environment import Environment
 from .intervals import Look
 from .values_read import Value
 
@@ -49,6 +51,7 @@ class Subject:
             "grad mode off".
         used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
         own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
+        place: the engine that measured it; None for this process, or its fresh interpreters.
     """
 
     label: str | None = None
@@ -79,6 +82,7 @@ class Subject:
     state: tuple[str, ...] = ()
     used_up: tuple[tuple[str, str], ...] = ()
     own_inputs: tuple[str, ...] = ()
+    place: EnginePlace | None = None
 
     @property
     def before(self) -> str:
@@ -90,6 +94,10 @@ class Subject:
         """The fields of torch's ``TaskSpec``."""
         names = ("stmt", "setup", "global_setup", "label", "sub_label", "description", "env", "num_threads")
         return {name: getattr(self, name) for name in names}
+
+    def environment_in(self, whole: Environment) -> Environment:
+        """Where it was measured: in its engine's environment, else in that of the whole result."""
+        return self.place.environment if self.place is not None and self.place.environment is not None else whole
 
     @property
     def near_loop(self) -> float:

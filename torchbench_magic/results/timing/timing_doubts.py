@@ -122,9 +122,10 @@ def _mean(contentions: list[Contention], name: str) -> float:
 
 def _co_load(made: Comparison) -> Iterator[Doubt]:
     """Threads of one op wait for each other: a neighbour on one core makes an op on two cores many times slower."""
-    cores, spoiled = made.environment.usable_cores, _co_loaded(made)
+    spoiled = _co_loaded(made)
     if not spoiled:
         return
+    cores = max(made.cores_of(row) for row, s in enumerate(made.subjects) if s.group in spoiled)
     worst = min(max((s.contention.ext for s in spoiled.values() if s.contention is not None), default=0.0), cores)
     threads = " and ".join(str(t) for t in sorted({s.num_threads for s in spoiled.values()}))
     groups = {s.group for s in made.subjects}
@@ -142,7 +143,8 @@ def _co_load(made: Comparison) -> Iterator[Doubt]:
 def _co_loaded(made: Comparison) -> dict[int, Subject]:
     """The groups whose threads had a neighbour, with a subject of each. Code that keeps to one thread has no others to
     wait for, whatever the thread count says."""
-    return {s.group: s for s in made.subjects if s.num_threads <= made.environment.usable_cores and is_co_loaded(s)}
+    rows = enumerate(made.subjects)
+    return {s.group: s for row, s in rows if s.num_threads <= made.cores_of(row) and is_co_loaded(s)}
 
 
 def is_co_loaded(s: Subject) -> bool:
@@ -179,9 +181,9 @@ def was_quiet(made: Comparison, row: int) -> bool:
 
 
 def _busy(made: Comparison) -> Iterator[Doubt]:
-    cores = made.environment.usable_cores
     spoiled = _co_loaded(made)
-    own = {s.group for s in made.subjects if s.num_threads > cores or s.group in spoiled}  # said by others
+    rows = enumerate(made.subjects)
+    own = {s.group for row, s in rows if s.num_threads > made.cores_of(row) or s.group in spoiled}  # said by others
     own |= {group for group, rows in made.groups.items() if all(_sleeps(made, i) for i in rows)}
     by_group = {s.group: s.contention for s in made.subjects if s.contention is not None and s.group not in own}
     pressure = max((c.pressure for c in by_group.values() if not math.isnan(c.pressure)), default=math.nan)
@@ -312,8 +314,9 @@ def _apart(fast: float, slow: float) -> str:
 
 
 def _threads(made: Comparison) -> Iterator[Doubt]:
-    cores = made.environment.usable_cores
-    many = sorted({s.num_threads for s in made.subjects if s.num_threads > cores})
+    rows = enumerate(made.subjects)
+    over = {s.num_threads: made.cores_of(row) for row, s in rows if s.num_threads > made.cores_of(row)}
+    many, cores = sorted(over), min(over.values(), default=0)
     if many:
         text = oversubscribed_text(" and ".join(map(str, many)), cores)
         yield Doubt("oversubscribed", text, "", {"threads": many, "cores": cores})

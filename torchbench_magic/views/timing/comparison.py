@@ -21,7 +21,7 @@ from ..drawing.histogram import histogram, span_of, span_text
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Axis, Cell, Column, Group, Row, Table, Tone
-from . import code_under, curves, lone_statement, threads, verdicts
+from . import code_under, curves, lone_statement, on_engines, threads, verdicts
 from .across_processes import in_how_many, process_dots
 from .comparison_facts import (
     LONGEST_NAME,
@@ -106,7 +106,9 @@ def _sentence(comparison: Comparison) -> StyledText:
         swap = verdicts.swaps_clause(comparison)
         in_which = in_how_many(comparison)
         baseline = names[0] if len(names) == 1 else None
-        return verdicts.sentence(judged, baseline) + in_which + ((Phrase("; "), *swap) if swap else ())
+        is_one_point = frame["num_threads"].nunique() == 1
+        where = "engines" if is_one_point and on_engines.are_environments(comparison) else "points"
+        return verdicts.sentence(judged, baseline, where) + in_which + ((Phrase("; "), *swap) if swap else ())
     medians = frame["median"].dropna()
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")
     if not len(medians):
@@ -117,7 +119,10 @@ def _sentence(comparison: Comparison) -> StyledText:
     places = frame["num_threads"].nunique() == len(frame)
     where = "thread counts" if places else "points"
     advice = threads.advice(comparison) if places else ()
-    said = (Phrase(f": {low} to {high} at {units.count(len(frame))} {where} (medians)"),)
+    figures = f"{low} to {high}" if len(medians) > 1 else low
+    said = (Phrase(f": {figures} at {units.count(len(medians))} {where} (medians)"),)
+    if len(medians) < len(frame) and on_engines.are_environments(comparison):
+        said = (Phrase(f": {figures} (median); of {len(frame)} engines {len(medians)} measured"),)
     return name, *said, *((Phrase(". "), *advice) if advice else ())
 
 
@@ -195,6 +200,7 @@ def _identity(comparison: Comparison) -> list[BuiltColumn]:
     add("num_threads", "threads", threads, kind="number", leading=not alone)
     word = "statement" if alone else "alternative"
     add("description", word, lambda at, record: Cell(alternative_name(comparison, at)), kind="code", widest=32)
+    found += on_engines.engine_columns(comparison)
     if len({subject.state for subject in comparison.subjects}) > 1:  # one that all share is in the footer
         add("state", "ran with", lambda at, record: Cell(", ".join(comparison.subjects[at].state)), widest=32)
     return found
@@ -369,10 +375,7 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
             f" below 1 is faster; inside ±{margin} % the verdict is “same”."
         )
         if "unpaired" in methods:
-            definition += (
-                " Rows of different runs were measured at different times: their interval allows for what the machine"
-                " alone may have changed."
-            )
+            definition += on_engines.unpaired_definition(comparison)
         yield (Phrase(definition),)
     if more:
         yield (Phrase(more),)

@@ -12,6 +12,7 @@ from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.used_up import said
 
 from ..document import Phrase, StyledText, backticked
+from .on_engines import engines_at_work
 
 __all__ = ["LONGEST_NAME", "alternative_name", "contaminated", "doubt_lines", "measured", "nothing_done", "placed_name"]
 
@@ -25,13 +26,18 @@ _SPOILING = frozenset(
 def alternative_name(comparison: Comparison, row: int) -> str:
     """The alternative's name; where it has none its code, of several lines the first."""
     subject = comparison.subjects[row]
+    if subject.place is not None and subject.place.why_not and not subject.stmt:
+        return "all"
     return subject.description or code_title(subject.stmt) or "statement"
 
 
 def placed_name(comparison: Comparison, row: int) -> str:
-    """The alternative's name, with the result it is from where several stand side by side."""
-    result = dict(comparison.subjects[row].axes).get(AXIS)
+    """The alternative's name, with the result it is from where several stand side by side, or the engine."""
+    subject = comparison.subjects[row]
+    result = dict(subject.axes).get(AXIS)
     name = alternative_name(comparison, row)
+    if result is None and row in comparison.unpaired and subject.place is not None:
+        return f"{name} on {subject.place.name}"
     return name if result is None else f"{name} in {result}"
 
 
@@ -72,13 +78,14 @@ def doubt_lines(comparison: Comparison) -> tuple[StyledText, ...]:
 
 def measured(comparison: Comparison) -> Iterator[str]:
     """Threads, device, versions, how long it took: only what the result knows."""
-    environment, rows = comparison.environment, len(comparison.frame)
+    environment, rows = comparison.environment, int((comparison.frame["samples"] > 0).sum())
     threads = sorted({int(n) for n in comparison.frame["num_threads"]})
     yield f"{_listed(threads)} of {_counted(environment.usable_cores, 'thread')}"
     yield environment.footer()
     states = {subject.state for subject in comparison.subjects}
     if len(states) == 1 and (common := states.pop()):
         yield f"ran with {', '.join(common)}"
+    yield from engines_at_work(comparison)
     if not math.isnan(comparison.elapsed):
         yield f"{_counted(rows, 'measurement')} in {units.seconds_text(comparison.elapsed)}"
     if comparison.seed is not None:

@@ -37,12 +37,12 @@ class Judged:
     base: str = ""
 
 
-def sentence(judged: Sequence[Judged], baseline: str | None) -> StyledText:
+def sentence(judged: Sequence[Judged], baseline: str | None, places: str = "points") -> StyledText:
     """The answer first: ``mul_sum is 1.65 to 6.8 times as fast as bmm at all 6 points; einsum: 3 slower, 1 same``; of
     one point with its interval: ``mul_sum is 2.5 times as fast as bmm (2.4 … 2.6)``.
 
     ``judged`` holds every alternative but the baseline, at every point. Without a ``baseline`` that all have, each is
-    said to be compared with its own.
+    said to be compared with its own. ``places``: what the points are, "points" or "engines".
     """
     by_name: dict[str, list[Judged]] = {}
     for one in judged:
@@ -54,7 +54,7 @@ def sentence(judged: Sequence[Judged], baseline: str | None) -> StyledText:
             runs.append(Phrase("; "))
         runs += _subjects(alike, "code" if nth else "subject")
         against = _base(alike[0]) if baseline is None else None if nth else baseline
-        runs += _clause(alike[0], against, is_plural=len(alike) > 1)
+        runs += _clause(alike[0], against, places, is_plural=len(alike) > 1)
     left = sum(len(alike) for alike in clauses[_MOST_NAMED:])
     if left:
         runs.append(Phrase(f"; {left} more below"))
@@ -105,7 +105,7 @@ def _weight(points: Sequence[Judged]) -> tuple[int, float]:
     return _ORDER.get(_common(points), 5), -min(known, default=0.0)
 
 
-def _clause(points: Sequence[Judged], baseline: str | None, *, is_plural: bool = False) -> list[Phrase]:
+def _clause(points: Sequence[Judged], baseline: str | None, places: str, *, is_plural: bool = False) -> list[Phrase]:
     common = _common(points)
     as_it, against = (
         [Phrase(word), code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
@@ -116,23 +116,24 @@ def _clause(points: Sequence[Judged], baseline: str | None, *, is_plural: bool =
         return [
             Phrase(f" {verb} {_times(points, common)} times as {adverb}"),
             *as_it,
-            Phrase(_everywhere(points) + _ends(points, common)),
+            Phrase(_everywhere(points, places) + _ends(points, common)),
         ]
     if common == "same":
-        return [Phrase(f" take{'' if is_plural else 's'} the same time"), *as_it, Phrase(_everywhere(points))]
+        return [Phrase(f" take{'' if is_plural else 's'} the same time"), *as_it, Phrase(_everywhere(points, places))]
     if common == "mixed":
         counts = Counter(point.verdict or "not judged" for point in points)
         words = sorted(counts, key=lambda word: _ORDER.get(word, 5))
         return [*against, Phrase(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
     reasons = list(dict.fromkeys(point.why for point in points if point.why))
     why = f": {', '.join(reasons)}" if reasons else ""
-    return [*against, Phrase(f" is {common or 'not judged'}{_everywhere(points)}{why}")]
+    return [*against, Phrase(f" is {common or 'not judged'}{_everywhere(points, places)}{why}")]
 
 
-def _everywhere(points: Sequence[Judged]) -> str:
+def _everywhere(points: Sequence[Judged], places: str) -> str:
     if len(points) == 1:
         return ""
-    return " at both points" if len(points) == 2 else f" at all {units.count(len(points))} points"
+    word = "at" if places == "points" else "on"
+    return f" {word} both {places}" if len(points) == 2 else f" {word} all {units.count(len(points))} {places}"
 
 
 def _times(points: Sequence[Judged], verdict: str) -> str:

@@ -9,6 +9,7 @@ parameters, draws and signatures stay torch's, whatever version is installed, an
 from __future__ import annotations
 
 import importlib
+import uuid
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from types import FunctionType
@@ -135,7 +136,12 @@ class FuzzPoints(LazyPoints):
         self._fuzzer, self._count, self._with_parameters = fuzzer, count, with_parameters
         self._labels: dict[str, int] = {}
         self._points: list[Point] = []
+        self._key = uuid.uuid4().hex
         self._restart()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process nothing is drawn yet, and one that arrives there twice goes on from where it is."""
+        return _arrived, (self._key, self._fuzzer, self._count, self._with_parameters)
 
     @property
     def names(self) -> frozenset[str]:
@@ -213,6 +219,16 @@ class FuzzPoints(LazyPoints):
             sub_label=label if seen == 1 else f"{label} #{seen}",
             marks=tuple(f"{name} discontiguous" for name in scattered),
         )
+
+
+_last_to_arrive: list[tuple[str, FuzzPoints]] = []
+"""At most one: visiting its points in order draws each once, also where each is asked for by itself."""
+
+
+def _arrived(key: str, fuzzer: torch_fuzzer.Fuzzer, count: int, with_parameters: bool) -> FuzzPoints:
+    if not (_last_to_arrive and _last_to_arrive[0][0] == key):
+        _last_to_arrive[:] = [(key, FuzzPoints(fuzzer, count, with_parameters=with_parameters))]
+    return _last_to_arrive[0][1]
 
 
 def _shapes(tensors: Mapping[str, Any]) -> str:

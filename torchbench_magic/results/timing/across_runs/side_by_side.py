@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from torchbench_magic.errors import InputError
 from torchbench_magic.results.doubts import Doubt
-from torchbench_magic.results.machine.environment import Environment
+from torchbench_magic.results.machine.environment import common_environment
 
 from ..comparison import Comparison
 from ..identity import identity_differences
@@ -218,7 +218,7 @@ def _laid_out(results: Mapping[str, Comparison]) -> tuple[Comparison, list[str]]
         parts.append(replace(result, subjects=_with_axis(result, name), baseline=None, margin=margin, counts=counts))
     whole = join_comparisons(parts)
     options = parts[0].options if all(part.options == parts[0].options for part in parts) else {}
-    environment = _common([part.environment for part in parts])
+    environment = common_environment([part.environment for part in parts])
     whole = replace(whole, environment=environment, options=options, seed=None, elapsed=math.nan, saved="")
     return replace(whole, unpaired={}, history=history, warnings=[]), names
 
@@ -244,18 +244,6 @@ def _warnings(results: Mapping[str, Comparison]) -> Iterator[Doubt]:
 
 def _own_axes(subject: Subject) -> tuple[tuple[str, object], ...]:
     return tuple((name, value) for name, value in subject.axes if name != AXIS)
-
-
-def _common(environments: Sequence[Environment]) -> Environment:
-    """One record; texts that differ stand beside each other."""
-    made: dict[str, Any] = {}
-    for item in fields(Environment):
-        values = [getattr(environment, item.name) for environment in environments]
-        if all(value is None or isinstance(value, str) for value in values):
-            absent = "CPU" if item.name == "accelerator" else "none"
-            texts = list(dict.fromkeys(absent if value is None else value for value in values))
-            made[item.name] = " / ".join(texts) if len(texts) > 1 else values[0]
-    return replace(environments[0], **made)
 
 
 def _latest_of_env(results: Mapping[str, Comparison]) -> dict[str, list[int]]:

@@ -1,0 +1,468 @@
+"""Timing on a real cluster: points shared by engines, the same on all, and whatever may go wrong with an engine."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import linecache
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchbench_magic
+from tests.engines.conftest import ROOT, RunningCluster, running_cluster
+from torchbench_magic.core.cluster_timing.engine_runs import compare_on_engines
+from torchbench_magic.core.engines.asking import Asking, Question
+from torchbench_magic.core.engines.probing import probe
+from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.points_asked import points_of
+from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.errors import BodyError, InputError, Interrupted, MissingTool, OptionError
+from torchbench_magic.results.cell_text import Body
+from torchbench_magic.results.timing.comparison import Comparison
+
+QUICK: dict[str, Any] = {"number": 3, "repeat": 8, "threads": (1,)}
+ADDS = {"a": "x + n", "b": "x.add(n).mul(2)"}
+
+
+@pytest.fixture(autouse=True)
+def _known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Profiles are looked for where the cluster has its own."""
+    if "cluster" in request.fixturenames:
+        monkeypatch.setenv("IPYTHONDIR", str(request.getfixturevalue("cluster").ipython_dir))
+
+
+def task(bodies: dict[str, str], *, sweep: str = "", setup: str = "", fuzz: str | None = None, **more: Any) -> Task:
+    options = {**QUICK, "engines": "engines", **more.pop("options", {})}
+    return Task(
+        {name: Body(text, f"<{name}>") for name, text in bodies.items()},
+        setup=[Body(setup, "<setup>")] if setup else [],
+        plan=Plan(**options),
+        points=points_of([sweep] if sweep else [], fuzz, {}),
+        **more,
+    )
+
+
+def measured(bodies: dict[str, str], **more: Any) -> Comparison:
+    return compare_on_engines(task(bodies, **more))
+
+
+class Doing:
+    """A progress that does something once, when what is told begins or ends so."""
+
+    def __init__(self, when: str, what: Callable[[], object]) -> None:
+        self._when, self._what, self.told = when, what, list[str]()
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        self.told.append(what)
+        if self._when in what and self._what is not None:
+            act, self._what = self._what, lambda: None
+            act()
+
+
+def stop() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def one_more_engine(cluster: RunningCluster, folder: Path, customize: str) -> Iterator[None]:
+    """An engine of the cluster whose Python begins with this text."""
+    (folder / "sitecustomize.py").write_text(textwrap.dedent(customize))
+    command = [sys.executable, "-m", "ipyparallel.engine", f"--ipython-dir={cluster.ipython_dir}"]
+    command += [f"--profile={cluster.profile}"]
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    process = subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        with cluster.connected() as found:
+            until = time.monotonic() + 30
+            while len(found.ids) < 3:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        with cluster.connected() as found:
+            until = time.monotonic() + 30
+            while len(found.ids) > 2 and time.monotonic() < until:
+                time.sleep(0.05)
+
+
+# ---- what comes back ----------------------------------------------------------------------------------------------
+
+
+def test_points_are_shared_by_the_hosts_and_alternatives_are_paired_at_each(cluster: RunningCluster) -> None:
+    kept: list[Comparison] = []
+    names = {"x": torch.ones(10)}
+    found = measured(ADDS, sweep="n=[1, 2, 3]", namespace=names, keep=kept.append)
+    assert found.frame["n"].tolist() == [1, 1, 2, 2, 3, 3]
+    assert {*found.frame["method"]} == {"paired"}
+    assert (found.frame["samples"] == 8).all()
+    assert found.family == 3
+    assert found.frame["env"].isna().all()
+    engines = {subject.place.engine for subject in found.subjects if subject.place is not None}
+    assert len(engines) == 1, "both are of one host, which has one at work at a time"
+    assert [part.frame["n"].tolist() for part in kept] == [[1, 1], [2, 2], [3, 3]], "each at once"
+    assert found.environment.torch == torch.__version__
+
+
+def test_without_points_every_engine_measures_the_same_and_is_an_environment(cluster: RunningCluster) -> None:
+    found = measured({"a": "x + 1", "b": "x.add(1)"}, namespace={"x": torch.ones(10)})
+    envs = found.frame["env"].tolist()
+    assert envs[0] == envs[1]
+    assert [env.rpartition("/")[2] for env in envs] == ["0", "0", "1", "1"]
+    assert {*found.frame["method"]} == {"paired"}
+    named = measured({"a": "x + 1"}, namespace={"x": torch.ones(10)}, options={"env": "nightly"})
+    assert [env.startswith("nightly, ") for env in named.frame["env"]] == [True, True]
+    assert named.frame["method"].tolist() == ["unpaired", "unpaired"]
+    assert named.frame["verdict"].tolist() == ["baseline", "undecided"]
+
+
+def test_two_engines_of_a_host_never_time_at_once(cluster: RunningCluster, tmp_path: Path) -> None:
+    code = f"import os\nopen({str(tmp_path / 'log')!r}, 'a').write(f'{{os.getpid()}} ')"
+    measured({"a": code})
+    pids = (tmp_path / "log").read_text().split()
+    changes = sum(one != other for one, other in itertools.pairwise(pids))
+    assert len({*pids}) == 2
+    assert changes == 1, "the second begins when the first has ended"
+
+
+def test_what_the_code_uses_travels_and_the_engine_stays_as_it_was(cluster: RunningCluster, tmp_path: Path) -> None:
+    scale = 3
+
+    def scaled(t: torch.Tensor) -> torch.Tensor:
+        return t.mul(scale)
+
+    class Layer(torch.nn.Module):
+        def forward(self, t: torch.Tensor) -> torch.Tensor:
+            return scaled(t)
+
+    held: list[int] = []
+    setup = (
+        "import os, sys, torch\nassert layer(x).sum() == 9 and torch.get_default_dtype() is torch.float64\n"
+        f"assert os.getcwd() == {os.getcwd()!r} and sys.getrecursionlimit() == 4321\nos.environ['LEFT'] = 'here'"
+    )
+    names = {"layer": Layer(), "x": torch.ones(3), "held": held}
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(4321)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = measured({"a": "layer(x); held.append(1)"}, setup=setup, namespace=names, local={"unused": 1})
+    finally:
+        torch.set_default_dtype(torch.float32)
+        sys.setrecursionlimit(limit)
+    assert len(found.frame) == 2
+    assert held == []
+    with cluster.connected() as connected:
+        for each in connected.ids:
+            seen = "(lambda os, sys, t: (os.environ.get('LEFT'), sys.getrecursionlimit(), str(t.get_default_dtype())))"
+            seen += "(*map(__import__, ('os', 'sys', 'torch')))"
+            assert connected.client[each].apply_sync(eval, seen)[::2] == (None, "torch.float32")
+
+
+def test_names_of_the_calling_function_stand_before_globals_but_not_for_functions(cluster: RunningCluster) -> None:
+    names: dict[str, Any] = {}
+    exec("a = 1\ndef of_globals(): return a", names)
+    found = measured({"s": "a"}, namespace=names, local={"a": 2}, setup="assert (a, of_globals()) == (2, 1)")
+    assert len(found.frame) == 2
+
+
+def test_the_engine_knows_the_text_of_a_cell_whose_function_travels(cluster: RunningCluster) -> None:
+    text = "def doubled(t):\n    return t * 2\n"
+    names: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
+    exec(compile(text, "<cell 7>", "exec"), names)
+    linecache.cache["<cell 7>"] = (len(text), None, text.splitlines(keepends=True), "<cell 7>")
+    try:
+        setup = "scripted = torch.jit.script(doubled)"
+        found = measured({"a": "scripted(torch.ones(2))"}, setup=setup, namespace=names)
+    finally:
+        del linecache.cache["<cell 7>"]
+    assert (found.frame["samples"] == 8).all()
+    with cluster.connected() as connected:
+        kept = connected.client[:].apply_sync(eval, "'<cell 7>' in __import__('linecache').cache")
+    assert kept == [False, False]
+
+
+def test_fuzzed_points_have_the_tensors_that_they_have_here(cluster: RunningCluster) -> None:
+    from torchbench_magic.core.timing.timer import compare_bodies
+
+    code = {"a": "x + y"}
+    there = measured(code, fuzz="binary:3", namespace={"torch": torch})
+    here = compare_bodies(task(code, fuzz="binary:3", namespace={"torch": torch}, options={"engines": None}))
+    assert there.frame["sub_label"].tolist() == here.frame["sub_label"].tolist()
+    assert [s.inputs for s in there.subjects] == [s.inputs for s in here.subjects]
+
+
+def test_scripts_ask_for_engines_too(cluster: RunningCluster) -> None:
+    found = torchbench_magic.compare(
+        {"a": lambda: torch.ones(3).sum(), "b": "torch.ones(3).mean()"}, engines="engines", min_run_time=0.02
+    )
+    assert found.frame["description"].tolist() == ["a", "b", "a", "b"]
+    assert found.frame["method"].tolist() == ["paired"] * 4
+
+
+def test_the_progress_names_engine_and_point(cluster: RunningCluster) -> None:
+    told = Doing("nothing", lambda: None)
+    measured({"a": "time.sleep(0.02)"}, sweep="n=[1, 2]", setup="import time", progress=told)
+    host = os.uname().nodename
+    assert any(text.startswith(f"engine 0 on {host} at n=1 (1 of 2): ") for text in told.told)
+    assert any(text.startswith(f"engine 0 on {host} at n=2 (2 of 2): ") for text in told.told)
+
+
+def test_what_the_code_prints_is_shown_once_for_points_and_for_each_engine_else(
+    cluster: RunningCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured({"a": "sum((1, n))"}, sweep="n=[1, 2]", setup="print('from the setup')")
+    assert capsys.readouterr().out == "from the setup\n"
+    measured({"a": "sum((1, 2))"}, setup="print('from the setup')")
+    lines = sorted(capsys.readouterr().out.splitlines())
+    assert [line.partition(" on ")[0] for line in lines] == ["engine 0", "engine 1"]
+    assert all(line.endswith(": from the setup") for line in lines)
+
+
+# ---- the store ----------------------------------------------------------------------------------------------------
+
+
+def test_finished_points_are_stored_at_once_and_found_again(cluster: RunningCluster, tmp_path: Path) -> None:
+    from torchbench_magic.core.machine.environment import read_environment
+    from torchbench_magic.results.storage.resumed_runs import Recording
+    from torchbench_magic.results.storage.store import Store
+
+    store = Store(str(tmp_path / "runs.sqlite"))
+    names = {"x": torch.ones(10)}
+    slow = tmp_path / "slow"
+    slow.touch()
+    nap = f"import os, time\nif n == 2 and os.path.exists({str(slow)!r}): time.sleep(20)"
+    recording = Recording(store, read_environment())
+    with pytest.raises(Interrupted):
+        measured(ADDS, sweep="n=[1, 2]", setup=nap, namespace=names, keep=recording.keep, progress=Doing("n=2", stop))
+    slow.unlink()
+    assert len(store.comparisons()[0].frame) == 2, "the first point, before the interrupt"
+    recording = Recording(store, read_environment(), resume=True)
+    # the engines have another OMP_NUM_THREADS than this process: theirs is what counts
+    found = measured(ADDS, sweep="n=[1, 2]", setup=nap, namespace=names, keep=recording.keep, skip=recording.skip)
+    assert recording.skipped == 1
+    assert found.frame["n"].tolist() == [1, 1, 2, 2]
+    same = {"a": "x + 1"}
+    for _ in range(2):
+        recording = Recording(store, read_environment(), resume=True)
+        measured(same, namespace=names, keep=recording.keep, skip=recording.skip)
+    assert recording.skipped == 2, "each engine finds its own"
+
+
+# ---- what can go wrong --------------------------------------------------------------------------------------------
+
+
+def test_an_exception_comes_with_the_lines_of_the_code_and_names_the_engine(cluster: RunningCluster) -> None:
+    import traceback
+
+    names: dict[str, Any] = {}
+    exec(compile("\n\ndef of_two(t):\n    return t.nope", "<cell 1>", "exec"), names)
+    handed: list[Comparison] = []
+    with pytest.raises(AttributeError, match="nope") as caught:
+        measured({"a": "of_two(n) if n == 2 else None"}, sweep="n=[1, 2]", namespace=names, failed=handed.append)
+    lines = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(caught.tb)]
+    assert lines[-1] == ("<cell 1>", 4, "of_two")
+    assert caught.value.__notes__ == [f"Raised on engine 0 on {os.uname().nodename} (--engines)."]
+    assert handed[0].frame["n"].tolist() == [1], "what was measured is handed over"
+    assert handed[0].partial
+    with pytest.raises(AttributeError, match="nope"):
+        measured({"a": "of_two(2)"}, namespace=names)
+
+
+def test_code_that_fails_on_one_engine_is_a_row_where_engines_are_environments(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    first = f"import os\np = {str(tmp_path / 'ran')!r}\nif not os.path.exists(p): open(p, 'w'); raise ValueError('old')"
+    found = measured({"a": "sum((1, 2))"}, setup=first)
+    assert sorted(found.frame["samples"]) == [0, 8]
+    assert [s.place.why_not for s in found.subjects if s.place is not None and s.place.why_not] == [
+        "raised ValueError: old"
+    ]
+    assert any("raised ValueError: old" in doubt.text for doubt in found.warnings)
+
+
+def test_an_interrupt_keeps_the_points_that_have_finished_and_brings_the_engines_back(cluster: RunningCluster) -> None:
+    slow = {"a": "time.sleep(0 if n == 1 else 20)"}
+    began = time.monotonic()
+    with pytest.raises(Interrupted) as caught:
+        measured(slow, sweep="n=[1, 2]", setup="import time", progress=Doing("n=2 (2 of 2): running", stop))
+    assert time.monotonic() - began < 20
+    partial = caught.value.partial
+    assert isinstance(partial, Comparison)
+    assert partial.partial
+    assert partial.frame["n"].tolist() == [1]
+    assert partial.warnings[0].text.startswith("Partial: interrupted after ")
+    assert len(measured({"a": "sum((1, 2))"}).frame) == 2, "both engines serve again"
+
+
+def test_an_interrupt_before_the_first_result_says_that_nothing_was_measured(cluster: RunningCluster) -> None:
+    told = Doing("running", stop)
+    with pytest.raises(Interrupted, match="Nothing was measured yet: interrupted after") as caught:
+        measured({"a": "time.sleep(20)"}, setup="import time", progress=told)
+    assert caught.value.partial is None
+
+
+def test_a_busy_engine_is_a_row(cluster: RunningCluster) -> None:
+    with cluster.connected() as found:
+        asking = Asking(found)
+        second = probe(found)[1]
+        asking.ask(second, Question("subprocess:check_call", {"args": ["sleep", "60"]}))
+        try:
+            made = measured({"a": "sum((1, 2))"})
+        finally:
+            asking.interrupt()
+    assert made.frame["samples"].tolist() == [8, 0]
+    assert [doubt.text for doubt in made.warnings if doubt.kind == "engine-left-out"] == [
+        "engine 1 did not measure: it is busy with another task."
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("customize", "why"),
+    [
+        ("import sys\nsys.modules['torch'] = None", "has no torch"),
+        ("import platform\nplatform.python_version = lambda: '3.99.1'", "has Python 3.99, and functions do not travel"),
+        ("import sys\nsys.modules['torchbench_magic'] = None", "ended with ModuleNotFoundError"),
+        ("import sys\nsys.modules['decimal_of_ours'] = None", ""),
+    ],
+    ids=["without torch", "another Python", "without the package", "like the others"],
+)
+def test_an_engine_that_cannot_serve_is_a_row_or_a_doubt_and_the_others_measure(
+    cluster: RunningCluster, tmp_path: Path, customize: str, why: str
+) -> None:
+    names: dict[str, Any] = {}
+    exec("def f(): return 3", names)
+    with one_more_engine(cluster, tmp_path, customize):
+        found = measured({"a": "f()"}, namespace=names)
+        shared = measured({"a": "f() + n"}, sweep="n=[1, 2, 3, 4]", namespace=names)
+    third = found.subjects[2].place
+    assert third is not None
+    assert third.why_not.startswith(why)
+    assert bool(third.why_not) == bool(why)
+    assert found.frame["samples"].tolist() == [8, 8, 0 if why else 8]
+    assert (shared.frame["samples"] == 8).all()
+    told = [doubt.text for doubt in shared.warnings if doubt.kind == "engine-left-out"]
+    assert all(f"did not measure: it {why}" in text for text in told)
+    assert bool(told) == why.startswith("has ")  # the others are a spare of their host, which is not asked
+
+
+@pytest.mark.slow
+def test_points_go_to_every_host_and_it_is_said_that_their_times_are_of_different_machines(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    """The third engine tells another host's name; the lock of this host keeps the two apart all the same."""
+    note = f"import os, time\nopen({str(tmp_path / 'log')!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(0.1)"
+    with one_more_engine(cluster, tmp_path, "import socket\nsocket.gethostname = lambda: 'elsewhere'"):
+        found = measured({"a": note + "; n"}, sweep="n=[1, 2, 3, 4, 5, 6]")
+    assert {s.place.host for s in found.subjects if s.place is not None} == {os.uname().nodename, "elsewhere"}
+    assert found.frame["n"].tolist() == [1, 2, 3, 4, 5, 6], "in the order of the sweep"
+    assert "several-hosts" in [doubt.kind for doubt in found.warnings]
+    pids = (tmp_path / "log").read_text().split()
+    changes = sum(one != other for one, other in itertools.pairwise(pids))
+    assert len({*pids}) == 2
+    assert changes < 6, "each point is measured without the other engine in between"
+
+
+@pytest.mark.slow
+def test_an_engine_that_is_killed_in_mid_task_hands_its_points_to_another_of_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "killed"
+    once = f"import os\np = {str(mark)!r}\nif n == 2 and not os.path.exists(p): open(p, 'w'); os.kill(os.getpid(), 9)"
+    with running_cluster(tmp_path) as own:
+        monkeypatch.setenv("IPYTHONDIR", str(own.ipython_dir))
+        found = measured({"a": "sum((1, n))"}, sweep="n=[1, 2, 3]", setup=once)
+        assert found.frame["n"].tolist() == [1, 2, 3]
+        assert (found.frame["samples"] == 8).all()
+        assert [s.place.engine for s in found.subjects if s.place is not None] == [0, 1, 1]
+        assert [doubt.text for doubt in found.warnings if doubt.kind == "engine-left-out"] == [
+            f"engine 0 on {os.uname().nodename} did not measure to the end: it died."
+        ]
+        with pytest.raises(BodyError, match=r"nothing was measured: engine 1 .*died"):
+            measured({"a": "os._exit(3)"}, setup="import os")
+
+
+@pytest.mark.slow
+def test_a_point_that_ends_every_engine_is_a_row_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_cluster(tmp_path, 3) as own:
+        monkeypatch.setenv("IPYTHONDIR", str(own.ipython_dir))
+        found = measured({"a": "os._exit(3) if n == 1 else None"}, sweep="n=[1, 2]", setup="import os")
+    assert found.frame["n"].tolist() == [2, 1]
+    assert found.frame["samples"].tolist() == [8, 0]
+    assert found.subjects[1].place is not None
+    assert found.subjects[1].place.why_not == "died"
+
+
+@pytest.mark.slow
+def test_where_all_measure_the_same_an_engine_that_dies_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "killed"
+    once = f"import os\nif not os.path.exists({str(mark)!r}):\n    open({str(mark)!r}, 'w'); os.kill(os.getpid(), 9)"
+    with running_cluster(tmp_path) as own:
+        monkeypatch.setenv("IPYTHONDIR", str(own.ipython_dir))
+        found = measured({"a": "sum((1, 2))"}, setup=once)
+    assert sorted(found.frame["samples"]) == [0, 8]
+    assert {s.place.why_not for s in found.subjects if s.place is not None} == {"", "died"}
+
+
+def test_what_cannot_travel_is_one_line_before_anything_runs(cluster: RunningCluster) -> None:
+    generator = (i for i in range(3))
+    with pytest.raises(BodyError, match=r"`g` \(generator\) cannot be sent to an engine: .*; make `g` in the setup"):
+        measured({"a": "next(g)"}, namespace={"g": generator})
+    big = torch.empty(65 << 20, dtype=torch.uint8)
+    with pytest.raises(BodyError, match=r"`big`: .* more than 64 MB, which is sent to each engine; make `big` in the"):
+        measured({"a": "big.sum()"}, namespace={"big": big})
+    with pytest.raises(BodyError, match=r"`lock` .* cannot be sent to an engine"):
+        measured({"a": "lock"}, local={"lock": threading.Lock()})
+
+
+def test_a_later_point_that_cannot_travel_hands_over_the_earlier_ones(cluster: RunningCluster) -> None:
+    handed: list[Comparison] = []
+    names = {"big": torch.empty(65 << 20, dtype=torch.uint8)}
+    asked = task({"a": "sum(v[:2])"}, failed=handed.append)
+    points = points_of(["v=[[1, 2], big]"], None, names)
+    with pytest.raises(BodyError, match="`v`: what the code reads takes more than 64 MB"):
+        compare_on_engines(replace(asked, points=points))
+    assert [len(part.frame) for part in handed] == [1]
+    assert len(measured({"a": "sum((1, 2))"}).frame) == 2, "both engines serve again"
+
+
+def test_what_does_not_go_with_engines_is_refused_in_one_line(cluster: RunningCluster) -> None:
+    from torchbench_magic.core.counting.count_options import Counting
+
+    with pytest.raises(OptionError, match="give one of the two"):
+        Plan(engines="engines", processes=2)
+    with pytest.raises(OptionError, match="--callgrind counts the same on every engine"):
+        measured({"a": "sum((1, 2))"}, counting=Counting(100))
+    with pytest.raises(OptionError, match="code that awaits is timed in this kernel"):
+        compare_on_engines(task({"a": "await f()"}), awaits=True)
+
+
+def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    with pytest.raises(InputError, match=r"--engines nowhere: .* with: ipcluster start -n 2 --profile=nowhere"):
+        measured({"a": "sum((1, 2))"}, options={"engines": "nowhere"})
+
+
+def test_without_ipyparallel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ipyparallel", None)
+    with pytest.raises(MissingTool, match=r"python -m pip install 'torchbench_magic\[cluster\]'"):
+        measured({"a": "sum((1, 2))"})
