@@ -20,7 +20,7 @@ from typing import Any
 from torchbench_magic.core.code.code_reads import codes_within
 from torchbench_magic.core.code.library_files import is_library_file
 
-__all__ = ["ALL_NAMES", "Loaded", "Replaced", "contents", "description", "looked_up_names"]
+__all__ = ["ALL_NAMES", "Loaded", "Replaced", "contents", "description", "local_modules", "looked_up_names"]
 
 ALL_NAMES = frozenset({"vars", "globals", "__dict__", "dir", "eval", "exec"})
 """Code that uses one of these may read any name of a module."""
@@ -67,8 +67,8 @@ class Loaded:
     @classmethod
     def now(cls, namespace: Mapping[str, Any]) -> Loaded:
         """Of this process; ``namespace``: globals of the code that is counted."""
-        modules = {n: m for n, m in sys.modules.copy().items() if issubclass(type(m), ModuleType)}
-        local = {name: module for name, module in modules.items() if _is_local(name, module, modules)}
+        modules = _modules()
+        local = _local_of(modules)
         homes = {id(contents(module)): module for module in local.values()}
         main = modules.get("__main__")
         own = frozenset({*homes, id(namespace), *([] if main is None else [id(contents(main))])})
@@ -85,6 +85,19 @@ class Loaded:
 
 _NOT_LOOKED_AT = frozenset({"sys", "__main__", "__mp_main__", "torchbench_magic", "IPython", "ipykernel", "pytest"})
 """Modules where names are bound to what is the user's in the ordinary way, such as the last exception."""
+
+
+def local_modules() -> Mapping[str, ModuleType]:
+    """Those of this process that belong to the notebook: beside it, of a package being worked on, made by hand."""
+    return _local_of(_modules())
+
+
+def _modules() -> dict[str, ModuleType]:
+    return {n: m for n, m in sys.modules.copy().items() if issubclass(type(m), ModuleType)}
+
+
+def _local_of(modules: Mapping[str, ModuleType]) -> dict[str, ModuleType]:
+    return {name: module for name, module in modules.items() if _is_local(name, module, modules)}
 
 
 def contents(module: ModuleType) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from .purpose import FOR_COUNTING, Purpose
 from .sent_tensors import check_process_state, reduced_optimizer, reduced_tensor
 from .tensor_bytes import Parcel, Storages
 
-__all__ = ["pack_variables", "unpack_variables"]
+__all__ = ["by_value", "pack_variables", "unpack_variables"]
 
 def _pickler(file: io.BytesIO, storages: Storages, reached: PicklingFinds) -> Any:
     import cloudpickle
@@ -111,7 +111,7 @@ def pack_variables(
     except CannotTravel as error:
         raise CountError(f"{error} to {purpose.process}: {purpose.elsewhere}") from None
     dumped = partial(_dumped, namespace, id(home), names | set(words), loaded)
-    with _by_value(loaded.local):
+    with by_value(loaded.local):
         try:
             return Parcel(*dumped(used, Storages(purpose)))
         except CountError:
@@ -146,7 +146,7 @@ _registering = threading.RLock()
 
 
 @contextlib.contextmanager
-def _by_value(local: Mapping[str, ModuleType]) -> Iterator[None]:
+def by_value(local: Mapping[str, ModuleType]) -> Iterator[None]:
     """Have cloudpickle send classes of local modules themselves, not their names; one thread at a time."""
     import cloudpickle
 

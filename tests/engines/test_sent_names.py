@@ -1,0 +1,114 @@
+"""Names that code reads, to bytes and back; the other side is a fresh dict of this process, or a real engine."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+import torch
+
+from torchbench_magic.core.engines.sent_cells import known_cells, pack_cells
+from torchbench_magic.core.engines.sent_names import SentNames, pack_names, unpack_names
+from torchbench_magic.errors import BodyError
+from torchbench_magic.results.cell_text import CellText
+
+
+def namespace(text: str = "", **names: Any) -> dict[str, Any]:
+    made = {"__name__": "__main__", **names}
+    exec(compile(text, "<cell-7>", "exec"), made)
+    return made
+
+
+def packed(code: str, names: dict[str, Any], **more: Any) -> SentNames:
+    return pack_names([compile(code, "<cell>", "exec")], names, **more)
+
+
+def test_only_what_the_code_reads_travels_with_its_size() -> None:
+    made = packed("y = x + 1", namespace(x=torch.ones(1000), unused=torch.ones(10_000)))
+    assert list(made.sizes) == ["x"]
+    assert 4000 < made.sizes["x"] < 6000
+    assert made.text == "sent: x 4.4 KiB" or made.text.startswith("sent: x 4.")
+    assert unpack_names(made.data)["x"].sum() == 1000
+    assert not made.has_code
+
+
+def test_functions_find_what_the_engine_gives_among_their_globals() -> None:
+    names = namespace("def f():\n    return g() + rank\ndef g():\n    return base", base=10, rank=5)
+    made = packed("f()", names, given={"rank"})
+    assert made.has_code
+    assert made.files == {"<cell-7>"}
+    there = unpack_names(made.data)
+    there["rank"] = 1
+    assert there["f"]() == 11
+
+
+def test_two_names_of_one_tensor_are_one_there_too() -> None:
+    x = torch.zeros(8)
+    there = unpack_names(packed("x, y", namespace(x=x, y=x.view(2, 4))).data)
+    there["x"][0] = 3
+    assert there["y"][0, 0] == 3
+
+
+def test_an_optimizer_holds_the_parameters_of_its_model_there_too() -> None:
+    model = torch.nn.Linear(2, 2)
+    names = namespace(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    there = unpack_names(packed("model, optimizer", names).data)
+    assert there["optimizer"].param_groups[0]["params"][0] is there["model"].weight
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ((n for n in range(3)), "a generator cannot be copied"),
+        (torch.ones(2, requires_grad=True) * 2, "use .detach()"),
+        ([open(__file__)], "an open file cannot be copied"),  # noqa: SIM115
+    ],
+)
+def test_a_name_that_cannot_travel_is_named_in_one_line(value: object, why: str) -> None:
+    with pytest.raises(BodyError) as caught:
+        packed("held", namespace(held=value))
+    assert str(caught.value).startswith("`held` (")
+    assert why in str(caught.value)
+    assert str(caught.value).endswith("make `held` in the cell")
+    if isinstance(value, list):
+        value[0].close()
+
+
+def test_what_is_over_the_limit_is_refused_by_the_name_of_the_largest() -> None:
+    names = namespace(small=torch.ones(10), large=torch.ones(300_000))
+    with pytest.raises(BodyError) as caught:
+        packed("small, large", names, limit=1 << 20)
+    assert str(caught.value) == (
+        "`large`: what the code reads takes more than 1 MB, which is sent to each engine; make `large` in the cell,"
+        " where it runs on the engine"
+    )
+    several = namespace(**{name: torch.ones(100_000) for name in "abcd"})
+    with pytest.raises(BodyError, match="takes more than 1 MB"):
+        packed("a, b, c, d", several, limit=1 << 20)
+
+
+def test_a_name_that_cannot_be_made_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = namespace("class Kind:\n    def __reduce__(self): return (int, ('no number',))\nheld = Kind()")
+    made = packed("held", names)
+    with pytest.raises(BodyError, match=r"`held` cannot be made on the engine \(ValueError: invalid literal"):
+        unpack_names(made.data)
+
+
+def test_modules_travel_by_their_names_and_the_shells_names_not_at_all() -> None:
+    made = packed("torch.ones(3), get_ipython()", namespace(torch=torch, get_ipython=lambda: None))
+    assert list(made.sizes) == ["torch"]
+    assert isinstance(unpack_names(made.data)["torch"], types.ModuleType)
+
+
+def test_lines_of_code_that_travels_stand_on_their_cells() -> None:
+    import linecache
+
+    text = CellText.of("%%tprofile --engines two\na = 1\nb = 2", "<cell-9>", 4)
+    cells = pack_cells(["<cell-9>", "elsewhere.py"], {"<cell-9>": text}.get)
+    with known_cells(cells) as text_of:
+        found = text_of("<cell-9>")
+        assert found == text
+        assert text_of("elsewhere.py") is None
+        assert linecache.getline("<cell-9>", 3) == "b = 2\n"
+    assert linecache.getline("<cell-9>", 3) == ""
