@@ -236,6 +236,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
         ("Profile", "insights"),
         ("Profile", "save"),
         ("RankProfile", "merged_trace"),
+        ("RankProfile", "save"),
     ]
 
 

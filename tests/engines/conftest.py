@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 psutil = pytest.importorskip("psutil")
 pytest.importorskip("ipyparallel")
 
+from tests.kernel.conftest import Kernel  # noqa: E402
 from torchbench_magic.core.engines.cluster import Cluster, connected  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +91,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
     process.wait(10)
+
+
+@contextlib.contextmanager
+def kernel_of(cluster: RunningCluster, folder: Path) -> Iterator[Kernel]:
+    """A kernel with the extension loaded that finds the cluster by its profile."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    client = NotebookClient(nbformat.v4.new_notebook(), timeout=120, resources={"metadata": {"path": str(folder)}})
+    with client.setup_kernel(env=os.environ | {"PYTHONPATH": paths, "IPYTHONDIR": str(cluster.ipython_dir)}):
+        kernel = Kernel(client)
+        assert not kernel.run("%load_ext torchbench_magic").error
+        yield kernel
 
 
 @pytest.fixture(scope="session")

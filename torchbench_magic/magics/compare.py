@@ -130,10 +130,12 @@ class CompareMagics(SessionMagics):
             kept = self._session.shell.user_ns.get("_timer")
             if isinstance(kept, Comparison):
                 return kept
-            stored = store.comparisons() or store.results()
+            stored: list[Any] = list(store.comparisons() or store.results())
             if not stored:
                 raise OptionError(f"%tcompare --last: {store.path} holds no results yet")
-            return stored[-1]
+            _refuse_ranks(str(store.path), stored[-1])
+            newest: Comparison | Profile = stored[-1]
+            return newest
         results = [result for name in names for result in self._held(name).values()]
         if len(results) != 1:
             raise OptionError(f"%tcompare --last compares one result, not {len(results)}: name one, such as runs[-1]")
@@ -160,15 +162,28 @@ class CompareMagics(SessionMagics):
             value = names[word] if word in names else eval(word, names)
         except Exception as error:  # noqa: BLE001  (the user's expression raises anything)
             raise OptionError(f"%tcompare {word}: {type(error).__name__}: {error}") from None
+        _refuse_ranks(word, value)
         if isinstance(value, Comparison | Profile):
             return {word: value}
         items = [value] if isinstance(value, Measurement) else value
         if isinstance(items, list | tuple) and items:
+            for item in items:
+                _refuse_ranks(word, item)
             if all(isinstance(item, Comparison | Profile) for item in items):
                 return {f"{word}[{at}]": item for at, item in enumerate(items)}
             if all(isinstance(item, Measurement) for item in items):
                 return {word: comparison_of_measurements(items)}
         raise OptionError(f"%tcompare: {word} holds a {type(value).__name__}, which is no result")
+
+
+def _refuse_ranks(name: str, value: object) -> None:
+    from torchbench_magic.results.ranks.rank_profiles import RankProfile
+
+    if isinstance(value, RankProfile):
+        raise OptionError(
+            f"%tcompare: {name} holds a job of ranks, which is not compared as a whole: compare the same rank of two,"
+            " such as one.profiles[0] and other.profiles[0], kept under names"
+        )
 
 
 def _two_profiles(profiles: dict[str, Profile], options: CompareOptions) -> ProfileDiff:
@@ -211,6 +226,8 @@ def _stored(path: str) -> dict[str, Comparison | Profile]:
     store = Store(path)
     if not store.path.exists():
         raise OptionError(f"%tcompare: there is neither a variable nor a file called {path}")
-    results = store.results()
+    results: list[Any] = store.results()
     name = store.path.name
+    for one in results:
+        _refuse_ranks(name, one)
     return {name: results[0]} if len(results) == 1 else {f"{name}[{at}]": one for at, one in enumerate(results)}

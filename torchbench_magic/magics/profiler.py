@@ -16,6 +16,7 @@ from torchbench_magic.core.code.body import CompiledBody
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
+from .rank_cells import check_engine_options, deliver_ranks, run_ranks
 from .reading.enclosing_names import unseen_names
 from .reading.local_scope import Names
 from .reading.option_line import describe, documented
@@ -42,6 +43,9 @@ _HELP = f"""Run a statement or a cell once and show where its time and memory go
 
 The result is a Profile: it is returned, shown, and kept as `_tprofile`. The value of a cell's trailing expression
 is displayed as ever. After an exception what ran until then is shown and kept all the same.
+
+With `--engines PROFILE` the cell runs on each engine of an ipyparallel cluster, as the ranks of one job: it finds
+`rank`, `world_size` and a process group. The result is a RankProfile, ranks side by side.
 
 A long job: with `--steps N` some iterations of the cell's loop are recorded; with `--schedule` the code calls
 `torchbench_magic.step()` at the end of each step. Then the Profile has `.cycles`, and is their sum.
@@ -79,6 +83,8 @@ class ProfilerMagics(SessionMagics):
             if request.body.is_coroutine:
                 raise BodyError("await needs a cell of its own that begins with %%tprofile, and %autoawait on")
             held.raise_if_any()
+            if request.options.engines is not None:
+                return self._on_engines(request)
             with self._delivering(request) as delivery:
                 check_store(request.options, delivery.progress)
                 outcome = profile_body(request.body, replace(request.asked, progress=delivery.progress))
@@ -125,9 +131,31 @@ class ProfilerMagics(SessionMagics):
             raise BodyError(f"nothing to profile: write the code after {'%tprofile' if cell is None else '%%tprofile'}")
         body = session.as_cell(text, place, place.magic_line + (cell is not None))
         compiled = session.compiled(body, place, mark_loop if options.steps is not None else None)
+        if options.engines is not None:
+            check_engine_options(options, compiled, is_cell=cell is not None)
         shows_value = cell is not None and not _is_silenced(cell)
         doubts = unseen_names([compiled], session.shell.user_ns)
         return _Request(options, compiled, asked, shows_value, names, doubts)
+
+    def _on_engines(self, request: _Request) -> Any:
+        """The cell as a job of which each engine is a rank."""
+        from torchbench_magic.core.ranks.engine_job import RankCell
+
+        options, session, body = request.options, self._session, request.body
+        cell = RankCell(
+            body=body.body,
+            flags=session.shell.compile.flags,
+            codes=[body.code] if body.last is None else [body.code, body.last],
+            namespace=session.shell.user_ns,
+            text_of=session.book.text_of,
+            options=request.asked.options,
+            shows_value=request.shows_value,
+        )
+        with session.delivering("tprofile", options) as delivery:
+            check_store(options, delivery.progress)
+            outcome = run_ranks(session, str(options.engines), cell, delivery.progress)
+            deliver_ranks(outcome, options, list(request.doubts), delivery)
+        return delivery.result
 
     def _delivering(self, request: _Request) -> AbstractContextManager[Delivery]:
         options = request.options

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchbench_magic.results.storage.resumed_runs import Recording
     from torchbench_magic.results.storage.store import Store
 
-__all__ = ["check_files", "check_store", "keeping", "write_files"]
+__all__ = ["check_files", "check_store", "keeping", "open_store", "write_files"]
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def keeping(options: TimerOptions, progress: Progress) -> Iterator[Recording | N
 
     environment = replace(read_environment(), commit=read_commit())
     counting = None if options.counting is None else (options.counting.number, options.counting.form)
-    kept = Recording(_store(options.save, progress), environment, resume=options.resume, counting=counting)
+    kept = Recording(open_store(options.save, progress), environment, resume=options.resume, counting=counting)
     try:
         yield kept
     except Interrupted as interrupt:
@@ -64,7 +64,7 @@ def keeping(options: TimerOptions, progress: Progress) -> Iterator[Recording | N
         raise
 
 
-def _store(path: str, progress: Progress) -> Store:
+def open_store(path: str, progress: Progress) -> Store:
     """A store where a Ctrl-C ends the wait for another process that holds it."""
     from torchbench_magic.results.storage.store import Store
 
@@ -102,7 +102,7 @@ def check_store(options: ProfilerOptions, progress: Progress) -> None:
         StoreError: it cannot be written, and why.
     """
     if options.save is not None:
-        _store(options.save, progress).check()
+        open_store(options.save, progress).check()
 
 
 def write_files(profile: Profile, options: ProfilerOptions, progress: Progress) -> tuple[Profile, bool]:
@@ -119,7 +119,7 @@ def write_files(profile: Profile, options: ProfilerOptions, progress: Progress) 
         profile = replace(profile, environment=replace(profile.environment, commit=read_commit()))
     found, is_interrupted = [], False
     for path, write, could_not, way in (
-        (options.save, lambda path: _store(path, progress).append(profile), "profile could not be stored",
+        (options.save, lambda path: open_store(path, progress).append(profile), "profile could not be stored",
          "`.save(PATH)` writes it"),
         (options.trace, partial(profile.export_trace, overwrite=options.overwrite), "trace could not be written",
          "`.export_trace(PATH)` writes it"),

@@ -6,8 +6,10 @@ import gzip
 import io
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +31,13 @@ _OF_PROCESSES = frozenset({"process_name", "process_labels", "process_sort_index
 
 def write_merged_trace(profile: RankProfile, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """See `RankProfile.merged_trace`."""
+    if profile.profiles:
+        with tempfile.TemporaryDirectory(prefix="torchbench-merged-") as folder:
+            files = tuple(os.path.join(folder, f"rank{rank}.json") for rank in profile.ranks["rank"])
+            for each, file in zip(profile.profiles, files, strict=True):
+                each.export_trace(file)
+            write_merged_trace(replace(profile, profiles=(), files=files), path, overwrite=overwrite)
+        return
     target = path_of(path, TraceError)
     if target.exists() and any(Path(file).exists() and target.samefile(file) for file in profile.files):
         raise TraceError(f"{target}: is the trace of one of the ranks; give another name")

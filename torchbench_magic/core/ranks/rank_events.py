@@ -32,7 +32,7 @@ from torchbench_magic.results.ranks.stretches import joined_stretches
 
 from .rank_recording import MERGED_KEY, RANK_KEY
 
-__all__ = ["read_rank"]
+__all__ = ["RankColumns", "RankFacts", "read_rank", "run_of_columns"]
 
 _CALL = ("c10d::", "_c10d_functional::", "c10d_functional::", "record_param_comms")
 _WRAPPERS = (*_CALL, "autograd::engine", "torch::autograd", "DistributedDataParallel", "Optimizer", "FSDP", "CompiledF")
@@ -45,7 +45,7 @@ _LINE = re.compile(r"(.+?\.py):(\d+)\b")
 
 
 @dataclass
-class _Columns:
+class RankColumns:
     """Events as they come: ``ops`` (name, thread, start, end), ``frames`` the same; ``work`` (key, start, end)."""
 
     names: dict[str, int] = field(default_factory=dict)
@@ -115,20 +115,53 @@ def read_rank(path: Path) -> RankRun:
     Raises:
         TraceError: the file is missing, empty, cut off, or holds no events of torch's profiler; in one line.
     """
-    file, columns = TraceFile(path), _Columns()
+    file, columns = TraceFile(path), RankColumns()
     columns.take(file.events())
     if MERGED_KEY in file.head:
         raise TraceError(f"{path}: is a trace of several ranks, merged; give those that it was made from")
-    told = _told(file.head)
-    base = file.head.get("baseTimeNanoseconds", 0)
-    base = base if isinstance(base, int) and 0 <= base < 2**62 else 0
+    told, base = _told(file.head), file.head.get("baseTimeNanoseconds", 0)
+    facts = RankFacts(
+        rank=told["rank"] if told["rank"] is not None else -1,
+        clock=RankClock(str(file.head.get("host_name") or ""), told["offset"], told["error"]),
+        world_size=told["world_size"],
+        backend=told["backend"],
+        grouped=told["grouped"],
+        base=base if isinstance(base, int) and 0 <= base < 2**62 else 0,
+        file=str(path),
+    )
+    run = run_of_columns(columns, facts)
+    if run is None:
+        raise TraceError(f"{path}: is a Chrome trace without ops of torch")
+    return run
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankFacts:
+    """What is known of a rank besides its events.
+
+    Attributes:
+        rank, clock, world_size, backend, grouped, file: as in `RankRun`.
+        base: ns since 1970 that the times of its events count from.
+    """
+
+    rank: int
+    clock: RankClock
+    world_size: int | None
+    backend: str
+    grouped: bool = False
+    base: int = 0
+    file: str = ""
+
+
+def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
+    """The rank of which these are the events; None where no operation of torch is among them."""
     ops, device = _table(columns.ops, 4), _table(columns.device, 4)
     host_work, device_work = _table(columns.host_work, 3), _table(columns.device_work, 3)
     steps = _table(columns.steps, 2)
     every = [each[:, -2:] for each in (ops, device, host_work, device_work, steps, _table(columns.spans, 2))]
     moments = np.concatenate([*every, _table(columns.frames, 4)[:, -2:], _table(columns.lines, 4)[:, -2:]])
     if not len(ops) and not len(device):
-        raise TraceError(f"{path}: is a Chrome trace without ops of torch")
+        return None
     names, keys = list(columns.names), list(columns.keys)
     rows, compute = _ops(ops, names)
     if len(device):
@@ -136,16 +169,16 @@ def read_rank(path: Path) -> RankRun:
         for at in np.unique(device[:, 0]):
             mine = device[device[:, 0] == at]
             rows[names[at], "device"] = (len(mine), int((mine[:, 3] - mine[:, 2]).sum()))
-    world = -1 if told["world_size"] is None else told["world_size"]
-    wanted = np.array([bool(key) and _is_of_all(key, world, grouped=told["grouped"]) for key in keys] + [False])
+    world = -1 if facts.world_size is None else facts.world_size
+    wanted = np.array([bool(key) and _is_of_all(key, world, grouped=facts.grouped) for key in keys] + [False])
     calls, others = _calls(_table(columns.calls, 3), host_work, device_work, keys, wanted)
     run = RankRun(
-        rank=told["rank"] if told["rank"] is not None else -1,
-        file=str(path),
-        clock=RankClock(str(file.head.get("host_name") or ""), told["offset"], told["error"]),
-        world_size=told["world_size"],
-        backend=told["backend"],
-        grouped=told["grouped"],
+        rank=facts.rank,
+        file=facts.file,
+        clock=facts.clock,
+        world_size=facts.world_size,
+        backend=facts.backend,
+        grouped=facts.grouped,
         begin=int(moments[:, 0].min()),
         end=int(moments[:, 1].max()),
         steps=_with_any(steps, ops[:, 2]),
@@ -155,7 +188,7 @@ def read_rank(path: Path) -> RankRun:
         ops=rows,
         places=_places(columns, names),
     )
-    return run.moved(base)
+    return run.moved(facts.base)
 
 
 def _told(head: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,7 +292,7 @@ def _has_groups(info: Mapping[str, Any]) -> bool:
     return isinstance(world, int) and any(isinstance(size, int) and 1 < size < world for size in sizes)
 
 
-def _places(columns: _Columns, names: list[str]) -> dict[CodePlace, int]:
+def _places(columns: RankColumns, names: list[str]) -> dict[CodePlace, int]:
     """ns in each line, or else function, of the user's, without what it calls that is the user's too."""
     table = _table(columns.lines if len(columns.lines) else columns.frames, 4)
     found: Counter[CodePlace] = Counter()

@@ -15,7 +15,7 @@ from torchbench_magic.core.profiling.torch_events.torch_profiler import torch_pr
 from torchbench_magic.errors import Busy, InputError, TraceError
 from torchbench_magic.results.written_files import TRACE, path_of, whole_file
 
-__all__ = ["MERGED_KEY", "RANK_KEY", "RankRecording", "rank_profile"]
+__all__ = ["MERGED_KEY", "RANK_KEY", "RankRecording", "clock_against_rank_0", "rank_profile"]
 
 RANK_KEY = "torchbench_magic_rank"
 """Key of a trace under which rank, size of the job and clock are written."""
@@ -76,7 +76,7 @@ class RankRecording:
         self.backend = str(distributed.get_backend())
         of_one_host = os.environ.get("LOCAL_WORLD_SIZE") == str(self.world_size)  # as torchrun says it: one clock
         if not known and self.world_size > 1 and self.backend == "gloo" and not of_one_host:
-            self._clock = _clock_against_rank_0(self.rank, self.world_size)
+            self._clock = clock_against_rank_0(self.rank, self.world_size)
 
     def stop(self) -> None:
         """End the recording; what was recorded is held until `write`."""
@@ -115,7 +115,7 @@ def _number(name: str, otherwise: int) -> int:
     return int(text)
 
 
-def _clock_against_rank_0(rank: int, world_size: int) -> tuple[int, int]:
+def clock_against_rank_0(rank: int, world_size: int) -> tuple[int, int]:
     """(ns this clock is ahead of rank 0's, ns that may be off): Cristian's method (1989), of several rounds the
     quickest. Rank 0 read its clock between asking and answer, so half of the round is the bound."""
     import torch

@@ -323,6 +323,11 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="Write a Chrome trace of the run, with the cell's lines as ranges, for Perfetto; gzip where the name ends"
         " in .gz. torchbench_magic.load_trace(FILE) reads it.",
     )  # fmt: skip
+    engines: str | None = option(
+        "--engines", metavar="PROFILE",
+        help="Run the cell on every engine of this ipyparallel cluster (a profile, or a cluster's id), as the ranks of"
+        " one torch.distributed job, and lay them side by side: which one the others wait for, and on which line.",
+    )  # fmt: skip
     save: str | None = option(
         "--save", metavar="PATH",
         help="Add the profile to this file of results; torchbench_magic.load(PATH) reads it.",

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from torchbench_magic import units
 
 from .._gateway import hand_on
 from ..doubts import Doubt
-from ..every_result import Shown
+from ..every_result import Storable
 from ..insights import CodeLine, Cure, Insight
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ..profiling.profile import Profile
 
 __all__ = ["KIND_SHARE", "RankProfile", "Straggler"]
 
@@ -61,8 +60,9 @@ class Straggler:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RankProfile(Shown):
-    """What ``load_ranks`` returns. Times are seconds; each rank's clock is corrected by the middle of its bounds.
+class RankProfile(Storable):
+    """What ``load_ranks`` and ``%%tprofile --engines`` return. Times are seconds; each rank's clock is corrected by the
+    middle of its bounds.
 
     Attributes:
         ranks: a row a rank: ``rank span compute communication overlap wait transfer other blame``. Compute +
@@ -83,7 +83,12 @@ class RankProfile(Shown):
         world_size: of the job; None where no trace tells.
         backend: of torch.distributed; empty where no trace tells.
         hosts: of each rank; empty where a trace tells none.
-        files: the traces, in the order of the ranks.
+        files: the traces, in the order of the ranks; empty where ``profiles`` are there instead.
+        profiles: of a job on engines, the `Profile` of each rank, in the order of ``ranks``.
+        printed: of a job on engines, what each rank printed.
+        ended: what ended a job on engines early, in a sentence; empty where all ranks ran to their end.
+        sent: what was sent to the engines, with sizes.
+        saved: when it was stored, UTC; empty for one that was not read from a store.
         warnings: what is doubtful, the worst first.
     """
 
@@ -102,6 +107,16 @@ class RankProfile(Shown):
     hosts: tuple[str, ...]
     files: tuple[str, ...]
     warnings: list[Doubt] = field(default_factory=list)
+    profiles: tuple[Profile, ...] = ()
+    printed: tuple[str, ...] = ()
+    ended: str = ""
+    sent: str = ""
+    saved: str = ""
+
+    @property
+    def partial(self) -> bool:
+        """A rank failed, or the job was ended before its end."""
+        return bool(self.ended)
 
     @property
     def insights(self) -> tuple[Insight, ...]:
@@ -122,8 +137,7 @@ class RankProfile(Shown):
         )
 
     def merged_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """All ranks in one Chrome trace, for Perfetto: process = rank, on the first rank's clock. The files are read
-        again.
+        """All ranks in one Chrome trace, for Perfetto: process = rank, on the first rank's clock. Files are read again.
 
         Args:
             path: ``.json``, or ``.json.gz`` for gzip; whole or not at all.

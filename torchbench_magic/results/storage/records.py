@@ -30,6 +30,7 @@ from ..profiling.profile import ProfileOptions
 from ..profiling.schedule import Schedule
 from ..profiling.source_texts import Source
 from ..profiling.trace import Track
+from ..ranks.rank_profiles import Straggler
 from ..timing.subject import Subject
 
 __all__ = ["VERSIONS", "Record", "decoded", "encoded", "state_of"]
@@ -38,12 +39,12 @@ _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Contention, CoreUse, Doubt, Efficiency, Environment, OpEfficiency, Peaks),
-        *(ProfileOptions, Schedule, Source, Subject, Track),
+        *(ProfileOptions, Schedule, Source, Straggler, Subject, Track),
     )
 }
 _TAGS = {"float", "tuple", "map", *_RECORDS}
 
-VERSIONS = {"Comparison": 1, "Profile": 1}
+VERSIONS = {"Comparison": 1, "Profile": 1, "RankProfile": 1}
 """Kind of record -> version of its layout; a field that is added needs no new one, a changed meaning does."""
 
 

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -21,6 +21,7 @@ from torchbench_magic.errors import StoreError
 from torchbench_magic.printable import printable
 
 from ..profiling.profile import Profile
+from ..ranks.rank_profiles import RankProfile
 from ..timing.comparison import Comparison
 from ..timing.identity import fingerprint, identity_of, key_of, likeness, task_of
 from ..timing.joined_comparisons import distinct, join_comparisons, take
@@ -30,6 +31,7 @@ from ..written_files import path_of
 from .comparison_record import comparison_from_record, comparison_record
 from .packed_columns import PackedColumn, pack_columns, unpack_columns
 from .profile_record import profile_fingerprint, profile_of, profile_record
+from .rank_record import rank_fingerprint, rank_record, ranks_of
 from .records import VERSIONS, Record
 from .sqlite_file import Waiting, reading, writing
 
@@ -72,7 +74,7 @@ class Store:
         with writing(self.path, patience=self.patience, waiting=self.waiting):
             pass
 
-    def append(self, *results: Comparison | Profile, run: str | None = None) -> None:
+    def append(self, *results: Comparison | Profile | RankProfile, run: str | None = None) -> None:
         """Add results in one transaction; measurements and profiles that are there already are left out.
 
         Args:
@@ -83,9 +85,8 @@ class Store:
         """
         with writing(self.path, patience=self.patience, waiting=self.waiting) as connection:
             for result in results:
-                if isinstance(result, Profile):
-                    if not _known(connection, [profile_fingerprint(result)]):
-                        _write_profile(connection, result, uuid.uuid4().hex)
+                if isinstance(result, Profile | RankProfile):
+                    _write_profile(connection, result)
                     continue
                 keys = [fingerprint(result, row) for row in range(len(result.subjects))]
                 rows = _groups_without(result, keys, _known(connection, keys))
@@ -93,7 +94,7 @@ class Store:
                     new = take(result, rows) if len(rows) < len(keys) else result
                     _write(connection, comparison_record(new), new, run if run is not None else uuid.uuid4().hex)
 
-    def results(self) -> list[Comparison | Profile]:
+    def results(self) -> list[Comparison | Profile | RankProfile]:
         """Every result, newest last; the points of one run are one result.
 
         A record that is damaged, or that a newer version wrote, is left out with a Python warning.
@@ -103,14 +104,14 @@ class Store:
         """
         with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             rows = connection.execute("SELECT id, run FROM record ORDER BY id").fetchall()
-            runs: dict[str, list[Comparison | Profile]] = {}
+            runs: dict[str, list[Comparison | Profile | RankProfile]] = {}
             for number, run in rows:
                 found = self._read(connection, number)
                 parts = runs.pop(run, [])  # the run of the newest record goes last
                 runs[run] = parts if found is None else [*parts, found]
-            whole: list[Comparison | Profile] = []
+            whole: list[Comparison | Profile | RankProfile] = []
             for parts in runs.values():
-                whole += [part for part in parts if isinstance(part, Profile)]
+                whole += [part for part in parts if not isinstance(part, Comparison)]
                 if points := [part for part in parts if isinstance(part, Comparison)]:
                     made = _whole(points)
                     whole.append(replace(made, history=_history(connection, made)))
@@ -198,7 +199,7 @@ class Store:
         with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             return _history(connection, result)
 
-    def _read(self, connection: sqlite3.Connection, number: int) -> Comparison | Profile | None:
+    def _read(self, connection: sqlite3.Connection, number: int) -> Comparison | Profile | RankProfile | None:
         """One record as a result; None, with a warning, where it is damaged."""
         query = "SELECT kind, version, saved, header FROM record WHERE id = ?"
         row = connection.execute(query, (number,)).fetchone()  # none where the file's own index is damaged
@@ -212,14 +213,17 @@ class Store:
             return None
         try:
             record = Record(kind, version, _json(header), _tables(connection, number), str(saved))
-            return profile_of(record) if kind == "Profile" else comparison_from_record(record)
+            makers: dict[str, Callable[[Record], Comparison | Profile | RankProfile]] = {
+                "Profile": profile_of, "RankProfile": ranks_of,
+            }  # fmt: skip
+            return makers.get(kind, comparison_from_record)(record)
         except StoreError as error:
             warnings.warn(printable(f"{self.path}: record {number} is left out: {error}"), stacklevel=4)
             return None
 
 
-def load(path: str | os.PathLike[str]) -> list[Comparison | Profile]:
-    """The results in the store at ``path``, newest last: timings and profiles. Nothing in the file is run.
+def load(path: str | os.PathLike[str]) -> list[Comparison | Profile | RankProfile]:
+    """The results in the store at ``path``, newest last: timings, profiles, jobs of ranks. Nothing in the file is run.
 
     Raises:
         StoreError: there is no such file, or it is no store, or its tables are of a newer version.
@@ -227,7 +231,7 @@ def load(path: str | os.PathLike[str]) -> list[Comparison | Profile]:
     return Store(path).results()
 
 
-def save(result: Comparison | Profile, path: str | os.PathLike[str]) -> None:
+def save(result: Comparison | Profile | RankProfile, path: str | os.PathLike[str]) -> None:
     """See `Storable.save`."""
     Store(path).append(result)
 
@@ -262,10 +266,17 @@ def _known(connection: sqlite3.Connection, keys: Sequence[str]) -> set[str]:
     return {key for key in keys if connection.execute(query, (key,)).fetchone()}
 
 
-def _write_profile(connection: sqlite3.Connection, profile: Profile, run: str) -> None:
-    number = _write_record(connection, profile_record(profile), run)
-    key = key_of(("profile", profile.source_id, profile.num_threads))
-    row = (number, 0, key, key, key, profile_fingerprint(profile), None)  # no median: it is no repetition of a timing
+def _write_profile(connection: sqlite3.Connection, profile: Profile | RankProfile) -> None:
+    """Add what is no timing, unless it is there."""
+    if isinstance(profile, Profile):
+        found, made = profile_fingerprint(profile), profile_record(profile)
+    else:
+        found, made = rank_fingerprint(profile), rank_record(profile)
+    key = key_of(tuple(made.header["identity"][0]))
+    if _known(connection, [found]):
+        return
+    number = _write_record(connection, made, uuid.uuid4().hex)
+    row = (number, 0, key, key, key, found, None)  # no median: it is no repetition of a timing
     connection.execute("INSERT INTO measurement VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 

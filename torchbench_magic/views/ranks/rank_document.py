@@ -9,7 +9,7 @@ from torchbench_magic import units
 from torchbench_magic.results.ranks.rank_profiles import RankProfile
 
 from ..built_columns import BuiltColumn, built_table, counted, measured_columns, texts
-from ..document import Document, Phrase, StyledText, backticked
+from ..document import Document, Phrase, StyledText, Unfolding, backticked, clipped
 from ..profiling.insight_lines import unfolding
 from ..table import Cell, Column, Table
 from .rank_strip import strips
@@ -18,6 +18,8 @@ __all__ = ["document"]
 
 _MOST_RANK_COLUMNS = 8
 _MOST_OPS = 200
+_MOST_PRINTED, _LONGEST_PRINTED = 20, 200
+"""Lines of a rank, and characters of a line."""
 
 
 def document(profile: RankProfile) -> Document:
@@ -32,11 +34,13 @@ def document(profile: RankProfile) -> Document:
         rest="Operations by rank: `.ops`".replace("`", ""),
         picture=strips(profile),
         picture_first=True,
-        insights=tuple(unfolding(each) for each in profile.insights),
+        insights=(*(unfolding(each) for each in profile.insights), *_printed(profile)),
     )
 
 
 def _sentence(profile: RankProfile) -> str:
+    if profile.ended:
+        return profile.ended.rstrip(".")
     if profile.straggler is not None:
         return profile.straggler.text.rstrip(".")
     if len(profile.ranks) == 1:
@@ -52,6 +56,18 @@ def _sentence(profile: RankProfile) -> str:
     if blame <= profile.threshold:
         return f"{said}, and none is named below {units.seconds_text(profile.threshold)}"
     return f"{said}, but not so regularly that chance can be ruled out"
+
+
+def _printed(profile: RankProfile) -> Iterator[Unfolding]:
+    """What each rank printed, folded; of much its end."""
+    for rank, text in zip(profile.ranks["rank"].tolist(), profile.printed, strict=False):
+        lines = text.rstrip("\n").splitlines()
+        if not lines:
+            continue
+        more = f"the last {_MOST_PRINTED} of " if len(lines) > _MOST_PRINTED else ""
+        count = f"{more}{units.count(len(lines))} line{'s' if len(lines) != 1 else ''}"
+        shown = tuple((Phrase(clipped(line, _LONGEST_PRINTED)),) for line in lines[-_MOST_PRINTED:])
+        yield Unfolding((Phrase(f"rank {rank}", "strong"), Phrase(f" printed {count}")), shown)
 
 
 def _ranks(profile: RankProfile) -> Table:
@@ -117,6 +133,7 @@ def _footer(profile: RankProfile) -> Iterator[StyledText]:
     facts += [profile.backend] if profile.backend else []
     facts.append(f"{units.count(profile.collectives)} collectives")
     facts += [f"{profile.steps} steps"] if profile.steps > 1 else []
+    facts += [profile.sent] if profile.sent else []
     yield (Phrase(" · ".join(facts)),)
 
 
