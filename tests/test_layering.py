@@ -235,6 +235,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
         ("Profile", "export_trace"),
         ("Profile", "insights"),
         ("Profile", "save"),
+        ("RankProfile", "insights"),
         ("RankProfile", "merged_trace"),
         ("RankProfile", "save"),
     ]

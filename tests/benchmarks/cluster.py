@@ -1,7 +1,8 @@
 """Ranks of jobs over gloo: planted stragglers, jobs without one, planted skews of clocks, and two traces of 60 MB.
 
-``python tests/benchmarks/cluster.py [--runs N] [--none N]``, on an idle machine of two cores or more; ten minutes.
-A recording is 24 steps of `tests/core/ranks/job.py` under torchrun.
+``python tests/benchmarks/cluster.py [--runs N] [--none N] [--only engines|traces]``, on an idle machine of two cores or
+more; ten minutes. A recording is 24 steps of `tests/core/ranks/job.py` under torchrun. On engines, a cell of 8 steps
+runs as with ``%%tprofile --engines``; ``--only engines`` keeps the other figures of the file as they are.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[2])]
 
-from record import Figure, record  # noqa: E402
+from record import RESULTS, Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from tests.core.ranks.record_traces import launched  # noqa: E402
+from tests.engines.conftest import running_cluster  # noqa: E402
 from torchbench_magic import load_ranks  # noqa: E402
+from torchbench_magic.core.code.body import compile_body  # noqa: E402
+from torchbench_magic.core.ranks.engine_job import RankCell, profile_on_engines  # noqa: E402
+from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
+from torchbench_magic.results.profiling.profile import ProfileOptions  # noqa: E402
 from torchbench_magic.results.ranks.rank_profiles import RankProfile  # noqa: E402
 
 STEPS = 24
@@ -109,11 +115,82 @@ def speeds(folder: Path) -> tuple[float, float, float]:
         return size, read, time.perf_counter() - before
 
 
+CELL = """\
+import time, torch
+layer = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(256, 256))
+optimizer = torch.optim.SGD(layer.parameters(), 0.01)
+for step in range(8):
+    batch = torch.rand(256, 256)
+    if rank == late:
+        time.sleep(0.02)
+    optimizer.zero_grad()
+    layer(batch).square().mean().backward()
+    optimizer.step()
+"""
+SLEEPS = 7  # the line
+
+
+def job_on_engines(running: Any, late: int) -> tuple[RankProfile, float]:
+    """The result, and the seconds until it was there and drawn, beyond what the slowest rank ran."""
+    text = CellText.of(CELL, "<cell>", 1)
+    body = Body(CELL, text.file, 1, 1)
+    code = compile_body(body)
+    cell = RankCell(
+        body=body, flags=0, codes=[code.code], namespace={"late": late}, text_of={text.file: text}.get,
+        options=ProfileOptions(), shows_value=False,
+    )  # fmt: skip
+    before = time.perf_counter()
+    with running.connected() as cluster:
+        outcome = profile_on_engines(cluster, cell)
+    assert outcome.profile is not None, outcome.error
+    assert outcome.error is None
+    outcome.profile._repr_mimebundle_()
+    passed = time.perf_counter() - before
+    return outcome.profile, passed - max(each.wall_time for each in outcome.profile.profiles)
+
+
+def engines(runs: int) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as name, running_cluster(Path(name), 2) as running:
+        job_on_engines(running, -1)  # the engines are warm
+        beyond = sorted(job_on_engines(running, -1)[1] for _ in range(2 * runs))
+    found = []
+    with tempfile.TemporaryDirectory() as name, running_cluster(Path(name), 3) as running:
+        job_on_engines(running, -1)
+        for late in range(3):
+            for _ in range(runs):
+                named = job_on_engines(running, late)[0].straggler
+                found.append(named is not None and (named.rank, named.cell, named.line) == (late, 1, SLEEPS))
+    middle = beyond[len(beyond) // 2]
+    spread = (beyond[0], beyond[-1])
+    return [
+        Figure("on 2 warm engines, 8 steps: profile there beyond its own run", middle, "s", limit=1, spread=spread),
+        Figure(f"on 3 engines, planted and named with its line, of {len(found)} runs", sum(found), "runs",
+               at_least=len(found)),
+    ]  # fmt: skip
+
+
+def kept_figures(names: set[str]) -> list[Figure]:
+    """Those of the file that are not measured again."""
+    told = json.loads((RESULTS / "cluster.json").read_text(encoding="utf-8"))["figures"]
+    fields = ("name", "value", "unit", "limit", "at_most", "at_least")
+    return [
+        Figure(**{key: each[key] for key in fields}, spread=tuple(each["spread"]) if each["spread"] else None)
+        for each in told
+        if each["name"] not in names
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="recordings for each planted straggler")
     parser.add_argument("--none", type=int, default=30, help="recordings without one")
+    parser.add_argument("--only", choices=("engines", "traces"))
     given = parser.parse_args()
+    on_engines = engines(given.runs) if given.only != "traces" else []
+    conditions = {"steps": STEPS, "runs": given.runs, "none": given.none, "skews_ms": SKEWS}
+    if given.only == "engines":
+        others = kept_figures({each.name for each in on_engines})
+        return record("cluster", [*others, *on_engines], **conditions)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         planted = list(stragglers(folder, given.runs))
@@ -147,7 +224,9 @@ def main() -> int:
         Figure("two traces read and analysed", read, "s", limit=5),
         Figure("two traces merged, gzip", merged, "s", limit=8),
     ]  # fmt: skip
-    return record("cluster", figures, steps=STEPS, runs=given.runs, none=given.none, skews_ms=SKEWS)
+    if given.only == "traces":
+        figures += [each for each in kept_figures({f.name for f in figures}) if each.name.startswith("on ")]
+    return record("cluster", [*figures, *on_engines], **conditions)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ HANDED_ON: dict[tuple[str, str], str] = {
     ("Profile", "export_trace"): f"{_RESULTS}.storage.chrome_trace:write_chrome_trace",
     ("Profile", "insights"): f"{_RESULTS}.profiling.insights.found:insights_of",
     ("Profile", "save"): f"{_RESULTS}.storage.store:save",
+    ("RankProfile", "insights"): f"{_RESULTS}.ranks.rank_insights:rank_insights",
     ("RankProfile", "save"): f"{_RESULTS}.storage.store:save",
     ("RankProfile", "merged_trace"): f"{_CORE}.ranks.merging:write_merged_trace",
 }

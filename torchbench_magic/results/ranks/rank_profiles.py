@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from torchbench_magic import units
-
 from .._gateway import hand_on
 from ..doubts import Doubt
 from ..every_result import Storable
-from ..insights import CodeLine, Cure, Insight
+from ..insights import Insight
 from ..profiling.profile import Profile
 
 __all__ = ["KIND_SHARE", "RankProfile", "Straggler"]
@@ -120,21 +118,9 @@ class RankProfile(Storable):
 
     @property
     def insights(self) -> tuple[Insight, ...]:
-        """Why the job takes as long as it does: ``straggler``, where one is named."""
-        found = self.straggler
-        if found is None or self.span <= 0:
-            return ()
-        evidence: dict[str, object] = {
-            "collectives_entered_last": found.last,
-            "collectives": found.of,
-            "seconds_threshold": self.threshold,
-            "seconds_computing_more": found.computing,
-            "seconds_outside_torch_more": found.outside,
-        }
-        places = (CodeLine(found.place, found.file, found.line),) if found.line is not None else ()
-        return (
-            Insight("straggler", found.late, found.late / self.span, _why(found), evidence, places, _cures(found)),
-        )
+        """Why the job takes as long as it does, most seconds first: ``straggler``, ``waiting-for``."""
+        found: tuple[Insight, ...] = hand_on(self, "insights")
+        return found
 
     def merged_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """All ranks in one Chrome trace, for Perfetto: process = rank, on the first rank's clock. Files are read again.
@@ -147,28 +133,3 @@ class RankProfile(Storable):
             TraceError: a file is gone or has changed, or the new one cannot be written.
         """
         hand_on(self, "merged_trace", path=path, overwrite=overwrite)
-
-
-def _why(found: Straggler) -> str:
-    """What makes it late, as far as it is known."""
-    waited = f"the others wait {units.seconds_text(found.late)} for it"
-    if found.place:
-        longer = units.seconds_text(found.excess)
-        return f"`{found.place}` makes rank {found.rank} late, by {longer} more than on the median rank; {waited}."
-    if max(found.computing, found.outside) < KIND_SHARE * found.late:
-        return f"Rank {found.rank} is late; what it does longer than the others is not seen in its trace; {waited}."
-    how = "computes" if found.computing > found.outside else "is outside torch's operations"
-    longer = units.seconds_text(max(found.computing, found.outside))
-    return f"Rank {found.rank} {how} {longer} longer than the median rank; {waited}."
-
-
-def _cures(found: Straggler) -> tuple[Cure, ...]:
-    if found.computing > found.outside:
-        return (
-            Cure("Give every rank as much to compute: the same number of samples, and of tokens or nodes in them."),
-            Cure("Where the inputs are alike, that rank's processor is slower or shared: look at it with `%tdoctor`."),
-        )
-    return (
-        Cure("Do what only this rank does (logging, checkpoints, evaluation) less often, or in another process."),
-        Cure("Where every rank does it, give this one the same share: as many files, and as near storage."),
-    )

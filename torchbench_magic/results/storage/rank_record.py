@@ -47,7 +47,7 @@ def ranks_of(record: Record) -> RankProfile:
         header = dict(record.header)
         parts = header.pop("profiles")
         state = state_of({name: value for name, value in header.items() if name not in _APART}, RankProfile)
-        tables: dict[str, Any] = {name: record.tables[name] for name in _TABLES}
+        tables: dict[str, Any] = {name: _as_made(record.tables[name]) for name in _TABLES}
         profiles = []
         for number, each in enumerate(parts):
             prefix = f"profiles.{number}."
@@ -56,6 +56,11 @@ def ranks_of(record: Record) -> RankProfile:
         return RankProfile(**tables, **state, profiles=tuple(profiles), saved=record.saved)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(f"a stored {record.kind} is damaged ({error})") from None
+
+
+def _as_made(table: pd.DataFrame) -> pd.DataFrame:
+    """Texts in the type that pandas gives to new ones."""
+    return pd.DataFrame({c: table[c].tolist() if table[c].dtype == object else table[c] for c in table.columns})
 
 
 def rank_fingerprint(result: RankProfile) -> str:
