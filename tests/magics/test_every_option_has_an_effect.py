@@ -504,6 +504,21 @@ def a_profile_that_is_saved_is_in_the_file(bench: Bench) -> None:
     assert [kept.wall_time for kept in load("runs.sqlite")] == [first.wall_time, second.wall_time]
 
 
+def engines_make_the_cell_a_job_of_ranks(bench: Bench) -> None:
+    from tests.engines.conftest import PROFILE as CLUSTER
+    from tests.engines.conftest import running_cluster
+    from torchbench_magic.results.ranks.rank_profiles import RankProfile
+
+    folder = Path("cluster")
+    folder.mkdir()
+    with running_cluster(folder.absolute(), 1) as running:
+        bench.shell.ipython_dir = str(running.ipython_dir)
+        made = bench(f"--engines {CLUSTER}", "torch.ones(3).sin();")
+    assert isinstance(made, RankProfile)
+    assert (made.world_size, len(made.profiles)) == (1, 1)
+    assert not isinstance(bench("", "x.sin();"), RankProfile)
+
+
 def group_by_splits_the_rows_of_ops(bench: Bench) -> None:
     code = "y = x.sin()\ny = y.sin()\ny = torch.ones(2, 3).sin();"
 
@@ -555,6 +570,7 @@ PROFILE: dict[str, Effect] = SHARED | {
     "stacks": stacks_writes_them_to_a_file,
     "trace": trace_writes_a_file_that_is_read_back,
     "save": a_profile_that_is_saved_is_in_the_file,
+    "engines": engines_make_the_cell_a_job_of_ranks,
     "threads": threads_are_set_for_the_run,
     "memory": memory_gives_bytes,
     "shapes": shapes_give_the_inputs,
