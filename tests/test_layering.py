@@ -50,10 +50,12 @@ ROOMS = {
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "insights"),
+    "results/profiling/insights": ("of_memory",),
     "results/timing": ("across_processes", "across_runs"),
     "core/machine": ("facts", "peaks"),
     "core/profiling": (
-        *("concurrency", "python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
+        *("concurrency", "python_tree", "sources", "torch_events", "holding", "recording", "joining", "tables"),
+        "traces",
         "efficiency",
     ),
     "views/profiling": ("pictures", "python_tree"),

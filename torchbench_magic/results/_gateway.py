@@ -55,6 +55,7 @@ HANDED_ON: dict[tuple[str, str], str] = {
     ("Comparison", "save"): f"{_RESULTS}.storage.store:save",
     ("Profile", "export_trace"): f"{_RESULTS}.storage.chrome_trace:write_chrome_trace",
     ("Profile", "insights"): f"{_RESULTS}.profiling.insights.found:insights_of",
+    ("Profile", "peak_parts"): f"{_RESULTS}.profiling.insights.of_memory.peak_parts:peak_parts",
     ("Profile", "save"): f"{_RESULTS}.storage.store:save",
     ("RankProfile", "merged_trace"): f"{_CORE}.ranks.merging:write_merged_trace",
 }

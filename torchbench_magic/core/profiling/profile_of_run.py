@@ -16,15 +16,17 @@ from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
 from .concurrency.proof_cell import doubts_of_concurrency, proof_of
+from .holding.holder_search import Holdings
 from .joining.attribution import Joined
 from .joining.joined_run import JoinedRun, join_run
 from .joining.run_events import RunEvents, read_run
-from .profile_doubts import find_doubts
+from .profile_doubts import doubts_of_holders, find_doubts
 from .profile_tables import lay_out
 from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
 from .recording.recorded_run import RecordedRun
 from .recording.workers import worker_table
 from .sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
+from .tables.holder_table import holder_table
 from .tables.sampled_functions import doubts_of_sampling, sampled_functions
 from .torch_events.paused_collector import collector_paused
 from .waiting_for_workers import waits_for_workers
@@ -40,11 +42,13 @@ def report(
     *,
     error: BaseException | None = None,
     numbering: list[int] | None = None,
+    held: Holdings | None = None,
 ) -> Profile:
     """Read, join and lay out what ``run`` recorded of ``body``.
 
     Args:
         error: what ended the body early.
+        held: who holds memory after it; None where nobody looked.
         numbering: native ids of the threads by the numbers that earlier cycles gave them; new ones are added.
     """
     started = time.perf_counter()
@@ -74,6 +78,7 @@ def report(
         *find_doubts(run, read, whole.joined, texts.of, options, error),
         cost_doubt(cost, recorded) if cost is not None and recorded is not None else None,
         *doubts_of_python,
+        *doubts_of_holders(held),
         *texts.doubts,
     ]
     return replace(
@@ -83,6 +88,7 @@ def report(
         python=python,
         num_threads=run.num_threads,
         concurrency=cores,
+        holders=holder_table(held, read.changes) if held is not None and read.changes is not None else None,
         source_id=source_id,
         options=options,
         warnings=[doubt for doubt in doubts if doubt is not None],
