@@ -59,7 +59,9 @@ ROOMS = {
         "efficiency",
     ),
     "views/profiling": ("pictures", "python_tree"),
-    "views": ("carriers", "drawing", "counting", "timing", "profiling", "ranks", "torch_forms", "widgets"),
+    "views": (
+        *("carriers", "drawing", "counting", "timing", "profiling", "ranks", "json_forms", "torch_forms", "widgets"),
+    ),
     "benchmark": ("op_fuzzers", "utils"),
 }
 MOST_MODULES = 15
@@ -206,17 +208,23 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Comparison", "explore"),
             ("Comparison", "plot"),
             ("Comparison", "document"),
+            ("Comparison", "facts"),
+            ("Comparison", "to_markdown"),
             ("Comparison", "under"),
             ("Counts", "flamegraph"),
             ("CountsDiff", "explore"),
             ("CountsDiff", "flamegraph"),
             ("CountsDiff", "document"),
+            ("CountsDiff", "facts"),
             ("Profile", "explore"),
+            ("Profile", "facts"),
             ("Profile", "flamegraph"),
             ("Diagnosis", "document"),
             ("Diagnosis", "explore"),
+            ("Diagnosis", "facts"),
             ("Diagnosis", "under"),
             ("ProfileDiff", "explore"),
+            ("ProfileDiff", "facts"),
             ("ProfileDiff", "document"),
             ("Profile", "plot"),
             ("Profile", "document"),
@@ -227,7 +235,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("RankProfile", "explore"),
         ]
     )
-    assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_markdown"]
+    assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_json", "to_markdown"]
     assert sorted(_gateway.HANDED_ON) == [
         ("Comparison", "rebase"),
         ("Comparison", "save"),

@@ -118,8 +118,8 @@ def profile_in_shell(cell: LeakCell, options: str = "") -> Profile:
         for text in (IMPORT, *cell.before):
             shell.run_cell(text, store_history=True)
         shell.run_cell(f"%%tprofile --memory -q -o profile_of_cell {options}\n{cell.body}", store_history=True)
-        profile = shell.user_ns["profile_of_cell"]
-        assert isinstance(profile, Profile)
+        profile = shell.user_ns.get("profile_of_cell")
+        assert isinstance(profile, Profile), "the cell was not profiled: see what the shell printed"
         return profile
     finally:
         shell.run_line_magic("unload_ext", "torchbench_magic")

@@ -38,8 +38,8 @@ def sum_of_cycles(
 ) -> Profile:
     """Add up cycles: times, calls and bytes are sums, a peak is the highest of them, a doubt is said once.
 
-    ``.memory``, ``.bytes_before`` and ``.holders`` are those of the cycle with the highest peak: what was freed between two cycles
-    nobody saw. Without a cycle the tables are empty.
+    ``.memory``, ``.bytes_before`` and ``.holders`` are those of the cycle with the highest peak: what was freed between
+    two cycles nobody saw. Without a cycle the tables are empty.
 
     Args:
         warnings: of the whole run, what the machine did in all cycles together included; they come before those of

@@ -54,6 +54,8 @@ CONTAINERS = {list: "list", tuple: "tuple", dict: "dict", set: "set", frozenset:
 _DICTS = (dict, OrderedDict, defaultdict)
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 """Attributes of an ``nn.Module`` that hold what was registered."""
+_SHELLS = frozenset({"IPython", "ipykernel", "traitlets", "torchbench_magic"})
+"""Libraries whose objects lead to all that a notebook has, and hold no tensor of their own."""
 _RAW = "_raw_saved_"
 """Attributes of torch's autograd nodes: what they saved, as `SavedTensor`s that were not unpacked."""
 
@@ -79,12 +81,12 @@ def parts(value: Any) -> _Parts:
         yield from ((Step("cache"), each) for each in gc.get_referents(value) if each is not value.__wrapped__)
         yield Step("within"), value.__wrapped__
         return
-    elif issubclass(kind, ModuleType):
+    elif issubclass(kind, ModuleType) or _library_of(kind) in _SHELLS:
         return
     elif issubclass(kind, BaseException):
         yield from ((Step("within"), each) for each in _of_error(value))
         return
-    elif kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+    elif kind.__name__ == "ndarray" and _library_of(kind) == "numpy":
         yield Step("within"), value.base  # of `tensor.numpy()` the tensor
         return
     elif kind is TracebackType:
@@ -92,6 +94,12 @@ def parts(value: Any) -> _Parts:
         yield Step("within"), value.tb_next
         return
     yield from _attributes(value, kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _library_of(kind: type) -> str:
+    module = class_dict(kind).get("__module__")
+    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -27,6 +27,7 @@ __all__ = ["MOST_SECONDS", "HeldBlock", "Holdings", "find_holders"]
 MOST_SECONDS = 1.0
 """Of one search. A notebook with a model and a data set of 100,000 tensors takes 0.5 s on a slow core."""
 _CLOCK_EVERY = 256  # objects between two looks at the clock
+_ITEMS_EVERY = 4096  # of one object
 _INNER = frozenset({"_modules", "_parameters", "_buffers"})  # dicts of a module, whose keys are attributes to its user
 _LONGEST_KEY = 24
 _ENDS_NAME = frozenset({"closure", "default", "cache", "hook"})
@@ -78,13 +79,14 @@ class Holdings:
 
 @dataclass
 class _Met:
-    """The objects that were met: of each who led there, and how. Held while the search runs, so that ids stay theirs."""
+    """The objects that were met, each with what led there. Held while the search runs, so that ids stay theirs."""
 
     objects: list[Any] = field(default_factory=list)
     above: list[int] = field(default_factory=list)  # -1 for a root
     steps: list[Step] = field(default_factory=list)
     roots: list[Root] = field(default_factory=list)  # of each
     seen: set[int] = field(default_factory=set)
+    broken: int = 0  # objects that could not be looked into
 
     def add(self, value: Any, above: int, step: Step, root: Root) -> int:
         self.seen.add(id(value))
@@ -132,6 +134,8 @@ def find_holders(
     left_out = []
     if running and sys.version_info < (3, 13):
         left_out.append("variables of functions that are still running")
+    if met.broken:
+        left_out.append(f"{met.broken} objects that cannot be looked into")
     return Holdings(tuple(found.values()), clock() - started, len(met.objects), cut, tuple(left_out))
 
 
@@ -152,12 +156,14 @@ def _walk(
             return True
         if issubclass(type(value), tensor):
             _note(value, at, met, found)
-        is_node = met.steps[at].way == "graph"
-        for number, (step, each) in enumerate(node_parts(value) if is_node else parts(value)):
-            if type(each) not in ATOMS and id(each) not in met.seen:
-                todo.append(met.add(each, at, step, met.roots[at]))
-            if number % 4096 == 4095 and is_over():
-                return True
+        try:
+            for number, (step, each) in enumerate(node_parts(value) if met.steps[at].way == "graph" else parts(value)):
+                if type(each) not in ATOMS and id(each) not in met.seen:
+                    todo.append(met.add(each, at, step, met.roots[at]))
+                if number % _ITEMS_EVERY == _ITEMS_EVERY - 1 and is_over():
+                    return True
+        except Exception:  # noqa: BLE001  # an object may be broken in any way; it is said that it was not searched
+            met.broken += 1
     return False
 
 

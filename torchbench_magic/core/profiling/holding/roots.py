@@ -57,11 +57,12 @@ def visible_roots(namespace: Mapping[str, Any], running: tuple[FrameType, ...] =
             for name, value in list(frame.f_locals.items()):
                 yield Root(name, "variable", value, f"`{name}` in `{code}`, which is still running")
     for module_name, module in list(sys.modules.items()):
-        if module is not None and vars(module) is not namespace and is_users_module(module):
-            prefix = "" if module_name == "__main__" else f"{module_name}."
-            for name, value in list(vars(module).items()):
-                if not name.startswith("__") and not (prefix == "" and _is_notebook(vars(module))):
-                    yield Root(f"{prefix}{name}", "variable", value)
+        if module is None or not is_users_module(module) or vars(module) is namespace or _is_notebook(vars(module)):
+            continue
+        prefix = "" if module_name == "__main__" else f"{module_name}."
+        for name, value in list(vars(module).items()):
+            if not name.startswith("__"):
+                yield Root(f"{prefix}{name}", "variable", value)
 
 
 def last_value(value: Any, cell: int | None) -> Root:

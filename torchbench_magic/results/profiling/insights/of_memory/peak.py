@@ -148,7 +148,7 @@ _CURES: dict[str, tuple[Cure, ...]] = {
         Cure("Adam keeps two numbers for each parameter: `torch.optim.SGD` keeps one or none, `Adafactor` a few."),
     ),
     "temporaries": (
-        Cure("Compute it in pieces (`x.split(...)`), or in place (`add_`, `out=`) where no gradient needs the old one."),
+        Cure("Compute it in pieces (`x.split(...)`), or in place (`add_`, `out=`) where no gradient needs the old."),
     ),
 }  # fmt: skip
 _NO_BACKWARD = (
