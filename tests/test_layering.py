@@ -233,6 +233,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Profile", "timeline"),
             ("RankProfile", "document"),
             ("RankProfile", "explore"),
+            ("RankProfile", "facts"),
         ]
     )
     assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_json", "to_markdown"]
@@ -241,6 +242,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
         ("Comparison", "save"),
         ("Profile", "export_trace"),
         ("Profile", "insights"),
+        ("Profile", "peak_parts"),
         ("Profile", "save"),
         ("RankProfile", "merged_trace"),
     ]

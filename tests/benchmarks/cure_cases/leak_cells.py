@@ -1,4 +1,4 @@
-"""Cells that keep memory by a holder that is known, and cells that keep none, or on purpose; run in an IPython shell."""
+"""Cells that keep memory by a known holder, and cells that keep none, or on purpose; run in an IPython shell."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ class LeakCell:
 
 
 IMPORT = "import torch, functools, collections"
-NET = "torch.manual_seed(0); net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256))"
+NET = (
+    "torch.manual_seed(0)\n"
+    "net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256))"
+)
+LOOP = "with torch.no_grad():\n    for i in range(20):\n"
 BATCH = "x = torch.rand(256, 256)"
 TRAIN = """\
 for i in range(20):
@@ -68,8 +72,10 @@ LEAKING = (
              "`Out[3]`", "output"),
     LeakCell("the value of the cell itself", (BATCH,), "y = x.relu()\nx.repeat(8, 8)", "`Out[3]`", "output"),
     LeakCell("the frames of an error", (BATCH, "def fails():\n    big = x.repeat(8, 8)\n    raise RuntimeError('full')",
-                                        "fails()"), "for i in range(20):\n    y = x.relu()", "RuntimeError", "traceback"),
-    LeakCell("a log on an object", (BATCH, "class Log:\n    def __init__(self):\n        self.steps = []", "log = Log()"),
+                                        "fails()"),
+             "for i in range(20):\n    y = x.relu()", "RuntimeError", "traceback"),
+    LeakCell("a log on an object",
+             (BATCH, "class Log:\n    def __init__(self):\n        self.steps = []", "log = Log()"),
              "def note(t):\n    log.steps.append(t.exp())\nfor i in range(20):\n    note(x)",
              "the list `log.steps`", "list", 3),
     LeakCell("a list of a class", (BATCH, ("class Store:\n    items = []\n    def put(self, t):\n"
@@ -82,7 +88,8 @@ LEAKING = (
 HEALTHY = (
     LeakCell("losses as numbers", (NET, BATCH, "opt = torch.optim.SGD(net.parameters(), lr=0.1); losses = []"),
              TRAIN + "\n    losses.append(loss.item())"),
-    LeakCell("the optimizer's state of the first step", (NET, BATCH, "opt = torch.optim.Adam(net.parameters())"), TRAIN),
+    LeakCell("the optimizer's state of the first step",
+             (NET, BATCH, "opt = torch.optim.Adam(net.parameters())"), TRAIN),
     LeakCell("a cache that is full", (("@functools.lru_cache(maxsize=None)\ndef table(n):\n"
                                       "    return torch.full((512, 512), float(n))"),),
              "for i in range(40):\n    y = table(i % 4) * 2"),
@@ -91,14 +98,14 @@ HEALTHY = (
     LeakCell("a buffer that is emptied", (BATCH, "buffer = []"),
              "for i in range(40):\n    buffer.append(x + i)\n    if len(buffer) > 30:\n        buffer.pop(0)"),
     LeakCell("results put together after the loop", (NET, BATCH),
-             "outs = []\nwith torch.no_grad():\n    for i in range(20):\n        outs.append(net(x))\nall_of = torch.cat(outs)"),
-    LeakCell("evaluation without gradients", (NET, BATCH), "with torch.no_grad():\n    for i in range(20):\n        y = net(x)"),
+             f"outs = []\n{LOOP}        outs.append(net(x))\nall_of = torch.cat(outs)"),
+    LeakCell("evaluation without gradients", (NET, BATCH), f"{LOOP}        y = net(x)"),
     LeakCell("a graph through time that backward frees", (NET, BATCH),
              "h = x\nfor i in range(10):\n    h = net(h)\nh.mean().backward()"),
     LeakCell("a model that is made in the cell", (BATCH,), NET + "\nfor i in range(10):\n    y = net(x)"),
     LeakCell("a mean that moves", (BATCH, "mean = torch.zeros(256, 256)"),
              "for i in range(40):\n    mean = 0.9 * mean + 0.1 * x"),
-    LeakCell("a small value at the end", (NET, BATCH), "with torch.no_grad():\n    for i in range(10):\n        y = net(x)\ny.mean()"),
+    LeakCell("a small value at the end", (NET, BATCH), f"{LOOP}        y = net(x)\ny.mean()"),
 )  # fmt: skip
 
 

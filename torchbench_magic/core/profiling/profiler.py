@@ -29,7 +29,7 @@ from torchbench_magic.results.profiling.schedule import Schedule
 
 from .body_inputs import InputsOfBody
 from .efficiency.judged_ops import with_efficiency
-from .holding.holder_search import Holdings, find_holders
+from .holding.holder_search import find_holders
 from .holding.roots import is_users_code, last_value
 from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
@@ -227,24 +227,16 @@ class _Profiling:
         return SteppedRun(options, make_run, self.report, asked.on_trace, progress)
 
     def report(self, run: RecordedRun, error: BaseException | None, value: Any = None) -> Profile:
-        """
-        Args:
-            value: of the body's trailing expression, which is kept by whoever shows it.
-        """
-        body = ProfiledBody(self.own, self.asked.cells, self.suspends)
-        held = self._held(run, value) if self.options.memory and error is None else None
-        del value
+        """``value``: of the body's trailing expression, which whoever shows it keeps."""
+        body, held = ProfiledBody(self.own, self.asked.cells, self.suspends), None
+        if self.options.memory and error is None:
+            cell = self.asked.cells(self.own[0].co_filename) if self.own else None
+            running = run.running(is_users_code)
+            held = find_holders(self.asked.namespace, running=running, last=last_value(value, cell))
+            run.overhead += held.seconds
+            del running
         made = report(run, self.options, body, error=error, numbering=self.numbering, held=held)
         return replace(made, libraries=libraries_called(made, self.asked.namespace))
-
-    def _held(self, run: RecordedRun, value: Any) -> Holdings:
-        """Who holds memory now. A cycle of steps ends in the middle of functions that still run."""
-        file = self.own[0].co_filename if self.own else ""
-        cell = self.asked.cells(file)
-        last = None if value is None else last_value(value, None if cell is None else cell.number)
-        found = find_holders(self.asked.namespace, running=run.running(is_users_code), last=last)
-        run.overhead += found.seconds
-        return found
 
     def _made(
         self,

@@ -1,4 +1,4 @@
-"""What a profile, and the difference of two, add to the envelope: lines and operations by time, memory by what holds it."""
+"""What a profile, and the difference of two, add to the envelope: lines and operations by time, peaks by parts."""
 
 from __future__ import annotations
 
@@ -87,13 +87,12 @@ def _repeat(profile: Profile) -> dict[str, Any]:
 def facts_of_diff(diff: ProfileDiff) -> dict[str, Any]:
     lines = diff.lines
     lines = lines.loc[lines["time_delta"].abs().sort_values(ascending=False, kind="stable").index]
-    lines = lines.assign(place=[place_of(row) for row in lines.to_dict("records")])
-    line_columns = [name for name in lines if name.startswith(("place", "source", "match")) or "time" in name]
+    line_columns = [name for name in lines if name in ("cell", "line", "source", "match") or "time" in name]
     return {
         "names": [plain_value(name, 100) for name in diff.names],
         "wall_time": [number(diff.baseline.wall_time), number(diff.other.wall_time)],
         "wall_time_delta": number(diff.wall_time_delta),
-        "lines": rows_of(lines, [name for name in line_columns if name != "source_id"], _MOST_ROWS),
+        "lines": rows_of(lines, line_columns, _MOST_ROWS),
         "operations": rows_of(diff.ops, diff.ops.columns, _MOST_ROWS),
         "insights_new": insights_as_json(diff.insights_new),
         "insights_gone": insights_as_json(diff.insights_gone),

@@ -1,4 +1,4 @@
-"""What a comparison adds to the envelope: its verdicts, with the interval of each ratio, and the cell that repeats it."""
+"""What a comparison adds to the envelope: verdicts, the interval of each ratio, and the cell that repeats it."""
 
 from __future__ import annotations
 

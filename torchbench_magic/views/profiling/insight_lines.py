@@ -41,7 +41,7 @@ def _evidence(evidence: Mapping[str, object]) -> str:
 
 
 def _words(name: str) -> str:
-    return name.removeprefix("seconds_").removeprefix("share_").removeprefix("bytes_").replace("_", " ")
+    return name.removeprefix("seconds_").removeprefix("share_").replace("_", " ")
 
 
 def _value(name: str, value: object) -> str:

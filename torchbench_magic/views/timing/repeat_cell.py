@@ -16,7 +16,7 @@ __all__ = ["repeat_cell"]
 _NAME = re.compile(r"[^\s\x00-\x1f-][^\x00-\x1f]*(?<![\s-])|\w")
 _PERCENT = frozenset({"margin", "until"})  # options that are asked in per cent
 _FLAGS = ("cold", "check", "restore", "gc")
-_VALUES = ("min_run_time", "max_run_time", "number", "repeat", "margin", "until", "adaptive", "clock", "device", "seed")
+_VALUES = ("min_run_time", "max_run_time", "number", "repeat", "margin", "until", "adaptive", "clock", "device")
 _USUAL: dict[str, object] = {
     "margin": Comparison.__dataclass_fields__["margin"].default,
     "clock": Comparison.__dataclass_fields__["clock"].default,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from types import (
     BuiltinFunctionType,
@@ -23,6 +23,7 @@ from types import (
     TracebackType,
 )
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from torchbench_magic.core.code.held_values import class_dict
 from torchbench_magic.core.code.reached_objects import dict_of, is_users_class
@@ -51,7 +52,6 @@ ATOMS = frozenset(
 )
 """Types of what holds nothing, or leads away from what the reader holds."""
 CONTAINERS = {list: "list", tuple: "tuple", dict: "dict", set: "set", frozenset: "frozenset", deque: "deque"}
-_DICTS = (dict, OrderedDict, defaultdict)
 _HOOKS = frozenset({"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"})
 """Attributes of an ``nn.Module`` that hold what was registered."""
 _SHELLS = frozenset({"IPython", "ipykernel", "traitlets", "torchbench_magic"})
@@ -96,13 +96,17 @@ def parts(value: Any) -> _Parts:
     yield from _attributes(value, kind)
 
 
-@functools.lru_cache(maxsize=4096)
 def _library_of(kind: type) -> str:
-    module = class_dict(kind).get("__module__")
+    try:
+        module = _module_of(kind)
+    except AttributeError:
+        return ""
     return module.partition(".")[0] if isinstance(module, str) else ""
 
 
-@functools.lru_cache(maxsize=4096)
+_module_of = type.__dict__["__module__"].__get__  # as the class holds it, whatever a metaclass says
+
+
 def _is_tensor(kind: type) -> bool:
     import torch
 
@@ -176,8 +180,8 @@ def _attributes(value: Any, kind: type) -> _Parts:
     if type(held) is dict:
         for name, item in list(held.items()):
             yield Step("hook" if name in _HOOKS else "attribute", name), item
-    elif kind not in CONTAINERS and not issubclass(kind, _DICTS):
-        referents = gc.get_referents(value)
+    if not issubclass(kind, (list, tuple, dict, deque)):  # what C code holds: slots, a partial's arguments, iterators
+        referents = (each for each in gc.get_referents(value) if each is not held)
         yield from ((Step("within"), each) for each in referents if type(each) not in ATOMS and not _leads_away(each))
     for base in kind.__mro__:
         if is_users_class(base):
@@ -192,9 +196,14 @@ def _leads_away(value: Any) -> bool:
     return isinstance(value, type | ModuleType) or type(value) is FrameType
 
 
-@functools.lru_cache(maxsize=1024)
+_names_of: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()  # a node's class may be the user's
+
+
 def _saved_names(kind: type) -> tuple[str, ...]:
-    return tuple(name for name in dir(kind) if name.startswith(_RAW))
+    found = _names_of.get(kind)
+    if found is None:
+        found = _names_of[kind] = tuple(name for name in dir(kind) if name.startswith(_RAW))
+    return found
 
 
 def node_parts(node: Any) -> _Parts:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torchbench_magic.core.code.library_files import is_users_file
 from torchbench_magic.core.code.reached_objects import is_users_module
+from torchbench_magic.results.cell_text import CellText
 
 __all__ = ["Root", "hidden_roots", "is_users_code", "last_value", "visible_roots"]
 
@@ -65,9 +66,11 @@ def visible_roots(namespace: Mapping[str, Any], running: tuple[FrameType, ...] =
                 yield Root(f"{prefix}{name}", "variable", value)
 
 
-def last_value(value: Any, cell: int | None) -> Root:
+def last_value(value: Any, cell: CellText | None) -> Root | None:
     """What a cell's last expression gave: the notebook keeps it as ``Out[n]`` and as ``_``."""
-    name = "_" if cell is None else f"Out[{cell}]"
+    if value is None:
+        return None
+    name = "_" if cell is None or cell.number is None else f"Out[{cell.number}]"
     return Root(name, "output", value, f"`{name}`, the value of the cell's last expression")
 
 
