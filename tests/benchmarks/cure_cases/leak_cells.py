@@ -40,6 +40,14 @@ NET = (
 )
 LOOP = "with torch.no_grad():\n    for i in range(20):\n"
 BATCH = "x = torch.rand(256, 256)"
+WINDOW = """\
+class Log:
+    def __init__(self):
+        self.past = []
+    def note(self, t):
+        self.past.append(t)
+        if len(self.past) > 30:
+            del self.past[0]"""
 TRAIN = """\
 for i in range(20):
     opt.zero_grad()
@@ -81,8 +89,6 @@ LEAKING = (
     LeakCell("a list of a class", (BATCH, ("class Store:\n    items = []\n    def put(self, t):\n"
                                           "        self.items.append(t.exp())"), "store = Store()"),
              "for i in range(20):\n    store.put(x)", "the list `Store.items`", "list"),
-    LeakCell("a variable that grows", (BATCH, "seen = torch.empty(0, 256)"),
-             "for i in range(20):\n    seen = torch.cat([seen, x])", "`seen`", "variable", 3),
 )  # fmt: skip
 
 HEALTHY = (
@@ -103,6 +109,11 @@ HEALTHY = (
     LeakCell("a graph through time that backward frees", (NET, BATCH),
              "h = x\nfor i in range(10):\n    h = net(h)\nh.mean().backward()"),
     LeakCell("a model that is made in the cell", (BATCH,), NET + "\nfor i in range(10):\n    y = net(x)"),
+    LeakCell("a sequence that is put together", (BATCH, "seen = torch.empty(0, 256)"),
+             "for i in range(20):\n    seen = torch.cat([seen, x])"),
+    LeakCell("batches made for later cells", (BATCH,), "batches = []\nfor i in range(20):\n    batches.append(x * i)"),
+    LeakCell("a window of a log that is cut back", (BATCH, WINDOW, "log = Log()"),
+             "for i in range(25):\n    log.note(x * i)"),
     LeakCell("a mean that moves", (BATCH, "mean = torch.zeros(256, 256)"),
              "for i in range(40):\n    mean = 0.9 * mean + 0.1 * x"),
     LeakCell("a small value at the end", (NET, BATCH), f"{LOOP}        y = net(x)\ny.mean()"),

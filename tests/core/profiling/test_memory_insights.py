@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.insights import Insight
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.storage.store import load, save
+from torchbench_magic.views.profiling.insight_lines import first_insights
 
 from ...benchmarks.cure_cases.leak_cells import HEALTHY, LEAKING, LeakCell, leaks_said, profile_in_shell
 
@@ -52,6 +55,29 @@ def test_a_stored_profile_says_the_same(tmp_path: Path) -> None:
     assert [each.as_dict() for each in again.insights if each.nbytes] == [
         each.as_dict() for each in profile.insights if each.nbytes
     ]
+
+
+def test_nothing_is_said_where_bytes_are_doubtful_and_something_where_times_are() -> None:
+    profile = profile_in_shell(LEAKING[0])
+    assert leaks_said(replace(profile, warnings=[Doubt("busy", "Others computed.")]))
+    for kind in ("partial", "events-dropped", "events-lost"):
+        assert not leaks_said(replace(profile, warnings=[Doubt(kind, "")]))
+
+
+def test_an_output_is_not_blamed_where_the_search_was_cut_off() -> None:
+    profile = profile_in_shell(next(cell for cell in LEAKING if cell.name == "an output of an earlier cell"))
+    assert leaks_said(profile)
+    assert not leaks_said(replace(profile, warnings=[Doubt("holders-in-part", "")]))
+
+
+def test_the_first_about_memory_is_among_those_that_are_shown() -> None:
+    def of_time(seconds: float) -> Insight:
+        return Insight("copies", seconds, 0.1, "")
+
+    of_memory = Insight("leak", 0.0, 0.0, "", nbytes=5)
+    assert first_insights([of_time(3), of_time(2), of_time(1), of_memory]) == [of_time(3), of_time(2), of_memory]
+    assert first_insights([of_time(3), of_memory, of_memory]) == [of_time(3), of_memory, of_memory]
+    assert first_insights([of_memory] * 4) == [of_memory] * 3
 
 
 # ---- the peak -----------------------------------------------------------------------------------------------------

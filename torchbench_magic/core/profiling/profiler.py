@@ -29,12 +29,10 @@ from torchbench_magic.results.profiling.schedule import Schedule
 
 from .body_inputs import InputsOfBody
 from .efficiency.judged_ops import with_efficiency
-from .holding.holder_search import find_holders
-from .holding.roots import is_users_code, last_value
 from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
 from .profile_doubts import did_not_begin, doubts_of_steps
-from .profile_of_run import report
+from .profile_of_run import Reached, report
 from .python_tree.sampler import check_sampler
 from .recording.host_memory import HostMemory
 from .recording.line_sources import SOURCE_MODULES, choose_line_source
@@ -228,14 +226,9 @@ class _Profiling:
 
     def report(self, run: RecordedRun, error: BaseException | None, value: Any = None) -> Profile:
         """``value``: of the body's trailing expression, which whoever shows it keeps."""
-        body, held = ProfiledBody(self.own, self.asked.cells, self.suspends), None
-        if self.options.memory and error is None:
-            cell = self.asked.cells(self.own[0].co_filename) if self.own else None
-            running = run.running(is_users_code)
-            held = find_holders(self.asked.namespace, running=running, last=last_value(value, cell))
-            run.overhead += held.seconds
-            del running
-        made = report(run, self.options, body, error=error, numbering=self.numbering, held=held)
+        body = ProfiledBody(self.own, self.asked.cells, self.suspends)
+        names = Reached(self.asked.namespace, value)
+        made = report(run, self.options, body, error=error, numbering=self.numbering, names=names)
         return replace(made, libraries=libraries_called(made, self.asked.namespace))
 
     def _made(

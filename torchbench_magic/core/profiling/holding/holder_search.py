@@ -135,7 +135,8 @@ def find_holders(
     if running and sys.version_info < (3, 13):
         left_out.append("variables of functions that are still running")
     if met.broken:
-        left_out.append(f"{met.broken} objects that cannot be looked into")
+        left_out.append("an object" if met.broken == 1 else f"{met.broken} objects")
+        left_out[-1] += " that cannot be looked into"
     return Holdings(tuple(found.values()), clock() - started, len(met.objects), cut, tuple(left_out))
 
 
@@ -154,9 +155,9 @@ def _walk(
         count += 1
         if count % _CLOCK_EVERY == 0 and is_over():
             return True
-        if issubclass(type(value), tensor):
-            _note(value, at, met, found)
         try:
+            if issubclass(type(value), tensor):
+                _note(value, at, met, found)
             for number, (step, each) in enumerate(node_parts(value) if met.steps[at].way == "graph" else parts(value)):
                 if type(each) not in ATOMS and id(each) not in met.seen:
                     todo.append(met.add(each, at, step, met.roots[at]))

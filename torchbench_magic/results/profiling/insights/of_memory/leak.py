@@ -16,8 +16,8 @@ from ...cycles import highest_cycle
 from ...profile import Profile
 from ..source_trees import text_tree
 from ..wording import places_text
-from .growth import growing_lines
-from .kept_on_purpose import is_emptied, is_read_after_its_loop
+from .growth import FEWEST_RUNS, growing_lines
+from .kept_on_purpose import is_emptied, is_made_in, is_read_after_its_loop
 
 __all__ = ["LEAST_BYTES", "LEAST_OF_ALL", "leak"]
 
@@ -25,6 +25,8 @@ LEAST_BYTES = 1 << 20
 """A loss for each of 100,000 steps is less: nobody runs out of memory by it."""
 LEAST_OF_ALL = 0.05
 """Of all bytes that tensors took at the peak, as the least share of the time is for other kinds."""
+_CONTAINERS = frozenset({"list", "dict", "deque", "set"})
+_EMPTIED = _CONTAINERS | {"closure", "default"}
 _BY_ITSELF = ("output", "history", "traceback")
 
 
@@ -50,8 +52,9 @@ def leak(profile: Profile) -> list[Insight]:
     Growth is told by the blocks of a line that are alive at moments of its loop (`growth`), the holder by the search
     after the run (``Profile.holders``). Silent: below `LEAST_BYTES` and below `LEAST_OF_ALL` of the peak; where growth
     stops (a full cache, the optimizer's state of the first step, a buffer at its limit); for a ``deque`` with a
-    ``maxlen`` and for a container that the code empties too (``pop``, ``clear``, ``del``); for results that the same
-    code reads after the loop and that hold no graph. That an output or traceback alone holds something is only said
+    ``maxlen`` and for a container that the code empties too (``pop``, ``clear``, ``del``); for one tensor that grows
+    (``y = torch.cat([y, x])``); where nothing of a graph is kept, for results that the same cell collects in a
+    container that it makes, or reads after the loop. That an output or traceback alone holds something is only said
     where the search ended by itself.
     """
     shown = highest_cycle(profile.cycles) if profile.cycles else profile
@@ -103,14 +106,19 @@ def _holder_of_block(profile: Profile) -> dict[int, dict[str, object]]:
 def _is_on_purpose(profile: Profile, held: _Held) -> bool:
     if held.limit is not None and held.kind != "cache":
         return True
+    if held.blocks < FEWEST_RUNS and not held.through_graph:
+        return True  # one tensor that the code makes longer
+    if held.kind not in _EMPTIED:
+        return False
+    place = held.says.partition("`")[2].partition("`")[0]
     trees = [tree for source in profile.sources.values() if (tree := text_tree(source)) is not None]
-    if held.kind in ("list", "dict", "deque", "set", "variable") and held.name:
-        if any(is_emptied(tree, held.name) for tree in trees):
-            return True
-        own = profile.sources.get(profile.source_id or "")
-        tree = text_tree(own) if own is not None else None
-        return not held.through_graph and tree is not None and is_read_after_its_loop(tree, held.name)
-    return False
+    if any(is_emptied(tree, place) for tree in trees):
+        return True
+    own = profile.sources.get(profile.source_id or "")
+    tree = text_tree(own) if own is not None else None
+    if tree is None or held.through_graph or held.kind not in _CONTAINERS:
+        return False
+    return is_made_in(tree, place) or is_read_after_its_loop(tree, place)
 
 
 def _of_growth(profile: Profile, held: _Held) -> Insight:
