@@ -37,7 +37,7 @@ def to_json(result: Any, *, max_bytes: int | None = None) -> str:
     facts: dict[str, Any] = show(result, "facts")
     rows = facts.get("alternatives")
     few = rows is not None and len(rows) <= FEW
-    most = max_bytes if max_bytes is not None else FEW_BYTES if few else MOST_BYTES
+    most: Any = max_bytes if max_bytes is not None else FEW_BYTES if few else MOST_BYTES
     if isinstance(most, bool) or not isinstance(most, int) or most < LEAST_BYTES:
         raise OptionError(f"max_bytes: give a whole number from {LEAST_BYTES} on")
     return _fitted(_around(result, facts), most)
@@ -169,9 +169,15 @@ def _without_long_cell(repeat: dict[str, Any], longest: int) -> int:
     return cut
 
 
+def _tables(made: dict[str, Any]) -> dict[str, list[Any]]:
+    """The lists of records in it that are not empty."""
+    lists = {name: value for name, value in made.items() if isinstance(value, list)}
+    return {name: rows for name, rows in lists.items() if rows and isinstance(rows[0], dict)}
+
+
 def _with_fewer_rows(made: dict[str, Any]) -> bool:
     """A tenth fewer rows in the table that takes most; False where each is down to one."""
-    tables = {name: value for name, value in made.items() if isinstance(value, list) and len(value) > 1}
+    tables = {name: rows for name, rows in _tables(made).items() if len(rows) > 1}
     if not tables:
         return False
     name = max(tables, key=lambda each: len(strict_json(tables[each])))
@@ -184,6 +190,7 @@ def _with_fewer_rows(made: dict[str, Any]) -> bool:
 
 def _bare(made: dict[str, Any]) -> dict[str, Any]:
     """What is left of a result whose names alone do not fit."""
-    lists = {name: [] for name, value in made.items() if isinstance(value, list)}
-    left_out = made["left_out"] | {name: len(made[name]) for name in lists if made[name]}
-    return {**made, **lists, "sentence": clipped(made["sentence"], 60), "repeat": None, "left_out": left_out}
+    tables = _tables(made)
+    left_out = made["left_out"] | {name: len(rows) for name, rows in tables.items()}
+    sentence = clipped(made["sentence"], 60)
+    return {**made, **{name: [] for name in tables}, "sentence": sentence, "repeat": None, "left_out": left_out}

@@ -87,12 +87,13 @@ def _repeat(profile: Profile) -> dict[str, Any]:
 def facts_of_diff(diff: ProfileDiff) -> dict[str, Any]:
     lines = diff.lines
     lines = lines.loc[lines["time_delta"].abs().sort_values(ascending=False, kind="stable").index]
-    line_columns = [name for name in lines if name in ("cell", "line", "source", "match") or "time" in name]
+    columns = [str(name) for name in lines.columns]
+    columns = [name for name in columns if name in ("cell", "line", "source", "match") or "time" in name]
     return {
         "names": [plain_value(name, 100) for name in diff.names],
         "wall_time": [number(diff.baseline.wall_time), number(diff.other.wall_time)],
         "wall_time_delta": number(diff.wall_time_delta),
-        "lines": rows_of(lines, line_columns, _MOST_ROWS),
+        "lines": rows_of(lines, columns, _MOST_ROWS),
         "operations": rows_of(diff.ops, diff.ops.columns, _MOST_ROWS),
         "insights_new": insights_as_json(diff.insights_new),
         "insights_gone": insights_as_json(diff.insights_gone),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.printable import printable_lines
@@ -35,15 +36,16 @@ def to_markdown(comparison: Comparison, *, metric: str = "median", max_bytes: in
     Raises:
         OptionError: an unknown ``metric``; ``max_bytes`` below 1024.
     """
-    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1024:
+    most: Any = max_bytes
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1024:
         raise OptionError("max_bytes: give a whole number from 1024 on")
     whole = document(comparison, metric=metric)
     repeat = _repeat(repeat_cell(comparison))
     text = ""
     for text in _forms(comparison, whole, repeat):
-        if len(text.encode()) <= max_bytes:
+        if len(text.encode()) <= most:
             return text
-    return text.encode()[: max_bytes - 4].decode("utf-8", "ignore") + "…\n"
+    return text.encode()[: most - 4].decode("utf-8", "ignore") + "…\n"
 
 
 def _forms(comparison: Comparison, whole: Document, repeat: str) -> Iterator[str]:

@@ -258,3 +258,12 @@ def test_names_of_users_cannot_break_the_sentence() -> None:
     assert found.holder.count("`") == 2
     assert "\x1b" not in found.holder
     assert len(found.holder) < 60
+
+
+def test_what_a_module_holds_is_a_parameter_though_a_graph_has_saved_it() -> None:
+    made = "inner = torch.nn.Linear(50, 50)\nnet = [[[[inner]]]]\n"
+    names = after(f"{made}x = torch.rand(3, 50, requires_grad=True)\ny = inner(x).exp()\ndel inner")
+    weight = names["net"][0][0][0][0].weight
+    found = holder_of(names, weight)
+    assert found is not None
+    assert (found.role, found.through_graph) == ("parameter", False)

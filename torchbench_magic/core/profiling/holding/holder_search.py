@@ -174,8 +174,11 @@ def _note(value: Any, at: int, met: _Met, found: dict[int, HeldBlock]) -> None:
             return
         storage = value.untyped_storage()
         address, nbytes = storage.data_ptr(), storage.nbytes()
-        if nbytes and address and address not in found:
-            found[address] = _described(value, met.way_to(at), met.roots[at], address, nbytes)
+        known = found.get(address)
+        if nbytes and address and (known is None or known.through_graph):
+            made = _described(value, met.way_to(at), met.roots[at], address, nbytes)
+            if known is None or not made.through_graph:  # a graph saves what a variable or module holds too
+                found[address] = made
 
 
 def _described(value: Any, way: list[tuple[Any, Step]], root: Root, address: int, nbytes: int) -> HeldBlock:
@@ -209,8 +212,10 @@ def _holder(way: list[tuple[Any, Step]], root: Root) -> tuple[str, str]:
         if step.way in _ENDS_NAME:
             return _ended(name, step), step.way
         if step.way == "item":
-            inner = number and way[number - 1][1].name in _INNER
-            if not inner:
+            before = way[number - 1][1] if number else None
+            if before is not None and before.way == "within":  # of a partial, of a generator: it has no name
+                continue
+            if before is None or before.name not in _INNER:
                 kind = next((said for base, said in CONTAINERS.items() if isinstance(each, base)), "container")
                 return f"the {kind} `{name}`" if root.says == "" else f"the {kind} {root.says}", kind
             name += f".{_key(step.name)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,7 +53,9 @@ def growing_lines(profile: Profile) -> Iterator[GrowingLine]:
     known = memory[memory["block"].notna() & memory["change"].notna()]
     made = known[(known["change"] > 0) & known["line"].notna()]
     left = made[~made["block"].isin(known.loc[known["change"] < 0, "block"])]
-    for (device, source_id, line, thread), kept in left.groupby(["device", "source_id", "line", "thread"], sort=False):
+    key: Any
+    for key, kept in left.groupby(["device", "source_id", "line", "thread"], sort=False):
+        device, source_id, line, thread = key
         moments = _moments_of_runs(trace, (str(source_id), int(line), int(thread)))
         if moments is None:
             continue
@@ -92,7 +95,8 @@ def _moments_of_runs(trace: Trace, key: _Key) -> NDArray[np.float64] | None:
     if len(starts) < FEWEST_RUNS:
         return None
     # a run has a segment for each stretch that the line itself is active in: they are about as many in each run
-    return starts[np.linspace(0, len(starts) - 1, int(calls[repeating])).round().astype(int)] / 1e9
+    some = np.linspace(0, len(starts) - 1, int(calls[repeating])).round().astype(int)
+    return np.asarray(starts[some] / 1e9, dtype=np.float64)
 
 
 def _rises(changes: pd.DataFrame, moments: NDArray[np.float64]) -> bool:

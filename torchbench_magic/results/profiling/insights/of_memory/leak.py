@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -95,7 +96,7 @@ def _growing(profile: Profile) -> Iterator[Insight]:
             yield _of_growth(profile, held)
 
 
-def _holder_of_block(profile: Profile) -> dict[int, dict[str, object]]:
+def _holder_of_block(profile: Profile) -> dict[int, dict[Any, Any]]:
     holders = profile.holders
     if holders is None:
         return {}
@@ -146,7 +147,7 @@ def _of_growth(profile: Profile, held: _Held) -> Insight:
 def _no_holder(profile: Profile) -> str:
     if _is_cut(profile):
         return "who holds them was not found before the search ended"
-    return "no variable, output or traceback leads to them: a library, a thread or a cycle of objects holds them"
+    return "no variable, output or traceback was found that holds them (a library, a thread or a cycle of objects may)"
 
 
 def _is_cut(profile: Profile) -> bool:

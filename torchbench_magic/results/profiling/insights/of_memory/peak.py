@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from torchbench_magic import units
@@ -79,7 +80,7 @@ def _peaks(profile: Profile) -> Iterator[_Seen]:
         if at.row < 0 or whole <= 0:
             continue
         row = memory.iloc[at.row]
-        when = pd.Series([at.time]).to_numpy(float)
+        when = np.array([at.time], dtype=np.float64)
         passes = backward_spans(profile.trace)
         in_step = spans_hold(optimizer_spans(profile.trace), when)[0] >= 0
         in_pass = spans_hold(passes, when)[0] >= 0
