@@ -154,7 +154,7 @@ def test_the_value_of_the_last_expression_will_be_an_output() -> None:
     value = torch.rand(10)
     found = holder_of({**CELL}, value, last=last_value(value, CellText.of("x", "<cell>", 5)))
     assert found is not None
-    assert (found.holder, found.kind) == ("`Out[5]`, the value of the cell's last expression", "output")
+    assert (found.holder, found.kind) == ("`Out[5]` (the value of the cell's last expression)", "output")
 
 
 def test_the_frames_of_the_last_error_are_holders() -> None:

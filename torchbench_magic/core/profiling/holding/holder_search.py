@@ -144,13 +144,13 @@ def _walk(
     roots: Iterable[Root], met: _Met, found: dict[int, HeldBlock], tensor: type, is_over: Callable[[], bool]
 ) -> bool:
     """Search from these roots on. Whether it was cut off."""
-    todo: deque[int] = deque()
+    todo, graphs = deque[int](), deque[int]()  # a graph leads to what variables and modules hold by themselves, too
     for root in roots:
         if type(root.value) not in ATOMS and id(root.value) not in met.seen:
             todo.append(met.add(root.value, -1, Step("within"), root))
     count = 0
-    while todo:
-        at = todo.popleft()
+    while todo or graphs:
+        at = todo.popleft() if todo else graphs.popleft()
         value = met.objects[at]
         count += 1
         if count % _CLOCK_EVERY == 0 and is_over():
@@ -159,7 +159,9 @@ def _walk(
             if issubclass(type(value), tensor):
                 _note(value, at, met, found)
             for number, (step, each) in enumerate(node_parts(value) if met.steps[at].way == "graph" else parts(value)):
-                if type(each) not in ATOMS and id(each) not in met.seen:
+                if step.way == "graph" and each is not None and id(each) not in met.seen:
+                    graphs.append(met.add(each, at, step, met.roots[at]))
+                elif type(each) not in ATOMS and id(each) not in met.seen:
                     todo.append(met.add(each, at, step, met.roots[at]))
                 if number % _ITEMS_EVERY == _ITEMS_EVERY - 1 and is_over():
                     return True

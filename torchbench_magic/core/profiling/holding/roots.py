@@ -71,7 +71,7 @@ def last_value(value: Any, cell: CellText | None) -> Root | None:
     if value is None:
         return None
     name = "_" if cell is None or cell.number is None else f"Out[{cell.number}]"
-    return Root(name, "output", value, f"`{name}`, the value of the cell's last expression")
+    return Root(name, "output", value, f"`{name}` (the value of the cell's last expression)")
 
 
 def hidden_roots(namespace: Mapping[str, Any]) -> Iterator[Root]:

@@ -186,7 +186,7 @@ def _kept_by_itself(profile: Profile) -> Iterator[Insight]:
         nbytes = int(rows["bytes"].sum())
         if nbytes < _least(profile, str(device)):
             continue
-        text = f"{units.bytes_text(nbytes)} stay after the cell only because of {says}."
+        text = f"Only {says} keeps {units.bytes_text(nbytes)} after the cell."
         evidence: dict[str, object] = {
             "bytes_kept": nbytes,
             "blocks": len(rows),
