@@ -19,7 +19,7 @@ _CORE = "torchbench_magic.core"
 TABLE: dict[tuple[str, str], str] = {
     ("Comparison", "document"): f"{_VIEWS}.timing.comparison:document",
     ("Comparison", "facts"): f"{_VIEWS}.json_forms.timings:facts",
-    ("Comparison", "to_markdown"): f"{_VIEWS}.timing.pull_request:to_markdown",
+    ("Comparison", "to_markdown"): f"{_VIEWS}.timing.pull_request:pull_request",
     ("Comparison", "under"): f"{_VIEWS}.timing.comparison:under",
     ("Comparison", "compare"): f"{_VIEWS}.torch_forms.torch_compare:torch_compare",
     ("Comparison", "plot"): f"{_VIEWS}.timing.plot:plot",

@@ -103,8 +103,8 @@ def _fitted(made: dict[str, Any], most: int) -> str:
     return text if len(text) <= most else strict_json(_bare(made))
 
 
-def _count(made: dict[str, Any], name: str, number_: int) -> None:
-    made["left_out"][name] = made["left_out"].get(name, 0) + number_
+def _count(made: dict[str, Any], name: str, how_many: int) -> None:
+    made["left_out"][name] = made["left_out"].get(name, 0) + how_many
 
 
 def _without_evidence(made: dict[str, Any]) -> bool:

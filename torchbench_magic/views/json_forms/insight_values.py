@@ -8,7 +8,7 @@ from typing import Any
 from torchbench_magic.results.insights import Insight
 
 from ..document import clipped
-from .plain_values import LONGEST_TEXT, number, plain_value
+from .plain_values import LONGEST_TEXT, finite_number, plain_value
 
 __all__ = ["insights_as_json"]
 
@@ -18,8 +18,8 @@ def insights_as_json(insights: Iterable[Insight]) -> list[dict[str, Any]]:
         {
             "kind": each.kind,
             "text": clipped(each.text, LONGEST_TEXT),
-            "seconds": number(each.seconds),
-            "share": number(each.share),
+            "seconds": finite_number(each.seconds),
+            "share": finite_number(each.share),
             "bytes": each.nbytes,
             "places": [clipped(place.label, 80) for place in each.places],
             "evidence": plain_value(each.evidence, 80),

@@ -9,7 +9,7 @@ from torchbench_magic.results.counting.differences import CountsDiff
 from torchbench_magic.results.machine.diagnosis import Diagnosis
 from torchbench_magic.results.ranks.rank_profiles import RankProfile
 
-from .plain_values import number, plain_value, rows_of
+from .plain_values import finite_number, plain_value, rows_of
 
 __all__ = ["facts_of_counts", "facts_of_diagnosis", "facts_of_ranks"]
 
@@ -29,7 +29,7 @@ def facts_of_counts(diff: CountsDiff) -> dict[str, Any]:
         "changes_made": [plain_value(each, 100) for each in diff.applied],
         "whole": None
         if whole is None
-        else {name: number(getattr(whole, name)) for name in ("baseline", "count", "delta", "noise")},
+        else {name: finite_number(getattr(whole, name)) for name in ("baseline", "count", "delta", "noise")},
         "functions": rows_of(diff.frame, _FUNCTION, _MOST_ROWS),
         "repeat": None,
     }
@@ -40,7 +40,7 @@ def facts_of_ranks(profile: RankProfile) -> dict[str, Any]:
     files = ", ".join(repr(plain_value(each, 120)) for each in profile.files[:4])
     more = ", ..." if len(profile.files) > 4 else ""
     return {
-        "span": number(profile.span),
+        "span": finite_number(profile.span),
         "steps": profile.steps,
         "collectives": profile.collectives,
         "world_size": profile.world_size,
@@ -57,8 +57,8 @@ def facts_of_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "findings": [plain_value(asdict(one)) for one in diagnosis.findings],
         "self_test": [plain_value(test) for test in tests],
-        "smallest_effect": number(diagnosis.smallest_effect),
-        "seconds": number(diagnosis.seconds),
-        "watched": number(diagnosis.watched),
+        "smallest_effect": finite_number(diagnosis.smallest_effect),
+        "seconds": finite_number(diagnosis.seconds),
+        "watched": finite_number(diagnosis.watched),
         "repeat": {"command": "%tdoctor --self-test" if diagnosis.self_test else "%tdoctor"},
     }

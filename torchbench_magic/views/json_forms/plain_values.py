@@ -12,14 +12,14 @@ import pandas as pd
 
 from ..document import clipped
 
-__all__ = ["LONGEST_TEXT", "number", "plain_value", "rows_of", "strict_json"]
+__all__ = ["LONGEST_TEXT", "finite_number", "plain_value", "rows_of", "strict_json"]
 
 LONGEST_TEXT = 400
 """Characters of one text: names, messages and lines of code of others; a longer one ends in `…`."""
 _DIGITS = 6  # of a figure: the interval of none is narrower
 
 
-def number(value: object) -> float | int | None:
+def finite_number(value: object) -> float | int | None:
     """A finite number of six digits; None for NaN, an infinity, NA and what is no number."""
     if value is None or value is pd.NA or isinstance(value, str):
         return None
@@ -37,7 +37,7 @@ def plain_value(value: object, longest: int = LONGEST_TEXT) -> Any:
     if isinstance(value, str):
         return clipped(value, longest)
     if isinstance(value, Real) or value is pd.NA:
-        return number(value)
+        return finite_number(value)
     if isinstance(value, Mapping):
         return {clipped(str(name), longest): plain_value(part, longest) for name, part in value.items()}
     if isinstance(value, tuple | list | set | frozenset):

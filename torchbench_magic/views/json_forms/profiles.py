@@ -13,7 +13,7 @@ from torchbench_magic.results.profiling.profile_options import ProfileOptions
 
 from ..profiling.place_names import place_of
 from .insight_values import insights_as_json
-from .plain_values import number, plain_value, rows_of
+from .plain_values import finite_number, plain_value, rows_of
 
 __all__ = ["facts", "facts_of_diff"]
 
@@ -34,8 +34,8 @@ def facts(profile: Profile) -> dict[str, Any]:
     by_op = ops.groupby("op", sort=False)[list(_OP[1:])].sum(min_count=1).reset_index()
     by_op = by_op.sort_values("self_cpu_time", ascending=False, kind="stable")
     return {
-        "wall_time": number(profile.wall_time),
-        "not_attributed": number(profile.not_attributed),
+        "wall_time": finite_number(profile.wall_time),
+        "not_attributed": finite_number(profile.not_attributed),
         "threads": profile.num_threads,
         "profiler_cost": profile.profiler_cost,
         "lines": [_line(row) for row in by_time.head(_MOST_ROWS).to_dict("records")],
@@ -47,7 +47,7 @@ def facts(profile: Profile) -> dict[str, Any]:
 
 def _line(row: dict[Any, Any]) -> dict[str, Any]:
     said = {"place": plain_value(place_of(row), 80), "source": plain_value(row["source"], 120)}
-    figures = {name: number(row[name]) for name in _LINE}
+    figures = {name: finite_number(row[name]) for name in _LINE}
     return said | {name: value for name, value in figures.items() if value is not None}
 
 
@@ -62,7 +62,7 @@ def _memory(profile: Profile) -> dict[str, Any] | None:
         peak = peak_of(profile.memory, device)
         held[device] = {
             "peak": peak.bytes,
-            "time": number(peak.time),
+            "time": finite_number(peak.time),
             "parts": {str(name): int(value) for name, value in of_device.items()},
         }
     return held
@@ -91,8 +91,8 @@ def facts_of_diff(diff: ProfileDiff) -> dict[str, Any]:
     columns = [name for name in columns if name in ("cell", "line", "source", "match") or "time" in name]
     return {
         "names": [plain_value(name, 100) for name in diff.names],
-        "wall_time": [number(diff.baseline.wall_time), number(diff.other.wall_time)],
-        "wall_time_delta": number(diff.wall_time_delta),
+        "wall_time": [finite_number(diff.baseline.wall_time), finite_number(diff.other.wall_time)],
+        "wall_time_delta": finite_number(diff.wall_time_delta),
         "lines": rows_of(lines, columns, _MOST_ROWS),
         "operations": rows_of(diff.ops, diff.ops.columns, _MOST_ROWS),
         "insights_new": insights_as_json(diff.insights_new),

@@ -10,7 +10,7 @@ from torchbench_magic.results.timing.identity import source_id
 
 from ..timing.comparison_facts import alternative_name
 from ..timing.repeat_cell import repeat_cell
-from .plain_values import number, plain_value
+from .plain_values import finite_number, plain_value
 
 __all__ = ["facts"]
 
@@ -27,7 +27,7 @@ def facts(comparison: Comparison) -> dict[str, Any]:
     return {
         "clock": comparison.clock,
         "margin": comparison.margin,
-        "elapsed": number(comparison.elapsed),
+        "elapsed": finite_number(comparison.elapsed),
         "verdicts": dict(sorted(words.items())),
         "alternatives": [_row(comparison, at, row) for at, row in enumerate(frame.to_dict("records"))],
         "repeat": _repeat(comparison),
@@ -49,7 +49,7 @@ def _row(comparison: Comparison, at: int, row: dict[Any, Any]) -> dict[str, Any]
         "method": row["method"] if isinstance(row["method"], str) else None,
         "samples": int(row["samples"]),
         "source_id": source_id(subject.before, subject.stmt),
-        **{name: number(row.get(name)) for name in _FIGURES},
+        **{name: finite_number(row.get(name)) for name in _FIGURES},
     }
     return {name: value for name, value in row_.items() if value not in (None, {})} | {"verdict": row_["verdict"]}
 

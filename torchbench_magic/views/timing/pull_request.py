@@ -21,7 +21,7 @@ from .comparison import document
 from .comparison_facts import doubt_lines, measured
 from .repeat_cell import repeat_cell
 
-__all__ = ["MOST_BYTES", "to_markdown"]
+__all__ = ["MOST_BYTES", "pull_request"]
 
 MOST_BYTES = 4096
 """Of the whole. A comment may hold 65,536 characters; one that is read is shorter."""
@@ -30,7 +30,7 @@ _MOST_DOUBTS = 4
 _LONGEST = 400  # characters of a sentence or doubt where room is short
 
 
-def to_markdown(comparison: Comparison, *, metric: str = "median", max_bytes: int = MOST_BYTES) -> str:
+def pull_request(comparison: Comparison, *, metric: str = "median", max_bytes: int = MOST_BYTES) -> str:
     """See the module. ``metric`` is the time that the table shows, as of the view.
 
     Raises:

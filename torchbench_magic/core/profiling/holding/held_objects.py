@@ -28,10 +28,10 @@ from weakref import WeakKeyDictionary
 from torchbench_magic.core.code.held_values import class_dict
 from torchbench_magic.core.code.reached_objects import dict_of, is_users_class
 
-__all__ = ["ATOMS", "CONTAINERS", "Step", "limit_of", "node_parts", "parts"]
+__all__ = ["ATOMS", "CONTAINERS", "Lead", "limit_of", "node_parts", "parts"]
 
 
-class Step(NamedTuple):
+class Lead(NamedTuple):
     """How one gets from an object to what it holds.
 
     Attributes:
@@ -59,7 +59,7 @@ _SHELLS = frozenset({"IPython", "ipykernel", "traitlets", "torchbench_magic"})
 _RAW = "_raw_saved_"
 """Attributes of torch's autograd nodes: what they saved, as `SavedTensor`s that were not unpacked."""
 
-_Parts = Iterator[tuple[Step, Any]]
+_Parts = Iterator[tuple[Lead, Any]]
 
 
 def parts(value: Any) -> _Parts:
@@ -74,24 +74,24 @@ def parts(value: Any) -> _Parts:
         yield from _of_function(value)
         return
     elif kind is MethodType:
-        yield Step("within"), value.__self__
-        yield Step("within"), value.__func__
+        yield Lead("within"), value.__self__
+        yield Lead("within"), value.__func__
         return
     elif kind is functools._lru_cache_wrapper:
-        yield from ((Step("cache"), each) for each in gc.get_referents(value) if each is not value.__wrapped__)
-        yield Step("within"), value.__wrapped__
+        yield from ((Lead("cache"), each) for each in gc.get_referents(value) if each is not value.__wrapped__)
+        yield Lead("within"), value.__wrapped__
         return
     elif issubclass(kind, ModuleType) or _library_of(kind) in _SHELLS:
         return
     elif issubclass(kind, BaseException):
-        yield from ((Step("within"), each) for each in _of_error(value))
+        yield from ((Lead("within"), each) for each in _of_error(value))
         return
     elif kind.__name__ == "ndarray" and _library_of(kind) == "numpy":
-        yield Step("within"), value.base  # of `tensor.numpy()` the tensor
+        yield Lead("within"), value.base  # of `tensor.numpy()` the tensor
         return
     elif kind is TracebackType:
-        yield Step("within"), value.tb_frame
-        yield Step("within"), value.tb_next
+        yield Lead("within"), value.tb_frame
+        yield Lead("within"), value.tb_next
         return
     yield from _attributes(value, kind)
 
@@ -119,49 +119,49 @@ def _items(value: Any) -> _Parts:
     if issubclass(kind, dict):
         for key, item in list(dict.items(value)):
             if type(key) not in ATOMS:
-                yield Step("within"), key
+                yield Lead("within"), key
             if type(item) not in ATOMS:
-                yield Step("item", key), item
+                yield Lead("item", key), item
         return
     plain = next((base for base in (list, tuple, deque) if issubclass(kind, base)), None)
     if plain is None:
-        yield from ((Step("within"), item) for item in list(value) if type(item) not in ATOMS)
+        yield from ((Lead("within"), item) for item in list(value) if type(item) not in ATOMS)
         return
     for at, item in enumerate(list(plain.__iter__(value))):
         if type(item) not in ATOMS:
-            yield Step("item", at), item
+            yield Lead("item", at), item
 
 
 def _of_tensor(value: Any) -> _Parts:
     """The gradient, the graph, hooks and attributes. To be asked where what a subclass overrides does not run."""
     try:
         if value.is_leaf:
-            yield Step("gradient"), value.grad
+            yield Lead("gradient"), value.grad
         else:
-            yield Step("graph"), value.grad_fn
-        yield Step("hook"), value._backward_hooks
+            yield Lead("graph"), value.grad_fn
+        yield Lead("hook"), value._backward_hooks
     except (RuntimeError, NotImplementedError, AttributeError):
         return
     held = dict_of(value)
     if type(held) is dict:
-        yield from ((Step("attribute", name), item) for name, item in list(held.items()))
+        yield from ((Lead("attribute", name), item) for name, item in list(held.items()))
 
 
 def _of_function(function: FunctionType) -> _Parts:
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
-            yield Step("closure", name), cell.cell_contents
+            yield Lead("closure", name), cell.cell_contents
         except ValueError:  # nothing is in it yet
             continue
     defaults = function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount]
     yield from (
-        (Step("default", name), value)
+        (Lead("default", name), value)
         for name, value in zip(arguments[len(arguments) - len(defaults) :], defaults, strict=False)
     )
-    yield from ((Step("default", name), value) for name, value in (function.__kwdefaults__ or {}).items())
-    yield from ((Step("attribute", name), value) for name, value in list(vars(function).items()))
+    yield from ((Lead("default", name), value) for name, value in (function.__kwdefaults__ or {}).items())
+    yield from ((Lead("attribute", name), value) for name, value in list(vars(function).items()))
 
 
 def _of_error(error: BaseException) -> Iterator[Any]:
@@ -179,14 +179,14 @@ def _attributes(value: Any, kind: type) -> _Parts:
     held = dict_of(value)
     if type(held) is dict:
         for name, item in list(held.items()):
-            yield Step("hook" if name in _HOOKS else "attribute", name), item
+            yield Lead("hook" if name in _HOOKS else "attribute", name), item
     if not issubclass(kind, (list, tuple, dict, deque)):  # what C code holds: slots, a partial's arguments, iterators
         referents = (each for each in gc.get_referents(value) if each is not held)
-        yield from ((Step("within"), each) for each in referents if type(each) not in ATOMS and not _leads_away(each))
+        yield from ((Lead("within"), each) for each in referents if type(each) not in ATOMS and not _leads_away(each))
     for base in kind.__mro__:
         if is_users_class(base):
             yield from (
-                (Step("class", f"{base.__qualname__}.{name}"), item)
+                (Lead("class", f"{base.__qualname__}.{name}"), item)
                 for name, item in list(class_dict(base).items())
                 if type(item) not in ATOMS and type(item) is not FunctionType
             )
@@ -210,20 +210,20 @@ def node_parts(node: Any) -> _Parts:
     """What a node of the autograd graph holds: the nodes before it, and what it saved for the backward pass."""
     for before, _ in node.next_functions:
         if before is not None:
-            yield Step("graph"), before
+            yield Lead("graph"), before
     leaf = getattr(node, "variable", None)  # of AccumulateGrad
     if leaf is not None:
-        yield Step("within"), leaf
+        yield Lead("within"), leaf
     for name in _saved_names(type(node)):
         try:
             saved = getattr(node, name)
         except RuntimeError:  # it was freed
             continue
         for each in saved if isinstance(saved, tuple | list) else (saved,):
-            yield from ((Step("saved"), kept) for kept in _kept_by(each))
+            yield from ((Lead("saved"), kept) for kept in _kept_by(each))
     held = dict_of(node)
     if type(held) is dict:  # of a node of one's own: attributes of ``ctx``
-        yield from ((Step("saved"), item) for item in list(held.values()))
+        yield from ((Lead("saved"), item) for item in list(held.values()))
 
 
 def _kept_by(saved: Any) -> Iterator[Any]:

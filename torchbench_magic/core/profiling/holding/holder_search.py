@@ -19,7 +19,7 @@ from torchbench_magic.core.code.reached_objects import dict_of
 from torchbench_magic.printable import printable
 
 from ..torch_events.older_blocks import without_overrides
-from .held_objects import ATOMS, CONTAINERS, Step, limit_of, node_parts, parts
+from .held_objects import ATOMS, CONTAINERS, Lead, limit_of, node_parts, parts
 from .roots import Root, hidden_roots, visible_roots
 
 __all__ = ["MOST_SECONDS", "HeldBlock", "Holdings", "find_holders"]
@@ -83,12 +83,12 @@ class _Met:
 
     objects: list[Any] = field(default_factory=list)
     above: list[int] = field(default_factory=list)  # -1 for a root
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Lead] = field(default_factory=list)
     roots: list[Root] = field(default_factory=list)  # of each
     seen: set[int] = field(default_factory=set)
     broken: int = 0  # objects that could not be looked into
 
-    def add(self, value: Any, above: int, step: Step, root: Root) -> int:
+    def add(self, value: Any, above: int, step: Lead, root: Root) -> int:
         self.seen.add(id(value))
         self.objects.append(value)
         self.above.append(above)
@@ -96,9 +96,9 @@ class _Met:
         self.roots.append(root)
         return len(self.objects) - 1
 
-    def way_to(self, at: int) -> list[tuple[Any, Step]]:
+    def way_to(self, at: int) -> list[tuple[Any, Lead]]:
         """(object, step from it) from the root on."""
-        way: list[tuple[Any, Step]] = []
+        way: list[tuple[Any, Lead]] = []
         while self.above[at] >= 0:
             way.append((self.objects[self.above[at]], self.steps[at]))
             at = self.above[at]
@@ -147,7 +147,7 @@ def _walk(
     todo, graphs = deque[int](), deque[int]()  # a graph leads to what variables and modules hold by themselves, too
     for root in roots:
         if type(root.value) not in ATOMS and id(root.value) not in met.seen:
-            todo.append(met.add(root.value, -1, Step("within"), root))
+            todo.append(met.add(root.value, -1, Lead("within"), root))
     count = 0
     while todo or graphs:
         at = todo.popleft() if todo else graphs.popleft()
@@ -183,7 +183,7 @@ def _note(value: Any, at: int, met: _Met, found: dict[int, HeldBlock]) -> None:
                 found[address] = made
 
 
-def _described(value: Any, way: list[tuple[Any, Step]], root: Root, address: int, nbytes: int) -> HeldBlock:
+def _described(value: Any, way: list[tuple[Any, Lead]], root: Root, address: int, nbytes: int) -> HeldBlock:
     import torch
 
     through_graph = any(step.way in ("graph", "saved") for _, step in way)
@@ -203,7 +203,7 @@ def _described(value: Any, way: list[tuple[Any, Step]], root: Root, address: int
     return HeldBlock(address, nbytes, device, holder, kind, root.name, role, through_graph, min(limits, default=-1))
 
 
-def _holder(way: list[tuple[Any, Step]], root: Root) -> tuple[str, str]:
+def _holder(way: list[tuple[Any, Lead]], root: Root) -> tuple[str, str]:
     """In words, and its kind: the first thing on the way that may hold many, else the name that leads there."""
     if root.kind != "variable":
         return root.says or f"`{root.name}`", root.kind
@@ -230,7 +230,7 @@ def _holder(way: list[tuple[Any, Step]], root: Root) -> tuple[str, str]:
     return (root.says if root.says and kind == "variable" else f"`{name}`"), kind
 
 
-def _ended(name: str, step: Step) -> str:
+def _ended(name: str, step: Lead) -> str:
     if step.way == "closure":
         return f"`{_key(step.name)}` in the closure of `{name}`"
     if step.way == "default":

@@ -17,7 +17,7 @@ from ...cycles import highest_cycle
 from ...profile import Profile
 from ..source_trees import text_tree
 from ..wording import places_text
-from .growth import FEWEST_RUNS, growing_lines
+from .growing_lines import FEWEST_RUNS, growing_lines
 from .kept_on_purpose import is_emptied, is_made_in, is_read_after_its_loop
 
 __all__ = ["LEAST_BYTES", "LEAST_OF_ALL", "leak"]
@@ -50,8 +50,8 @@ def leak(profile: Profile) -> list[Insight]:
     """One for each holder of bytes that grow through a loop, and for each output, or stored traceback, that alone keeps
     tensors.
 
-    Growth is told by the blocks of a line that are alive at moments of its loop (`growth`), the holder by the search
-    after the run (``Profile.holders``). Silent: below `LEAST_BYTES` and below `LEAST_OF_ALL` of the peak; where growth
+    Growth is told by the blocks of a line that are alive at moments of its loop (`growing_lines`), the holder by the
+    search after the run (``Profile.holders``). Silent: below `LEAST_BYTES` and below `LEAST_OF_ALL` of the peak; where growth
     stops (a full cache, the optimizer's state of the first step, a buffer at its limit); for a ``deque`` with a
     ``maxlen`` and for a container that the code empties too (``pop``, ``clear``, ``del``); for one tensor that grows
     (``y = torch.cat([y, x])``); where nothing of a graph is kept, for results that the same cell collects in a

@@ -14,7 +14,7 @@ from ....insights import CodeLine, Cure, Insight
 from ...allocations import devices_of, peak_of
 from ...cycles import highest_cycle
 from ...profile import Profile
-from .growth import line_named
+from .growing_lines import line_named
 from .peak_parts import backward_spans, optimizer_spans, spans_hold
 
 __all__ = ["LEAST_PEAK", "peak"]

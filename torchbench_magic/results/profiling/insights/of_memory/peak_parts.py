@@ -13,6 +13,7 @@ A block's part is told by when it was allocated and freed, and by who holds it a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ def _of_blocks(profile: Profile, memory: pd.DataFrame, device: str, until: int) 
     held = held.assign(part=_part_of(profile, memory, held))
     for part, blocks in held.groupby("part", sort=False):
         by_line = blocks[blocks["line"].notna()].groupby(["source_id", "line"])["change"].sum()
-        top = by_line.idxmax() if len(by_line) else (None, pd.NA)
+        top: Any = by_line.idxmax() if len(by_line) else (None, pd.NA)
         yield {
             "device": device,
             "part": part,
@@ -69,8 +70,8 @@ def _of_blocks(profile: Profile, memory: pd.DataFrame, device: str, until: int) 
 def _part_of(profile: Profile, memory: pd.DataFrame, held: pd.DataFrame) -> list[str]:
     freed = memory[(memory["change"] < 0) & memory["block"].notna()].set_index("block")["time"]
     freed = freed[~freed.index.duplicated(keep="last")]
-    made_at = held["time"].to_numpy(float)
-    freed_at = held["block"].map(freed).astype(float).fillna(np.inf).to_numpy()
+    made_at = held["time"].to_numpy(np.float64)
+    freed_at = held["block"].map(freed).astype("float64").fillna(np.inf).to_numpy(np.float64)
     trace = profile.trace
     steps, passes = optimizer_spans(trace), backward_spans(trace)
     in_step, in_pass = spans_hold(steps, made_at), spans_hold(passes, made_at)
