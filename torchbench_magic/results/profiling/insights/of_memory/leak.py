@@ -51,8 +51,8 @@ def leak(profile: Profile) -> list[Insight]:
     tensors.
 
     Growth is told by the blocks of a line that are alive at moments of its loop (`growing_lines`), the holder by the
-    search after the run (``Profile.holders``). Silent: below `LEAST_BYTES` and below `LEAST_OF_ALL` of the peak; where growth
-    stops (a full cache, the optimizer's state of the first step, a buffer at its limit); for a ``deque`` with a
+    search after the run (``Profile.holders``). Silent: below `LEAST_BYTES` and below `LEAST_OF_ALL` of the peak; where
+    growth stops (a full cache, the optimizer's state of the first step, a buffer at its limit); for a ``deque`` with a
     ``maxlen`` and for a container that the code empties too (``pop``, ``clear``, ``del``); for one tensor that grows
     (``y = torch.cat([y, x])``); where nothing of a graph is kept, for results that the same cell collects in a
     container that it makes, or reads after the loop. That an output or traceback alone holds something is only said
