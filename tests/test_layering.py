@@ -53,14 +53,18 @@ ROOMS = {
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "insights"),
+    "results/profiling/insights": ("of_memory",),
     "results/timing": ("across_processes", "across_runs", "across_engines"),
     "core/machine": ("facts", "peaks"),
     "core/profiling": (
-        *("concurrency", "python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),
+        *("concurrency", "python_tree", "sources", "torch_events", "holding", "recording", "joining", "tables"),
+        "traces",
         "efficiency",
     ),
     "views/profiling": ("pictures", "python_tree"),
-    "views": ("carriers", "drawing", "counting", "timing", "profiling", "ranks", "torch_forms", "widgets"),
+    "views": (
+        *("carriers", "drawing", "counting", "timing", "profiling", "ranks", "json_forms", "torch_forms", "widgets"),
+    ),
     "benchmark": ("op_fuzzers", "utils"),
 }
 MOST_MODULES = 15
@@ -207,17 +211,23 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Comparison", "explore"),
             ("Comparison", "plot"),
             ("Comparison", "document"),
+            ("Comparison", "facts"),
+            ("Comparison", "to_markdown"),
             ("Comparison", "under"),
             ("Counts", "flamegraph"),
             ("CountsDiff", "explore"),
             ("CountsDiff", "flamegraph"),
             ("CountsDiff", "document"),
+            ("CountsDiff", "facts"),
             ("Profile", "explore"),
+            ("Profile", "facts"),
             ("Profile", "flamegraph"),
             ("Diagnosis", "document"),
             ("Diagnosis", "explore"),
+            ("Diagnosis", "facts"),
             ("Diagnosis", "under"),
             ("ProfileDiff", "explore"),
+            ("ProfileDiff", "facts"),
             ("ProfileDiff", "document"),
             ("Profile", "plot"),
             ("Profile", "document"),
@@ -226,14 +236,16 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("Profile", "timeline"),
             ("RankProfile", "document"),
             ("RankProfile", "explore"),
+            ("RankProfile", "facts"),
         ]
     )
-    assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_markdown"]
+    assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_json", "to_markdown"]
     assert sorted(_gateway.HANDED_ON) == [
         ("Comparison", "rebase"),
         ("Comparison", "save"),
         ("Profile", "export_trace"),
         ("Profile", "insights"),
+        ("Profile", "peak_parts"),
         ("Profile", "save"),
         ("RankProfile", "insights"),
         ("RankProfile", "merged_trace"),

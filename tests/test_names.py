@@ -20,6 +20,7 @@ SAME_SUBJECT = {
 
 SAME_ROLE = {
     "document", "drawn", "under",  # a result as a document; a picture as one of its views; what stands below it
+    "facts",  # what a result adds to its JSON
     "flamegraph", "plot", "render",  # what every view or carrier has
     "markup", "module", "spec_of",  # the parts of a picture: its element, its script, what the script reads
     "main",  # of a process: the command line, the server that counts

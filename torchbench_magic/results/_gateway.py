@@ -18,6 +18,8 @@ _CORE = "torchbench_magic.core"
 
 TABLE: dict[tuple[str, str], str] = {
     ("Comparison", "document"): f"{_VIEWS}.timing.comparison:document",
+    ("Comparison", "facts"): f"{_VIEWS}.json_forms.timings:facts",
+    ("Comparison", "to_markdown"): f"{_VIEWS}.timing.pull_request:pull_request",
     ("Comparison", "under"): f"{_VIEWS}.timing.comparison:under",
     ("Comparison", "compare"): f"{_VIEWS}.torch_forms.torch_compare:torch_compare",
     ("Comparison", "plot"): f"{_VIEWS}.timing.plot:plot",
@@ -25,19 +27,24 @@ TABLE: dict[tuple[str, str], str] = {
     ("Counts", "flamegraph"): f"{_VIEWS}.counting.call_flame:flamegraph",
     ("CountsDiff", "explore"): f"{_VIEWS}.widgets.counts_explorer:CountsExplorer",
     ("CountsDiff", "flamegraph"): f"{_VIEWS}.counting.call_flame:of_diff",
+    ("CountsDiff", "facts"): f"{_VIEWS}.json_forms.others:facts_of_counts",
     ("CountsDiff", "document"): f"{_VIEWS}.counting.counts:document",
     ("Diagnosis", "document"): f"{_VIEWS}.diagnosis:document",
+    ("Diagnosis", "facts"): f"{_VIEWS}.json_forms.others:facts_of_diagnosis",
     ("Diagnosis", "under"): f"{_VIEWS}.diagnosis:under",
     ("Diagnosis", "explore"): f"{_VIEWS}.widgets.explorers:DiagnosisExplorer",
     ("ProfileDiff", "explore"): f"{_VIEWS}.widgets.explorers:ProfileDiffExplorer",
+    ("ProfileDiff", "facts"): f"{_VIEWS}.json_forms.profiles:facts_of_diff",
     ("ProfileDiff", "document"): f"{_VIEWS}.profiling.profile_diff:document",
     ("Profile", "document"): f"{_VIEWS}.profiling.profile:document",
+    ("Profile", "facts"): f"{_VIEWS}.json_forms.profiles:facts",
     ("Profile", "under"): f"{_VIEWS}.profiling.memory:documents",
     ("Profile", "table"): f"{_VIEWS}.torch_forms.op_table:table",
     ("Profile", "plot"): f"{_VIEWS}.profiling.pictures.plot_profile:plot",
     ("Profile", "flamegraph"): f"{_VIEWS}.profiling.pictures.profile_flame:flamegraph",
     ("Profile", "explore"): f"{_VIEWS}.widgets.explorers:ProfileExplorer",
     ("RankProfile", "document"): f"{_VIEWS}.ranks.rank_document:document",
+    ("RankProfile", "facts"): f"{_VIEWS}.json_forms.others:facts_of_ranks",
     ("RankProfile", "explore"): f"{_VIEWS}.widgets.explorers:RankExplorer",
     ("Profile", "timeline"): f"{_VIEWS}.profiling.pictures.timeline:timeline",
 }
@@ -47,6 +54,7 @@ OF_EVERY: dict[str, str] = {
     "mimebundle": f"{_VIEWS}.carriers.any_result:mimebundle",
     "to_markdown": f"{_VIEWS}.carriers.any_result:to_markdown",
     "to_html": f"{_VIEWS}.carriers.any_result:to_html",
+    "to_json": f"{_VIEWS}.json_forms.envelope:to_json",
 }
 """What all results that have a document show of themselves alike."""
 
@@ -55,6 +63,7 @@ HANDED_ON: dict[tuple[str, str], str] = {
     ("Comparison", "save"): f"{_RESULTS}.storage.store:save",
     ("Profile", "export_trace"): f"{_RESULTS}.storage.chrome_trace:write_chrome_trace",
     ("Profile", "insights"): f"{_RESULTS}.profiling.insights.found:insights_of",
+    ("Profile", "peak_parts"): f"{_RESULTS}.profiling.insights.of_memory.peak_parts:peak_parts",
     ("Profile", "save"): f"{_RESULTS}.storage.store:save",
     ("RankProfile", "insights"): f"{_RESULTS}.ranks.rank_insights:rank_insights",
     ("RankProfile", "save"): f"{_RESULTS}.storage.store:save",

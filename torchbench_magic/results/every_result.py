@@ -28,8 +28,23 @@ class Shown:
         return written
 
     def to_markdown(self, **options: Any) -> str:
-        """The tables as GitHub markdown; ``options`` are those of the view, such as ``sort_by`` of a profile."""
+        """The tables as GitHub markdown; ``options`` are those of the view, such as ``sort_by`` of a profile. A
+        comparison is written as for a pull request, see `views.timing.pull_request`."""
         return str(show(self, "to_markdown", **options))
+
+    def to_json(self, *, max_bytes: int | None = None) -> str:
+        """The result as strict JSON in ASCII, of a documented and versioned layout: the sentence with the answer,
+        verdicts with their intervals, doubts, insights, where it ran, how to repeat it. Seconds and bytes; what is not
+        known, or has no end, is null.
+
+        Args:
+            max_bytes: the most that it takes; None is 4 KB for a comparison of a few measurements, 16 KB for whatever
+                else. What does not fit is left out and counted in ``left_out``.
+
+        Raises:
+            OptionError: ``max_bytes`` is too small for any result.
+        """
+        return str(show(self, "to_json", max_bytes=max_bytes))
 
     def explore(self) -> Any:
         """A live widget over this result (ipywidgets)."""

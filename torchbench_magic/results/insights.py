@@ -56,9 +56,10 @@ class Insight:
         share: ``seconds`` of the wall time, less what recording is estimated to have added; 0 to 1.
         text: one sentence that names the line, with code in backticks.
         evidence: the facts behind it, plain values by name. What begins with ``seconds`` is in seconds, with ``share``
-            a share of 1; other numbers are counts.
+            a share of 1, with ``bytes`` in bytes; other numbers are counts.
         places: the lines it is about, the one with the most at stake first.
         cures: what to do, the first to try first.
+        nbytes: bytes at stake, of an insight about memory; its ``seconds`` and ``share`` are 0.
     """
 
     kind: str
@@ -68,6 +69,7 @@ class Insight:
     evidence: Mapping[str, object] = field(default_factory=dict, compare=False)
     places: tuple[CodeLine, ...] = ()
     cures: tuple[Cure, ...] = ()
+    nbytes: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "evidence", MappingProxyType(dict(self.evidence)))
@@ -77,7 +79,7 @@ class Insight:
 
     def __reduce__(self) -> tuple[type[Insight], tuple[object, ...]]:
         plain = dict(self.evidence)  # a mapping proxy does not pickle
-        return Insight, (self.kind, self.seconds, self.share, self.text, plain, self.places, self.cures)
+        return Insight, (self.kind, self.seconds, self.share, self.text, plain, self.places, self.cures, self.nbytes)
 
     def as_dict(self) -> dict[str, object]:
         """The same as what JSON can hold."""
@@ -85,6 +87,7 @@ class Insight:
             "kind": self.kind,
             "seconds": self.seconds,
             "share": self.share,
+            "bytes": self.nbytes,
             "text": self.text,
             "evidence": dict(self.evidence),
             "places": [{"label": p.label, "source_id": p.source_id, "line": p.line} for p in self.places],

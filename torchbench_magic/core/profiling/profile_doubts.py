@@ -12,6 +12,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import ProfileOptions, Source
 from torchbench_magic.results.profiling.schedule import Schedule
 
+from .holding.holder_search import Holdings
 from .joining.attribution import Joined, ThreadJoin
 from .joining.compiling import COMPILED_REGION
 from .joining.forks import FORKED
@@ -25,7 +26,7 @@ from .sources.statement_lines import read_statements
 from .torch_events.events import Ints
 from .waiting_lines import waits_of_a_line
 
-__all__ = ["did_not_begin", "doubts_of_steps", "find_doubts"]
+__all__ = ["did_not_begin", "doubts_of_holders", "doubts_of_steps", "find_doubts"]
 
 _CPU_SLACK = 0.01  # s: what the system's figures of threads are good for
 
@@ -65,6 +66,19 @@ def find_doubts(
         found += [] if options.host_memory else _outside_torch(joined, sources)
     found.append(_host_memory(run.host))
     return [doubt for doubt in found if doubt is not None]
+
+
+def doubts_of_holders(held: Holdings | None) -> list[Doubt]:
+    """What was not searched for those who hold memory."""
+    if held is None or not (held.cut or held.left_out):
+        return []
+    if held.cut:
+        text = f"Who holds memory after the cell is known in part: the search ended after {held.seconds:.1f} s"
+        text += f" and {units.count(held.objects)} objects."
+    else:
+        text = f"Who holds memory was looked for everywhere but in {', '.join(held.left_out)}."
+    facts = {"seconds": held.seconds, "objects": held.objects, "cut": held.cut}
+    return [Doubt("holders-in-part", text, "", facts)]
 
 
 def doubts_of_steps(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,20 +18,36 @@ from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
 from .concurrency.proof_cell import doubts_of_concurrency, proof_of
+from .holding.holder_search import Holdings, find_holders
+from .holding.roots import is_users_code, last_value
 from .joining.attribution import Joined
 from .joining.joined_run import JoinedRun, join_run
 from .joining.run_events import RunEvents, read_run
-from .profile_doubts import find_doubts
+from .profile_doubts import doubts_of_holders, find_doubts
 from .profile_tables import lay_out
 from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
 from .recording.recorded_run import RecordedRun
 from .recording.workers import worker_table
 from .sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
+from .tables.holder_table import holder_table
 from .tables.sampled_functions import doubts_of_sampling, sampled_functions, sampled_waits
 from .torch_events.paused_collector import collector_paused
 from .waiting_for_workers import waits_for_workers
 
 __all__ = ["report"]
+
+
+@dataclass(frozen=True, eq=False)
+class Reached:
+    """What the code leads to after its run.
+
+    Attributes:
+        namespace: its variables.
+        value: of its trailing expression, which whoever shows it keeps.
+    """
+
+    namespace: Mapping[str, Any] = field(default_factory=dict)
+    value: Any = None
 
 
 @collector_paused()
@@ -40,14 +58,17 @@ def report(
     *,
     error: BaseException | None = None,
     numbering: list[int] | None = None,
+    names: Reached = Reached(),
 ) -> Profile:
     """Read, join and lay out what ``run`` recorded of ``body``.
 
     Args:
         error: what ended the body early.
+        names: from where, with ``memory``, those who hold memory now are looked for.
         numbering: native ids of the threads by the numbers that earlier cycles gave them; new ones are added.
     """
     started = time.perf_counter()
+    held = _holders(run, options, body, names) if options.memory and error is None else None
     read = read_run(run, options, body.own)
     if read.dropped:
         options = replace(options, memory=False, shapes=False)
@@ -75,6 +96,7 @@ def report(
         *find_doubts(run, read, whole.joined, texts.of, options, error, waited),
         cost_doubt(cost, recorded) if cost is not None and recorded is not None else None,
         *doubts_of_python,
+        *doubts_of_holders(held),
         *texts.doubts,
     ]
     return replace(
@@ -84,6 +106,7 @@ def report(
         python=python,
         num_threads=run.num_threads,
         concurrency=cores,
+        holders=holder_table(held, read.changes) if held is not None and read.changes is not None else None,
         source_id=source_id,
         options=options,
         warnings=[doubt for doubt in doubts if doubt is not None],
@@ -97,6 +120,13 @@ def report(
         profiler_cost=cost,
         profiler_time=run.overhead + time.perf_counter() - started,
     )
+
+
+def _holders(run: RecordedRun, options: ProfileOptions, body: ProfiledBody, names: Reached) -> Holdings:
+    """Who holds memory now. A cycle of steps ends in the middle of functions that still run."""
+    cell = body.cells(body.own[0].co_filename) if body.own else None
+    running = run.running(is_users_code) if options.schedule is not None else ()
+    return find_holders(names.namespace, running=running, last=last_value(names.value, cell))
 
 
 def _python(

@@ -32,7 +32,7 @@ from .efficiency.judged_ops import with_efficiency
 from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
 from .profile_doubts import did_not_begin, doubts_of_steps
-from .profile_of_run import report
+from .profile_of_run import Reached, report
 from .python_tree.sampler import check_sampler
 from .recording.host_memory import HostMemory
 from .recording.line_sources import SOURCE_MODULES, choose_line_source
@@ -224,9 +224,11 @@ class _Profiling:
 
         return SteppedRun(options, make_run, self.report, asked.on_trace, progress)
 
-    def report(self, run: RecordedRun, error: BaseException | None) -> Profile:
+    def report(self, run: RecordedRun, error: BaseException | None, value: Any = None) -> Profile:
+        """``value``: of the body's trailing expression, which whoever shows it keeps."""
         body = ProfiledBody(self.own, self.asked.cells, self.suspends)
-        made = report(run, self.options, body, error=error, numbering=self.numbering)
+        names = Reached(self.asked.namespace, value)
+        made = report(run, self.options, body, error=error, numbering=self.numbering, names=names)
         return replace(made, libraries=libraries_called(made, self.asked.namespace))
 
     def _made(
@@ -245,7 +247,7 @@ class _Profiling:
         """
         __tracebackhide__ = True
         error, idle = _stripped(error), idle or not_run(value)
-        last = inputs.noted(self.report(run, error)) if isinstance(run, RecordedRun) else run.finish(error)
+        last = inputs.noted(self.report(run, error, value)) if isinstance(run, RecordedRun) else run.finish(error)
         if self.asked.on_trace is not None and last is not None:
             try:
                 with interrupts_let_through():

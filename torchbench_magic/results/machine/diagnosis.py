@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
@@ -116,16 +115,6 @@ class Diagnosis(Shown):
         import pandas as pd
 
         return pd.DataFrame([asdict(one) for one in self.findings], columns=list(Finding.__dataclass_fields__))
-
-    def to_json(self) -> str:
-        """The findings, and the self-test where it was made, as a JSON object; what is not finite is null."""
-        tests = [{**asdict(one), "smallest_effect": one.smallest_effect} for one in self.self_test]
-        finite = [
-            {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in test.items()}
-            for test in tests
-        ]
-        said = {"findings": [asdict(one) for one in self.findings], "self_test": finite, "partial": self.partial}
-        return json.dumps({**said, "environment": self.environment}, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _place(finding: Finding) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import pandas as pd
 from .columns import ALIVE_COLUMNS, frame_of
 from .source_texts import Source, line_text
 
-__all__ = ["Peak", "alive", "by_line", "devices_of", "older_freed", "peak_of"]
+__all__ = ["Peak", "alive", "alive_blocks", "by_line", "devices_of", "older_freed", "peak_of"]
 
 _LINE = ["device", "source_id", "line", "thread"]
 
@@ -53,7 +53,7 @@ def peak_of(memory: pd.DataFrame, device: str) -> Peak:
     return Peak(device, int(totals.max()), float(memory["time"].iloc[row]), row)
 
 
-def _held(memory: pd.DataFrame, device: str, until: int) -> pd.DataFrame:
+def alive_blocks(memory: pd.DataFrame, device: str, until: int) -> pd.DataFrame:
     """Allocations of the rows up to ``until`` that none of these rows freed."""
     seen = memory.iloc[: until + 1]
     seen = seen[(seen["device"] == device) & seen["change"].notna()]
@@ -75,7 +75,7 @@ def alive(memory: pd.DataFrame, sources: Mapping[str, Source], moments: Iterable
     Args:
         moments: (device, position of a row of ``memory``).
     """
-    parts = [_held(memory, device, row) for device, row in moments if row >= 0]
+    parts = [alive_blocks(memory, device, row) for device, row in moments if row >= 0]
     held = pd.concat(parts) if parts else memory.iloc[:0]
     if held.empty:
         return frame_of(ALIVE_COLUMNS, {})

@@ -14,10 +14,12 @@ import pandas as pd
 __all__ = [
     "ALIVE_COLUMNS",
     "ARGUMENT_COLUMNS",
+    "HOLDER_COLUMNS",
     "LINE_COLUMNS",
     "MEMORY_COLUMNS",
     "MODULE_COLUMNS",
     "OP_COLUMNS",
+    "PEAK_COLUMNS",
     "PROFILE_TABLES",
     "PYTHON_COLUMNS",
     "WORKER_COLUMNS",
@@ -100,6 +102,18 @@ ARGUMENT_COLUMNS: dict[str, str] = {
     "seen": _COUNT,
 }
 
+HOLDER_COLUMNS: dict[str, str] = {
+    "block": _MAYBE,  # number of the block, as in MEMORY_COLUMNS; NA: it was there before the body
+    "device": _TEXT,
+    "bytes": _COUNT,  # of the storage
+    "holder": _TEXT,  # in words, code in backticks: "the list `losses`"
+    "kind": _TEXT,  # variable, attribute, list, dict, graph, closure, default, cache, hook, output, history, traceback
+    "name": _TEXT,  # the variable that leads there
+    "role": _TEXT,  # parameter, buffer, gradient or optimizer state; None for others
+    "through_graph": "bool",  # kept by the autograd graph of what the holder holds
+    "limit": _MAYBE,  # how many things a container on the way may hold; NA: no limit
+}
+
 ALIVE_COLUMNS: dict[str, str] = {
     "device": _TEXT,
     "cell": _MAYBE,
@@ -112,6 +126,16 @@ ALIVE_COLUMNS: dict[str, str] = {
     "blocks": _COUNT,
     "largest": _COUNT,  # bytes of the largest of them
     "since": _SECONDS,  # when the first of them was allocated
+}
+
+PEAK_COLUMNS: dict[str, str] = {
+    "device": _TEXT,
+    "part": _TEXT,  # parameters, buffers, gradients, optimizer state, activations, results, temporaries, from before
+    "bytes": _COUNT,
+    "blocks": _COUNT,
+    "before": "bool",  # it was there before the body
+    "source_id": _TEXT,
+    "line": _MAYBE,  # that allocated most of it
 }
 
 FRAME_COLUMNS: dict[str, str] = {
@@ -185,10 +209,11 @@ PROFILE_TABLES: dict[str, dict[str, str]] = {
     "frames": FRAME_COLUMNS,
     "workers": WORKER_COLUMNS,
     "python": PYTHON_COLUMNS,
+    "holders": HOLDER_COLUMNS,
 }
 """Field of a `Profile` -> the columns of its table."""
 
-_EMPTY: dict[str, Any] = {_TEXT: None, _COUNT: 0, _MAYBE: pd.NA, _SECONDS: float("nan")}
+_EMPTY: dict[str, Any] = {_TEXT: None, "bool": False, _COUNT: 0, _MAYBE: pd.NA, _SECONDS: float("nan")}
 
 
 def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | Any]) -> pd.DataFrame:

@@ -38,8 +38,8 @@ def sum_of_cycles(
 ) -> Profile:
     """Add up cycles: times, calls and bytes are sums, a peak is the highest of them, a doubt is said once.
 
-    ``.memory`` and ``.bytes_before`` are those of the cycle with the highest peak: what was freed between two cycles
-    nobody saw. Without a cycle the tables are empty.
+    ``.memory``, ``.bytes_before`` and ``.holders`` are those of the cycle with the highest peak: what was freed between
+    two cycles nobody saw. Without a cycle the tables are empty.
 
     Args:
         warnings: of the whole run, what the machine did in all cycles together included; they come before those of
@@ -63,6 +63,7 @@ def sum_of_cycles(
         "source_id": cycles[0].source_id,
         "memory": highest.memory,
         "bytes_before": highest.bytes_before,
+        "holders": highest.holders,
         "frames": sum_of_frames([each.frames for each in cycles]),
         "python": sum_of_sampled([each.python for each in cycles if each.python is not None]),
         "concurrency": joined_concurrency([each.concurrency for each in cycles if each.concurrency is not None]),

@@ -77,6 +77,8 @@ class Profile(Storable):
         cycles: with a schedule, the profile of each cycle; this one is their sum, and ``wall_time`` the recorded part.
         saved: when it was stored, UTC, of one that was read from a store; empty for others.
         calls: with ``--shapes``, what else is known of each distinct call of an op, see `arguments`.
+        holders: with ``--memory``, who holds the tensors that were there after the body, a row per storage, columns of
+            `HOLDER_COLUMNS`; None without it, and after an error.
         bytes_before: with ``--memory``, bytes of CPU tensors that were there before the body; NaN where not known.
         flops_coverage: with ``--flops``, share of the time in ops that is spent in ops with a formula.
         profiler_cost: what recording was of the wall time, told from the number of events: ``little``, ``noticeable``
@@ -134,6 +136,7 @@ class Profile(Storable):
     python: pd.DataFrame | None = None
     concurrency: Concurrency | None = None
     efficiency: Efficiency | None = None
+    holders: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         for name, columns in PROFILE_TABLES.items():
@@ -196,6 +199,13 @@ class Profile(Storable):
         memory = self._memory_seen()
         peaks = [(device, allocations.peak_of(memory, device).row) for device in allocations.devices_of(memory)]
         return allocations.alive(memory, self.sources, peaks)
+
+    @cached_property
+    def peak_parts(self) -> pd.DataFrame:
+        """With ``--memory``, what the peak of each device is made of (parameters, gradients, the optimizer's state,
+        activations, temporaries ...), the largest part first: columns of `PEAK_COLUMNS`."""
+        found: pd.DataFrame = hand_on(self, "peak_parts")
+        return found
 
     @property
     def retained(self) -> pd.DataFrame:

@@ -11,9 +11,17 @@ from ..built_columns import BuiltColumn, built_table, measured_columns, texts
 from ..document import Phrase, StyledText, Unfolding, backticked, clipped
 from ..table import Table
 
-__all__ = ["MOST_SHOWN", "insights_table", "unfolding"]
+__all__ = ["MOST_SHOWN", "first_insights", "insights_table", "unfolding"]
 
 MOST_SHOWN = 3  # under the sentence: the rest has less at stake, and is in the table
+
+
+def first_insights(insights: Sequence[Insight]) -> Sequence[Insight]:
+    """Those under the sentence: who asks for ``--memory`` sees the first about memory, whatever the times say."""
+    of_memory = [each for each in insights if each.nbytes]
+    of_time = [each for each in insights if not each.nbytes]
+    kept = max(MOST_SHOWN - len(of_memory), MOST_SHOWN - 1) if of_memory else MOST_SHOWN
+    return [*of_time[:kept], *of_memory][:MOST_SHOWN]
 
 
 def unfolding(insight: Insight, before: str = "", *, with_cures: bool = True) -> Unfolding:
@@ -42,6 +50,8 @@ def _value(name: str, value: object) -> str:
             return units.seconds_text(value)
         if name.startswith("share"):
             return f"{units.percent(value)} %"
+        if name.startswith("bytes"):
+            return units.bytes_text(value)
         return units.count(value) if float(value).is_integer() else f"{value:.2f}"
     return clipped(str(value), 80)
 
@@ -58,7 +68,7 @@ def insights_table(insights: Sequence[Insight]) -> Table | None:
         texts("text", "why", 120, lambda row: row["insight"].text.replace("`", "")),
         texts("cure", "what may help", 120, lambda row: " ".join(_said(row["insight"].cures))),
     )
-    rows = [{"insight": each, "seconds": each.seconds} for each in insights]
+    rows = [{"insight": each, "seconds": each.seconds or None} for each in insights]
     return built_table("insights", tuple(built), rows, lambda row: _place(row["insight"]))
 
 

@@ -17,7 +17,7 @@ from ..table import Table
 from .cores_used import cores_clause, cores_footer, cores_picture, cores_table, proof_footer
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
-from .insight_lines import MOST_SHOWN, unfolding
+from .insight_lines import MOST_SHOWN, first_insights, unfolding
 from .lines import lines_table
 from .modules import modules_table
 from .of_roof import efficiency_clause, efficiency_footer
@@ -67,7 +67,7 @@ def document(
         kind="profile",
         sentence=tuple(_sentence(profile, (group_by or "").startswith("module"))),
         tables=tuple(table for table in tables if table is not None),
-        insights=tuple(unfolding(each) for each in profile.insights[:MOST_SHOWN]),
+        insights=tuple(unfolding(each) for each in first_insights(profile.insights)),
         doubts=tuple(_doubts(profile)),
         footer=tuple(_footer(profile, lines)),
         where=of_result(".ops"),

@@ -6,7 +6,8 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
 from typing import Any, Self
 
 from torchbench_magic.core.machine.process_use import ProcessUse, read_use
@@ -135,6 +136,11 @@ class RecordedRun:
         self._workers = Workers()
         self._modules = modules if modules is not None else ModuleCalls({}, ())
         self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
+
+    def running(self, wanted: Callable[[CodeType], bool]) -> tuple[FrameType, ...]:
+        """Frames of this thread that began before the recording's end and still run, of a run that ends in the middle
+        of them."""
+        return () if self._callers is None else tuple(self._callers.running_above(wanted))
 
     def prepare(self) -> None:
         """Let the profiler get ready ahead of its start."""

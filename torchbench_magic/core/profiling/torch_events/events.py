@@ -76,6 +76,7 @@ class Events:
         nbytes: signed bytes of a memory event.
         inputs: with shapes; else None.
         block: number of a memory event's block, -1 for others and where not known; None without memory.
+        address: of that block, 0 for others and where not known; None without memory.
     """
 
     names: tuple[str, ...]
@@ -96,6 +97,7 @@ class Events:
     nbytes: Ints
     inputs: OpInputs | None = None
     block: Ints | None = None
+    address: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.start)
@@ -172,8 +174,8 @@ def read_events(results: Any, *, shapes: bool = False, memory: bool = False, lim
             columns[key] = np.fromiter(map(method, events), np.int64, n) if has_ids else np.zeros(n, dtype=np.int64)
         on_cpu = False
         if memory and in_detail:
-            columns["block"] = np.full(n, -1, dtype=np.int64)
-            columns["block"][is_memory], on_cpu = number_blocks(
+            columns["block"], columns["address"] = np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64)
+            columns["block"][is_memory], columns["address"][is_memory], on_cpu = number_blocks(
                 results, columns["start"][is_memory], columns["nbytes"][is_memory]
             )
         none = on_cpu and not on_device.any()  # then all of them are on the CPU

@@ -21,24 +21,26 @@ _AT_ONCE = 256  # roots whose trees are read together: the processor still holds
 _NAME = "[memory]"  # torch's name of an allocation or a freeing
 
 
-def number_blocks(results: Any, start: Ints, nbytes: Ints) -> tuple[Ints, bool]:
+def number_blocks(results: Any, start: Ints, nbytes: Ints) -> tuple[Ints, Ints, bool]:
     """A number for the block of each memory event: an allocation and the event that frees it share it; -1: not known.
 
-    Also whether all are known to be on the CPU, which the tree tells sooner than the events do.
+    Also the address of each block, 0 where it is not known, and whether all are known to be on the CPU, which the tree
+    tells sooner than the events do.
 
     Args:
         results: ``kineto_results``.
         start, nbytes: int64 [n], of the memory events, in any order.
     """
-    blocks = np.full(len(start), -1, dtype=np.int64)
-    times, sizes, address, devices = _memory_nodes(results)
+    blocks, addresses = np.full(len(start), -1, dtype=np.int64), np.zeros(len(start), dtype=np.int64)
+    times, sizes, address, given, devices = _memory_nodes(results)
     if len(times) != len(start) or not len(times):
-        return blocks, False
+        return blocks, addresses, False
     mine, theirs = np.lexsort((nbytes, start)), np.lexsort((sizes, times))
     if (start[mine] != times[theirs]).any() or (nbytes[mine] != sizes[theirs]).any():
-        return blocks, False
+        return blocks, addresses, False
     blocks[mine] = _pairs(address[theirs], nbytes[mine] > 0)
-    return blocks, {device.type for device in devices} <= {"cpu"}
+    addresses[mine] = given[address[theirs]]
+    return blocks, addresses, {device.type for device in devices} <= {"cpu"}
 
 
 def _pairs(address: Ints, is_allocation: NDArray[np.bool_]) -> Ints:
@@ -54,16 +56,16 @@ def _pairs(address: Ints, is_allocation: NDArray[np.bool_]) -> Ints:
     return numbers
 
 
-def _memory_nodes(results: Any) -> tuple[Ints, Ints, Ints, set[Any]]:
-    """Moments, bytes and addresses (numbered) of the allocations and freeings in the tree, and their devices (which
-    are not asked for where there is none but the CPU)."""
+def _memory_nodes(results: Any) -> tuple[Ints, Ints, Ints, Ints, set[Any]]:
+    """Moments, bytes and addresses (numbered) of the allocations and freeings in the tree, the address of each number,
+    and their devices (which are not asked for where there is none but the CPU)."""
     import torch
 
     only_cpu = not torch.accelerator.is_available()
     types = tree_types()
     if types is None:
         none = np.zeros(0, dtype=np.int64)
-        return none, none, none, set()
+        return none, none, none, none, set()
     node, of_memory = types  # unbound getters in C loops: a tree has as many nodes as there are events
     name, children = node.name.fget, node.children.fget
     times, sizes, address = array("q"), array("q"), array("q")
@@ -87,4 +89,5 @@ def _memory_nodes(results: Any) -> tuple[Ints, Ints, Ints, set[Any]]:
                 devices.update(map(of_memory.device.fget, fields))
             level = list(chain.from_iterable(below))
     first, second, third = (np.frombuffer(each, dtype=np.int64) for each in (times, sizes, address))
-    return first, second, third, devices
+    by_number = np.fromiter(places, np.uint64, len(places)).astype(np.int64)
+    return first, second, third, by_number, devices

@@ -16,11 +16,12 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
 from .c10_symbols import memory_reporter
 
-__all__ = ["OlderBlocks", "living_blocks"]
+__all__ = ["OlderBlocks", "living_blocks", "without_overrides"]
 
 
 def living_blocks() -> dict[int, int]:
@@ -29,9 +30,7 @@ def living_blocks() -> dict[int, int]:
 
     found: dict[int, int] = {}
     kinds: dict[type, bool] = {}
-    # what a subclass overrides does not run; without torch's private name it may
-    plain: Any = getattr(torch._C, "DisableTorchFunctionSubclass", contextlib.nullcontext)
-    with plain():
+    with without_overrides():
         for each in gc.get_objects():
             kind = type(each)
             wanted = kinds.get(kind)
@@ -46,6 +45,14 @@ def living_blocks() -> dict[int, int]:
                             if storage.nbytes() and storage.data_ptr():
                                 found[storage.data_ptr()] = storage.nbytes()
     return found
+
+
+def without_overrides() -> AbstractContextManager[Any]:
+    """Within it what a tensor's subclass overrides does not run; without torch's private name it may."""
+    import torch
+
+    plain: Any = getattr(torch._C, "DisableTorchFunctionSubclass", contextlib.nullcontext)
+    return cast("AbstractContextManager[Any]", plain())
 
 
 def _parts(tensor: Any) -> Iterator[Any]:

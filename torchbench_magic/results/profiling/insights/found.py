@@ -9,6 +9,7 @@ from ..profile import Profile
 from .constant import constant
 from .copies import copies
 from .memory_bound import memory_bound_run
+from .of_memory.kinds import MEMORY_KINDS, memory_silenced_by
 from .operators import below_roof, page_fault, shape, slow_dtype
 from .outside_torch import numpy, python
 from .overhead import overhead
@@ -42,16 +43,19 @@ _SAME = 0.5
 
 
 def insights_of(profile: Profile) -> tuple[Insight, ...]:
-    """See `Profile.insights`."""
+    """See `Profile.insights`. Those about memory come after those about time, `leak` before `peak`."""
     kept: list[Insight] = []
+    of_memory: list[Insight] = []
+    if not memory_silenced_by(profile):
+        of_memory = [each for kind in MEMORY_KINDS.values() for each in kind(profile)]
     if not processor_silenced_by(profile):
         kept = [each for kind in PROCESSOR_KINDS.values() for each in kind(profile)]
     if silenced_by(profile):
-        return tuple(kept)
+        return (*kept, *of_memory)
     for name, kind in KINDS.items():
         if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
             kept += [each for each in kind(profile) if not _is_said(each, kept)]
-    return tuple(sorted(kept, key=lambda each: -each.seconds))
+    return (*sorted(kept, key=lambda each: -each.seconds), *of_memory)
 
 
 def _is_said(insight: Insight, kept: list[Insight]) -> bool:

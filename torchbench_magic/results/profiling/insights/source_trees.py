@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from ..source_texts import Source
 
-__all__ = ["StatementPlace", "call_name", "calls_in", "is_torch_call", "leaves_for_numpy", "place_in"]
+__all__ = ["StatementPlace", "call_name", "calls_in", "is_torch_call", "leaves_for_numpy", "place_in", "text_tree"]
 
 TORCH_ROOTS = frozenset({"torch", "F", "nn"})
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -50,7 +50,7 @@ class StatementPlace:
 
 def place_in(source: Source | None, line: int) -> StatementPlace | None:
     """Where ``line`` of a source stands; None where the text is no Python, or has no statement there."""
-    tree = _tree(source.text) if source is not None else None
+    tree = text_tree(source) if source is not None else None
     if source is None or tree is None:
         return None
     number = line - source.first_line + 1
@@ -58,6 +58,11 @@ def place_in(source: Source | None, line: int) -> StatementPlace | None:
     if not found:
         return None
     return StatementPlace(tuple(each for each, _ in found), found[0][1], tree)
+
+
+def text_tree(source: Source) -> ast.Module | None:
+    """The text of a source, its first line being line 1; None where it is no Python."""
+    return _tree(source.text)
 
 
 def _on_line(

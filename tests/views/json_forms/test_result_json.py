@@ -1,0 +1,194 @@
+"""Every result as JSON: of the published schema, strict, in ASCII, bounded, and saying what was left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.test_hostile_texts import RESULTS as HOSTILE_RESULTS
+from tests.views.builders import HOSTILE, comparison_of, profile_of
+from tests.views.test_outputs_stay import RESULTS
+from torchbench_magic.errors import OptionError
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.every_result import Shown
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.views.json_forms.envelope import FEW, FEW_BYTES, MOST_BYTES
+
+ROOT = Path(__file__).parents[3]
+JSON_RESULTS = {
+    name: make for name, make in RESULTS.items() if name not in ("torch_compare", "counts", "timeline", "page")
+}
+
+
+@cache
+def schema() -> dict[str, Any]:
+    text = (files("torchbench_magic.views.json_forms") / "result-1.schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    jsonschema.Draft202012Validator.check_schema(found)
+    return found
+
+
+def read(text: str) -> dict[str, Any]:
+    """The JSON, of the schema; NaN and infinities are refused as the standard has them not."""
+
+    def refused(name: str) -> Any:
+        raise AssertionError(f"{name} is no JSON")
+
+    made: dict[str, Any] = json.loads(text, parse_constant=refused)
+    jsonschema.Draft202012Validator(schema()).validate(made)
+    return made
+
+
+@pytest.mark.parametrize("name", JSON_RESULTS)
+def test_every_result_is_of_the_published_schema(name: str) -> None:
+    result = JSON_RESULTS[name]()
+    text = result.to_json()
+    made = read(text)
+    assert made["kind"] == type(result).__name__
+    assert made["sentence"]
+    assert len(text) <= MOST_BYTES
+    assert text.isascii()
+    assert "<" not in text
+
+
+def test_the_schema_sees_what_is_wrong() -> None:
+    for change in ({"version": 2}, {"doubts": [{"kind": "x"}]}, {"more": 1}, {"alternatives": [{"name": "a"}]}):
+        made = json.loads(comparison_of().to_json()) | change
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.Draft202012Validator(schema()).validate(made)
+
+
+def test_every_class_of_results_has_it() -> None:
+    known = {type(make()).__name__ for make in JSON_RESULTS.values()}
+    assert known == set(schema()["properties"]["kind"]["enum"])
+    assert {kind.__name__ for kind in _below(Shown)} - {"Storable", "Neighbours"} == known
+
+
+def _below(kind: type) -> set[type]:
+    return {
+        each
+        for sub in kind.__subclasses__()
+        for each in (sub, *_below(sub))
+        if each.__module__.startswith("torchbench_magic")
+    }
+
+
+def test_a_comparison_says_what_a_person_reads() -> None:
+    made = comparison_of(warnings=[Doubt("busy", "Others computed.", "Wait.")])
+    said = read(made.to_json())
+    assert said["sentence"] == str(made).splitlines()[0] or said["sentence"] in " ".join(str(made).split())
+    row = said["alternatives"][1]
+    frame = made.frame.iloc[1]
+    assert (row["name"], row["verdict"], row["baseline"]) == ("mul_sum", "faster", "bmm")
+    for name in ("median", "ratio", "ratio_low", "ratio_high"):
+        assert row[name] == pytest.approx(frame[name], rel=1e-5)
+    assert said["doubts"] == [{"kind": "busy", "text": "Others computed.", "action": "Wait."}]
+    assert said["environment"]["torch"] == "2.13.0+cpu"
+    assert said["verdicts"] == {"faster": 2}
+    assert said["repeat"]["cell"].startswith("%%timer -t 1,2\n")
+    assert "# --- mul_sum\nf(x)" in said["repeat"]["cell"]
+
+
+def test_a_few_alternatives_take_no_more_than_4_kb_whatever_they_are_called() -> None:
+    names = tuple(f"{n}{text}" for n, text in enumerate(HOSTILE[:3]))
+    doubts = [Doubt(f"kind-{n}", "text " * 200, "act " * 200) for n in range(20)]
+    made = comparison_of(
+        [("x" * 5000, 1, (1e-6, 2e-6, 3e-6)), ("y", 1, (1e-6, 2e-6, 3e-6))],
+        names,
+        warnings=doubts,
+        stmt="f(x)\n" * 3000,
+    )
+    assert len(made.frame) == FEW
+    text = made.to_json()
+    assert len(text) <= FEW_BYTES
+    said = read(text)
+    assert said["left_out"]["doubts"] >= 15
+    assert [row["verdict"] for row in said["alternatives"]][:1] == ["baseline"]
+
+
+def test_a_large_sweep_is_bounded_and_says_how_much_is_not_there() -> None:
+    points = [(f"n={n}", 1, (1e-6, 2e-6)) for n in range(300)]
+    made = comparison_of(points, axes=[(("n", n),) for n in range(300)], samples=6)
+    text = made.to_json()
+    said = read(text)
+    assert len(text) <= MOST_BYTES
+    assert len(said["alternatives"]) + said["left_out"]["alternatives"] == 600
+    assert sum(said["verdicts"].values()) == 300, "verdicts are of all of them"
+    assert len(json.loads(made.to_json(max_bytes=200_000))["alternatives"]) == 600
+
+
+@pytest.mark.parametrize("most", [2048, 3000, 5000])
+@pytest.mark.parametrize("name", JSON_RESULTS)
+def test_a_bound_of_ones_own_is_kept(name: str, most: int) -> None:
+    text = JSON_RESULTS[name]().to_json(max_bytes=most)
+    assert len(text) <= most
+    read(text)
+
+
+@pytest.mark.parametrize("most", [0, 100, -1, True, 1e6, "4096"])
+def test_a_bound_that_no_result_fits_is_refused(most: Any) -> None:
+    with pytest.raises(OptionError, match="max_bytes"):
+        comparison_of().to_json(max_bytes=most)
+
+
+@pytest.mark.parametrize("kind", HOSTILE_RESULTS)
+def test_texts_of_users_are_escaped_as_json_does(kind: str) -> None:
+    text = HOSTILE_RESULTS[kind]().to_json()
+    assert text.isascii()
+    assert text.isprintable()
+    read(text)
+
+
+def test_a_name_that_is_markup_comes_back_as_it_was() -> None:
+    made = comparison_of([(None, 1, (1e-6, 2e-6))], ("</script><b>", 'a "quoted" \\ name'))
+    said = read(made.to_json())
+    assert [row["name"] for row in said["alternatives"]] == ["</script><b>", 'a "quoted" \\ name']
+
+
+def test_what_has_no_end_is_not_there() -> None:
+    made = replace(comparison_of([(None, 1, (1e-6, 2e-6))], samples=2), elapsed=float("nan"))
+    said = read(made.to_json())
+    assert said["elapsed"] is None
+    assert "ratio_high" not in said["alternatives"][1]
+
+
+def test_a_profile_has_its_lines_its_insights_and_its_cell() -> None:
+    said = read(profile_of().to_json())
+    assert said["lines"][0]["place"]
+    assert said["operations"][0]["op"].startswith("aten::")
+    assert said["repeat"]["cell"].startswith("%%tprofile")
+    assert said["repeat"]["options"] == {"memory": True, "shapes": True}
+
+
+def test_the_page_names_every_member() -> None:
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    kinds = schema()["properties"]["kind"]["enum"]
+    members = [*schema()["properties"], *(name for kind in kinds for name in schema()["$defs"][kind]["properties"])]
+    members += [
+        name for part in ("doubt", "insight", "environment", "repeat") for name in schema()["$defs"][part]["properties"]
+    ]
+    members += list(schema()["$defs"]["Comparison"]["properties"]["alternatives"]["items"]["properties"])
+    missing = sorted({name for name in members if f"`{name}`" not in page})
+    assert not missing
+    assert all(f"### {kind}" in page for kind in kinds)
+
+
+def test_the_example_of_the_page_is_of_the_schema() -> None:
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    _, _, example = page.partition("```json\n")
+    made = read(example.partition("\n```")[0])
+    assert made["kind"] == "Comparison"
+
+
+def test_a_comparison_with_nothing_in_it_is_written_too() -> None:
+    made = Comparison((), comparison_of().samples.iloc[:0], comparison_of().environment)
+    said = read(made.to_json())
+    assert said["alternatives"] == []
+    assert said["repeat"]["cell"] is None

@@ -1,0 +1,204 @@
+"""What the peak of a device is made of: parameters, gradients, the optimizer's state, activations, temporaries.
+
+A block's part is told by when it was allocated and freed, and by who holds it at the end where it is there still:
+
+- held as a parameter, a buffer, a gradient or an optimizer's state: that;
+- allocated within ``Optimizer.step``: temporary if freed within it, else the optimizer's state;
+- allocated within a backward pass: temporary if freed within it, else a gradient;
+- freed within a backward pass, or held by the autograd graph as blocks of the same line and op are at the end: an
+  activation;
+- freed while its line was still active: temporary; whatever else there is, a result that the code holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ...allocations import alive_blocks, devices_of, older_freed, peak_of
+from ...columns import PEAK_COLUMNS, frame_of
+from ...profile import Profile
+from ...trace import Trace
+
+__all__ = ["BACKWARD", "OPTIMIZER", "backward_spans", "peak_parts", "spans_hold"]
+
+Spans = NDArray[np.float64]
+
+BACKWARD = "autograd::engine::evaluate_function"
+OPTIMIZER = "Optimizer.step#"
+_ROLES = {"parameter": "parameters", "buffer": "buffers", "gradient": "gradients", "optimizer state": "optimizer state"}
+
+
+def peak_parts(profile: Profile) -> pd.DataFrame:
+    """Columns of `PEAK_COLUMNS`, of each device the largest part first. Empty without ``--memory``."""
+    memory = profile.memory
+    rows: list[dict[str, object]] = []
+    for device in devices_of(memory):
+        assert memory is not None
+        peak = peak_of(memory, device)
+        if peak.row < 0:
+            continue
+        mine = [*_of_blocks(profile, memory, device, peak.row), *_before(profile, memory, device, peak.row)]
+        rows += sorted(mine, key=lambda row: -float(str(row["bytes"])))
+    return frame_of(PEAK_COLUMNS, {name: [row[name] for row in rows] for name in PEAK_COLUMNS})
+
+
+def _of_blocks(profile: Profile, memory: pd.DataFrame, device: str, until: int) -> Iterator[dict[str, object]]:
+    """Parts of what the body allocated, by the line with most of each."""
+    held = alive_blocks(memory, device, until)
+    if held.empty:
+        return
+    held = held.assign(part=_part_of(profile, memory, held))
+    for part, blocks in held.groupby("part", sort=False):
+        by_line = blocks[blocks["line"].notna()].groupby(["source_id", "line"])["change"].sum()
+        top: Any = by_line.idxmax() if len(by_line) else (None, pd.NA)
+        yield {
+            "device": device,
+            "part": part,
+            "bytes": int(blocks["change"].sum()),
+            "blocks": len(blocks),
+            "before": False,
+            "source_id": top[0],
+            "line": top[1],
+        }
+
+
+def _part_of(profile: Profile, memory: pd.DataFrame, held: pd.DataFrame) -> list[str]:
+    freed = memory[(memory["change"] < 0) & memory["block"].notna()].set_index("block")["time"]
+    freed = freed[~freed.index.duplicated(keep="last")]
+    made_at = held["time"].to_numpy(np.float64)
+    freed_at = held["block"].map(freed).astype("float64").fillna(np.inf).to_numpy(np.float64)
+    trace = profile.trace
+    steps, passes = optimizer_spans(trace), backward_spans(trace)
+    in_step, in_pass = spans_hold(steps, made_at), spans_hold(passes, made_at)
+    same_step = in_step >= 0
+    same_step &= spans_hold(steps, freed_at) == in_step
+    freed_in_pass = spans_hold(passes, freed_at)
+    same_line = _same_stretch(trace, held["thread"].to_numpy(), made_at, freed_at)
+    roles, graph = _roles(profile), _kept_by_graph(profile, memory)
+    parts = []
+    for at, (block, source_id, line, op) in enumerate(
+        zip(held["block"], held["source_id"], held["line"], held["op"], strict=True)
+    ):
+        if (role := roles.get(int(block), "")) in _ROLES:
+            parts.append(_ROLES[role])
+        elif in_step[at] >= 0:
+            parts.append("optimizer temporaries" if same_step[at] else "optimizer state")
+        elif in_pass[at] >= 0:
+            parts.append("backward temporaries" if freed_in_pass[at] == in_pass[at] else "gradients")
+        elif freed_in_pass[at] >= 0 or (source_id, line, op) in graph:
+            parts.append("activations")
+        else:
+            parts.append("temporaries" if same_line[at] else "results")
+    return parts
+
+
+def _roles(profile: Profile) -> dict[int, str]:
+    holders = profile.holders
+    if holders is None:
+        return {}
+    rows = holders[holders["block"].notna() & holders["role"].notna()]
+    return {int(block): str(role) for block, role in zip(rows["block"], rows["role"], strict=True)}
+
+
+def _kept_by_graph(profile: Profile, memory: pd.DataFrame) -> set[tuple[object, object, object]]:
+    """(source_id, line, op) of the allocations that an autograd graph holds at the end."""
+    holders = profile.holders
+    if holders is None:
+        return set()
+    kept = holders.loc[holders["through_graph"] & holders["block"].notna(), "block"]
+    rows = memory[memory["block"].isin(kept) & (memory["change"] > 0) & memory["line"].notna()]
+    return set(zip(rows["source_id"], rows["line"], rows["op"], strict=True))
+
+
+def _before(profile: Profile, memory: pd.DataFrame, device: str, until: int) -> Iterator[dict[str, object]]:
+    """Parts of what was there before the body; what it freed until the peak is taken off the rest."""
+    holders, parts = profile.holders, dict[str, list[int]]()
+    if holders is not None:
+        older = holders[holders["block"].isna() & (holders["device"] == device)]
+        for role, nbytes in zip(older["role"], older["bytes"], strict=True):
+            part = _ROLES.get(role, "from before") if isinstance(role, str) else "from before"
+            parts.setdefault(part, []).append(int(nbytes))
+    whole = profile.bytes_before if device == "cpu" else float("nan")
+    if whole == whole:  # what is not known by a holder
+        rest = int(whole) - older_freed(memory, device, until) - sum(map(sum, parts.values()))
+        if rest > 0:
+            parts.setdefault("from before", []).append(rest)
+    for part, sizes in parts.items():
+        yield {
+            "device": device,
+            "part": part,
+            "bytes": sum(sizes),
+            "blocks": len(sizes),
+            "before": True,
+            "source_id": None,
+            "line": pd.NA,
+        }
+
+
+# ---- spans ------------------------------------------------------------------------------------------------------
+
+
+def backward_spans(trace: Trace | None) -> Spans:
+    """float [n, 2]: seconds from the first to the last function of each backward pass. Functions that follow one
+    another below the same op, and on the same thread, are of one pass."""
+    if trace is None or not len(trace.events):
+        return np.zeros((0, 2))
+    events = trace.events
+    is_of_pass = _named(trace, BACKWARD)
+    order = np.lexsort((events["start"].to_numpy(), events["parent"].to_numpy(), events["track"].to_numpy()))
+    order = order[trace.is_kind("op", "range")[order]]
+    taken = is_of_pass[order]
+    place = events[["track", "parent"]].to_numpy()[order]
+    begins = taken & ~(np.append(False, taken[:-1]) & np.append([False], (place[1:] == place[:-1]).all(axis=1)))
+    start, end = events["start"].to_numpy()[order], (events["start"] + events["duration"]).to_numpy()[order]
+    number = np.cumsum(begins)[taken]
+    if not len(number):
+        return np.zeros((0, 2))
+    last = np.zeros(number[-1], dtype=np.int64)
+    np.maximum.at(last, number - 1, end[taken])
+    spans = np.stack([start[begins], last], axis=1) / 1e9
+    return spans[np.argsort(spans[:, 0], kind="stable")]
+
+
+def optimizer_spans(trace: Trace | None) -> Spans:
+    """float [n, 2]: seconds of each step of an optimizer."""
+    if trace is None or not len(trace.events):
+        return np.zeros((0, 2))
+    rows = trace.events[_named(trace, OPTIMIZER)]
+    spans = np.stack([rows["start"].to_numpy(), (rows["start"] + rows["duration"]).to_numpy()], axis=1) / 1e9
+    return spans[np.argsort(spans[:, 0], kind="stable")]
+
+
+def _named(trace: Trace, prefix: str) -> NDArray[np.bool_]:
+    wanted = np.array([name.startswith(prefix) for name in trace.names], dtype=bool)
+    return wanted[trace.events["name"].to_numpy()] if len(wanted) else np.zeros(len(trace.events), dtype=bool)
+
+
+def spans_hold(spans: Spans, moments: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Of each moment the number of the last span that began before it and holds it; -1 for none."""
+    if not len(spans):
+        return np.full(len(moments), -1, dtype=np.int64)
+    at = np.searchsorted(spans[:, 0], moments, side="right") - 1
+    inside = (at >= 0) & (moments <= spans[np.maximum(at, 0), 1])
+    return np.where(inside, at, -1)
+
+
+def _same_stretch(
+    trace: Trace | None, threads: NDArray[np.int64], made: NDArray[np.float64], freed: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Whether a block was freed before another line of its thread ran."""
+    same = np.zeros(len(made), dtype=bool)
+    if trace is None:
+        return same
+    for thread in np.unique(threads):
+        starts = trace.segments.loc[trace.segments["thread"] == thread, "start"].to_numpy() / 1e9
+        mine = threads == thread
+        same[mine] = np.searchsorted(starts, made[mine], side="right") == np.searchsorted(
+            starts, freed[mine], side="right"
+        )
+    return same & np.isfinite(freed)
