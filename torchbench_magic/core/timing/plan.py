@@ -72,6 +72,8 @@ class Plan:
         gc: the garbage collector is on in timed code; setup can switch it on too (``gc.enable()``), as in timeit.
         processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
             the fewest whose interval assumes nothing; None is this process alone.
+        levers: names of what is tried on the one body (see `core.levers`); none of them: all that apply; None tries
+            nothing.
     """
 
     threads: tuple[int, ...] | None = None
@@ -95,6 +97,7 @@ class Plan:
     seed: int | None = None
     gc: bool = False
     processes: Processes | None = None
+    levers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and not (

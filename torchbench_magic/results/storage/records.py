@@ -30,6 +30,7 @@ from ..profiling.profile import ProfileOptions
 from ..profiling.schedule import Schedule
 from ..profiling.source_texts import Source
 from ..profiling.trace import Track
+from ..timing.proof.trial import Trial
 from ..timing.subject import Subject
 
 __all__ = ["VERSIONS", "Record", "decoded", "encoded", "state_of"]
@@ -38,7 +39,7 @@ _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Contention, CoreUse, Doubt, Efficiency, Environment, OpEfficiency, Peaks),
-        *(ProfileOptions, Schedule, Source, Subject, Track),
+        *(ProfileOptions, Schedule, Source, Subject, Track, Trial),
     )
 }
 _TAGS = {"float", "tuple", "map", *_RECORDS}

@@ -11,20 +11,25 @@ import pandas as pd
 
 from .blocks import Blocks
 from .intervals import Floats, median_interval
+from .proof.compile_times import break_even
+from .proof.trial import Trial
 from .ranges import Range
 from .subject import Subject
 
-__all__ = ["frame_columns", "detail", "judgement", "seen"]
+__all__ = ["frame_columns", "detail", "judgement", "seen", "tried"]
 
 _IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
 
 
 
-def frame_columns(axes: Sequence[str]) -> list[str]:
-    """Names of the columns of ``Comparison.frame``, in order."""
+_TRIED = ("result", "max_difference", "compile_time", "break_even")
+
+
+def frame_columns(axes: Sequence[str], *, are_tried: bool = False) -> list[str]:
+    """Names of the columns of ``Comparison.frame``, in order; ``are_tried``: its rows are levers."""
     times = ["median", "iqr", "mean", "cpu_clock_median", "samples", "number_per_run"]
     judged = ["ratio", "ratio_low", "ratio_high", "verdict", "method", "instructions", "instructions_ratio"]
-    return [*_IDENTITY, *axes, *times, *judged]
+    return [*_IDENTITY, *axes, *times, *judged, *(_TRIED if are_tried else ())]
 
 
 def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
@@ -57,6 +62,18 @@ def judgement(ratio: float, low: float, high: float, verdict: str | None, method
         "verdict": pd.NA if verdict is None else verdict,
         "method": pd.NA if method is None or (verdict is None and math.isnan(ratio)) else method,
     }
+
+
+def tried(subject: Subject, median: float, baseline: float) -> dict[str, Any]:
+    """What was seen of a lever: result, largest difference, compile time in seconds, calls until that has paid.
+
+    Args:
+        median, baseline: seconds of a call with it, and without.
+    """
+    trial = subject.trial if subject.trial is not None else Trial()
+    paid = break_even(trial.compile_time, baseline, median)
+    values = (trial.result or pd.NA, trial.max_difference, trial.compile_time, paid)
+    return dict(zip(_TRIED, values, strict=True))
 
 
 def detail(subject: Subject, rows: Blocks, times: Floats, repeats: Range | None) -> dict[str, Any]:

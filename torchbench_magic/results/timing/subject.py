@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..machine.contention import Contention
 from .intervals import Look
+from .proof.trial import Trial
 from .values_read import Value
 
 __all__ = ["NEAR_LOOP", "Clock", "Language", "Subject"]
@@ -49,6 +50,7 @@ class Subject:
             "grad mode off".
         used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
         own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
+        trial: what a lever was seen to do besides; None where none was tried.
     """
 
     label: str | None = None
@@ -79,6 +81,7 @@ class Subject:
     state: tuple[str, ...] = ()
     used_up: tuple[tuple[str, str], ...] = ()
     own_inputs: tuple[str, ...] = ()
+    trial: Trial | None = None
 
     @property
     def before(self) -> str:
