@@ -229,6 +229,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
     assert sorted(_gateway.HANDED_ON) == [
         ("Comparison", "rebase"),
         ("Comparison", "save"),
+        ("Insight", "try_"),
         ("Profile", "export_trace"),
         ("Profile", "insights"),
         ("Profile", "save"),
@@ -242,6 +243,7 @@ def test_the_exported_names_are_these_and_all_resolve() -> None:
         "Counts",
         "CountsDiff",
         "Diagnosis",
+        "Insight",
         "Profile",
         "ProfileDiff",
         "RankProfile",

@@ -12,6 +12,8 @@ from torchbench_magic.results.timing.comparison import Comparison
 
 from .code.own_frames import users_traceback
 from .interpreters.process_runs import compare_in_processes
+from .levers.asked import levers_of
+from .levers.trying import try_levers
 from .machine.commit import read_commit
 from .process.held_interrupts import interrupts_held
 from .progress import NO_PROGRESS, Progress
@@ -21,6 +23,12 @@ from .timing.timer import compare_bodies
 from .timing.timing_task import Task
 
 __all__ = ["compare"]
+
+
+def _measured(task: Task) -> Comparison:
+    if task.plan.levers is not None:
+        return try_levers(task)
+    return compare_bodies(task) if task.plan.processes is None else compare_in_processes(task)
 
 
 def compare(
@@ -38,6 +46,7 @@ def compare(
     seed: int | None = None,
     gc: bool = False,
     processes: Processes | None = None,
+    try_: bool | str | Sequence[str] | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> Comparison:
     """Compare statements or calls from a script. ::
@@ -61,6 +70,8 @@ def compare(
         processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
             as many as an interval that assumes nothing needs, 6 for two statements. Setup runs in each, and what the
             statements use is sent there.
+        try_: compare the one statement as it is with itself under levers: their names, as a list or "compile,bf16";
+            True is all that apply. What the statement changes is put back, and the results are compared.
         progress: told what is under way.
 
     Raises:
@@ -74,6 +85,7 @@ def compare(
     import torch
 
     lone = next(iter(stmts), None) if len(stmts) == 1 and not isinstance(next(iter(stmts.values())), str) else None
+    levers = levers_of(try_)
     plan = Plan(
         threads=thread_counts(threads),
         min_run_time=min_run_time,
@@ -81,11 +93,12 @@ def compare(
         baseline=baseline,
         label=label,
         sub_label=sub_label,
-        description=lone,
+        description=lone if levers is None else None,
         env=env,
         seed=seed,
         gc=gc,
         processes=processes,
+        levers=levers,
     )
     called = Called.of(stmts, globals, setup)
     bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}
@@ -100,7 +113,7 @@ def compare(
                 progress=progress,
             )
             with interrupts_held() as held:
-                made = compare_bodies(task) if processes is None else compare_in_processes(task)
+                made = _measured(task)
                 if held.take():
                     raise Interrupted(made)
     except BaseException as error:  # Ctrl-C too

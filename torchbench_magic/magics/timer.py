@@ -44,7 +44,8 @@ _HELP = f"""Time a statement, or compare the alternatives of a cell.
     another one, compared with the first
 
 Without `# ---` headers the whole cell is the statement. With `--sweep "n=[1, 10, 100]"` or `--fuzz` every alternative
-is measured at each point; setup runs once a point. Setup and statements run in a copy of the notebook's names,
+is measured at each point; setup runs once a point. With `--try` the one body of a cell is compared with itself under
+levers such as `compile`. Setup and statements run in a copy of the notebook's names,
 so nothing is written there; inside a function they see its local variables. With `--cpp` the cell is C++. The result
 is a Comparison: it is returned, shown, and kept as `_timer`.
 
@@ -113,6 +114,8 @@ class TimerMagics(SessionMagics):
         check_language(options)
         if options.callgrind is None and options.callgrind_form != "function":
             raise OptionError("--callgrind-form says how --callgrind counts: give both")
+        if options.levers is not None and (options.resume or options.cpp):
+            raise OptionError(f"--try does not go with {'--cpp' if options.cpp else '--resume'}")
         plan = options.plan(label=None if place.number is None else f"In[{place.number}]")
         if options.cpp:
             from torchbench_magic.core.cpp.cpp_timer import SnippetTask
@@ -144,6 +147,8 @@ class TimerMagics(SessionMagics):
             counting=options.counting,
             **session.compiling,
         )
+        if plan.levers is not None:
+            _check_trial(task, awaits)
         return _Request(options, task, awaits, doubts)
 
     def _points(self, options: TimerOptions, local: Mapping[str, Any]) -> Sequence[Point]:
@@ -159,6 +164,15 @@ class TimerMagics(SessionMagics):
             return points_of(options.sweep, options.fuzz, names, seed=options.seed, cuda=on_gpu)
 
 
+def _check_trial(task: Task, awaits: bool) -> None:
+    from torchbench_magic.core.levers.cell_calls import NO_AWAIT
+    from torchbench_magic.core.levers.trying import check_trial
+
+    check_trial(task)
+    if awaits:
+        raise BodyError(NO_AWAIT)
+
+
 def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Task:
     """The task with what it calls while it runs: the store, the progress, and `deliver` when the code fails."""
     task = replace(request.task, failed=delivery.deliver, progress=delivery.progress)
@@ -170,6 +184,10 @@ def _measured(task: Task) -> Comparison:
     from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
     from torchbench_magic.core.timing.timer import compare_bodies
 
+    if task.plan.levers is not None:
+        from torchbench_magic.core.levers.trying import try_levers
+
+        return try_levers(task)
     if task.plan.processes is not None:
         return _in_processes(task)
     return compare_snippets(task) if isinstance(task, SnippetTask) else compare_bodies(task)

@@ -17,7 +17,7 @@ from .modes import Autocast, InferenceMode, NoGrad
 from .optimizers import OptimizerForm
 from .settings import FlushDenormal, MatmulMedium, Threads
 
-__all__ = ["LEVERS", "check_levers", "levers_asked"]
+__all__ = ["LEVERS", "check_levers", "levers_asked", "levers_of"]
 
 LEVERS: dict[str, Callable[[], Lever]] = {
     "inference_mode": InferenceMode,
@@ -58,6 +58,19 @@ def check_levers(names: Sequence[str]) -> None:
             raise OptionError(f"--try: no lever is called {name!r}; {said}")
     if len(set(names)) != len(names):
         raise OptionError("--try: a lever is given twice")
+
+
+def levers_of(asked: bool | str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The names of an argument that is a list of them, a text with commas, or True for all that apply.
+
+    Raises:
+        OptionError: one of them is no lever.
+    """
+    if asked is None or asked is False:
+        return None
+    names = () if asked is True else tuple(asked.split(",")) if isinstance(asked, str) else tuple(asked)
+    check_levers(names)
+    return names
 
 
 def levers_asked(names: Sequence[str], site: Site) -> list[Lever]:

@@ -105,12 +105,12 @@ class _Block:
             return None if key is None else _Scores(product[0], key, taken=more)
         if isinstance(node, ast.BinOp):
             return self._arithmetic(node, at, taken)
-        if isinstance(node, ast.Call) and _name(node.func) == "masked_fill" and len(node.args) == 2:
-            if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value) and _is_least(node.args[1]):
-                inner = self._scores(node.func.value, at, taken)
-                keep = ast.Call(ast.Attribute(node.args[0], "logical_not", ast.Load()), [], [])
-                return replace(inner, mask=keep) if inner is not None and inner.mask is None else None
-        return None
+        masked = _masked(node)
+        if masked is None:
+            return None
+        inner = self._scores(masked[0], at, taken)
+        keep = ast.Call(ast.Attribute(masked[1], "logical_not", ast.Load()), [], [])
+        return replace(inner, mask=keep) if inner is not None and inner.mask is None else None
 
     def _arithmetic(self, node: ast.BinOp, at: int, taken: frozenset[int]) -> _Scores | None:
         sides = [(node.left, node.right)]
@@ -198,6 +198,15 @@ def _transposed(node: ast.expr) -> ast.expr | None:
     if len(given) != 3 or {_integer(given[1]), _integer(given[2])} not in _LAST_TWO:
         return None
     return given[0]
+
+
+def _masked(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """(scores, condition) of ``scores.masked_fill(condition, float("-inf"))``."""
+    if not isinstance(node, ast.Call) or _name(node.func) != "masked_fill" or len(node.args) != 2 or node.keywords:
+        return None
+    if not isinstance(node.func, ast.Attribute) or not _is_least(node.args[1]):
+        return None
+    return node.func.value, node.args[0]
 
 
 def _given(call: ast.Call) -> list[ast.expr]:

@@ -23,9 +23,11 @@ from torchbench_magic.results.cell_text import Body
 
 from .deadline import deadline
 from .lever import Site
-from .outcomes import CallOutcome, detached
+from .outcomes import CallOutcome, bound_label, detached
 
-__all__ = ["CellCalls", "first_state"]
+__all__ = ["NO_AWAIT", "CellCalls", "first_state"]
+
+NO_AWAIT = "--try calls the body by itself and cannot await: time it without --try"
 
 _VALUE = "the value"
 _GRADIENTS = frozenset({"backward", "autograd"})
@@ -55,7 +57,7 @@ class CellCalls:
             self._body, flags=task.flags, transform_ast=lambda tree: with_value_taken(transform(tree))
         )
         if self._compiled.is_coroutine:
-            raise BodyError("--try runs the body by itself and cannot await: time it without, or put it into a function")
+            raise BodyError(NO_AWAIT)
         self._functions = notebook_functions(self._block.names, self.names, self._home)
         plan = Plan(restore=True)
         self._objects = WatchedObjects(plan, self._block.names, self.names, self._functions)
@@ -104,7 +106,7 @@ class CellCalls:
     def _made(self, value: Any, names: dict[str, Any]) -> dict[str, Any]:
         assigned = globals_assigned(self._compiled.code)
         absent = object()
-        made = {f"`{name}`": detached(names[name]) for name in sorted(assigned & names.keys())
+        made = {bound_label(name): detached(names[name]) for name in sorted(assigned & names.keys())
                 if not name.startswith("__") and names[name] is not self.names.get(name, absent)}  # fmt: skip
         return made if value is None else {_VALUE: detached(value), **made}
 

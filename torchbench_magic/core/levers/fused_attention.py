@@ -44,8 +44,18 @@ class FusedAttention:
                 where += [f"`{kind.__name__}`" for kind in fused]
         if not where:
             raise DoesNotApply("no attention written out was recognised in the cell, its functions and modules")
+        drops = _bound(site.tree) - _bound(body) if body is not None else frozenset[str]()
+        changed = f"in {', '.join(where)}"
+        if drops:
+            changed += f"; the body makes no {', '.join(f'`{name}`' for name in sorted(drops))} any more"
         how = "F.scaled_dot_product_attention(q, k, v)"
-        return Change(names=names, body=body, how=f"{how} in {', '.join(where)}")
+        return Change(names=names, body=body, drops=drops, how=how, changed=changed)
+
+
+def _bound(tree: ast.Module) -> frozenset[str]:
+    return frozenset(
+        each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    )
 
 
 def _fused(function: FunctionType) -> FunctionType | None:

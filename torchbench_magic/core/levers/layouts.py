@@ -65,7 +65,7 @@ class Contiguous:
         made = copied_with(site, _contiguous)
         if not made:
             raise DoesNotApply("every tensor that the cell reads by a name is contiguous")
-        first = sorted(made)[0]
+        first = min(made)
         names = ", ".join(f"`{name}`" for name in sorted(made))
         return Change(
             names=made, how=f"{first} = {first}.contiguous()", changed=f"{names} laid out once, before the clock"

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 __all__ = ["Change", "DoesNotApply", "Lever", "Site"]
 
 
-class DoesNotApply(Exception):  # noqa: N818  (no error: the answer of a lever)
+class DoesNotApply(Exception):
     """A lever does not apply to a cell; the text says why."""
 
 
@@ -56,11 +56,9 @@ class Site:
         """Type of the accelerator that its tensors are on; "cpu" where they are on none."""
         return next((t.device.type for t in self.tensors.values() if t.device.type != "cpu"), "cpu")
 
-    @property
-    def has_float32(self) -> bool:
-        import torch
-
-        return any(tensor.dtype is torch.float32 for tensor in self.tensors.values())
+    def has_dtype(self, *dtypes: Any) -> bool:
+        """Whether one of its tensors is of one of these."""
+        return any(tensor.dtype in dtypes for tensor in self.tensors.values())
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,7 @@ class Change:
         around: makes the context that every call runs in; None for none.
         before: sets a setting of the process; called outside of the clocks.
         body: another tree of the body, of the same meaning; None for its own.
+        drops: variables that the body does not bind any more.
         precision: the dtype (of torch) at whose tolerance results are compared; None is that of the results.
         compiles: what is compiled at the first call, in words; empty for nothing.
         how: what to write in the cell to have it.
@@ -84,6 +83,7 @@ class Change:
     around: Callable[[], Any] | None = None
     before: Callable[[], None] | None = None
     body: ast.Module | None = None
+    drops: frozenset[str] = frozenset()
     precision: Any = None
     compiles: str = ""
     how: str = ""

@@ -73,7 +73,7 @@ class Autocast:
         device = site.device
         if torch.is_autocast_enabled(device):
             raise DoesNotApply("autocast is on already")
-        if not site.has_float32:
+        if not site.has_dtype(*{torch.float32, torch.float16, torch.bfloat16} - {self.dtype}):
             raise DoesNotApply("the cell reads no float32 tensor")
         if self.name == "fp16" and site.trains:
             raise DoesNotApply("training in float16 needs a GradScaler: write it into the cell, as an alternative")

@@ -52,10 +52,9 @@ class OptimizerForm:
             raise DoesNotApply(f"{kind} has no {self.word}=True")
         if all(group[self.word] for group in groups):
             raise DoesNotApply(f"`{name}` has {self.word}=True already")
-        parameters = [parameter for group in groups for parameter in group["params"]]
-        if self.word == "foreach" and all(group["foreach"] is None for group in groups):
-            if all(parameter.device.type != "cpu" for parameter in parameters):
-                raise DoesNotApply(f"`{name}` takes foreach by itself on this device")
+        on_cpu = any(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
+        if self.word == "foreach" and not on_cpu and all(group["foreach"] is None for group in groups):
+            raise DoesNotApply(f"`{name}` takes foreach by itself on this device")
         if self.word == "fused" and any(group.get("differentiable") for group in groups):
             raise DoesNotApply(f"`{name}` is differentiable, which fused=True is not")
         forms = {"fused": self.word == "fused", "foreach": self.word == "foreach"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchbench_magic.results.timing.proof.trial import Outcome
 
-__all__ = ["CallOutcome", "compared", "detached"]
+__all__ = ["CallOutcome", "bound_label", "compared", "detached"]
 
 _TOLERANCES = {"torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5)}
 """Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them."""
@@ -39,6 +39,16 @@ class CallOutcome:
         theirs = {_plain(label): pair for label, pair in other.state.items()}
         both = {label: own[label][1] if label in own else theirs[label][0] for label in sorted({*own, *theirs})}
         return {**self.made, **both}
+
+    def without(self, variables: Collection[str]) -> CallOutcome:
+        """The same but for variables that the body bound."""
+        gone = {bound_label(name) for name in variables}
+        return replace(self, made={label: value for label, value in self.made.items() if label not in gone})
+
+
+def bound_label(name: str) -> str:
+    """The label of a variable that the body bound."""
+    return f"`{name}`"
 
 
 def _plain(label: str) -> str:

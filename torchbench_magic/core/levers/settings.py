@@ -57,7 +57,7 @@ class MatmulMedium:
 
         if torch.get_float32_matmul_precision() == "medium":
             raise DoesNotApply("the precision of float32 matrix products is medium already")
-        if not site.has_float32:
+        if not site.has_dtype(torch.float32):
             raise DoesNotApply("the cell reads no float32 tensor")
         how = 'torch.set_float32_matmul_precision("medium")'
         return Change(before=partial(torch.set_float32_matmul_precision, "medium"), precision=torch.bfloat16, how=how)
@@ -65,7 +65,7 @@ class MatmulMedium:
 
 @dataclass(frozen=True)
 class FlushDenormal:
-    """Numbers too small for full precision (below 1.2e-38 in float32) are taken for zero; arithmetic on them is slow."""
+    """Numbers too small for full precision (below 1.2e-38 in float32) become zero: arithmetic on them is slow."""
 
     name: str = "flush-denormal"
 

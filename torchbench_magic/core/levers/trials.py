@@ -140,6 +140,8 @@ class Trials:
                     " reached: `torch.compiler.reset()` clears them)"
                 )
             first, compile_time = self._warm(calls, first)
+        if baseline is not None and change.drops:
+            baseline = baseline.without(change.drops)
         result = compared(first, baseline, change.precision) if baseline is not None else ("", float("nan"))
         self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, change.changed)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from torchbench_magic.core.code.coroutines import completed
+from torchbench_magic.core.code.timed_loop import BlockAround, Timeable
+from torchbench_magic.core.machine.clocks import Clocks
+from torchbench_magic.core.process.run_settings import CountingSink, output_to
 from torchbench_magic.core.timing.block_requests import Ended
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
@@ -77,10 +81,24 @@ class _ReadyBodies(PythonBodies):
 
     def compile(self) -> TimedBlocks:
         made = super().compile()
-        return replace(made, doubts=[*self._seen.doubts, *made.doubts])
+        quiet = [block if not at else _Quiet(block) for at, block in enumerate(made.blocks)]
+        return replace(made, blocks=quiet, doubts=[*self._seen.doubts, *made.doubts])
 
     def facts(self, name: str) -> Mapping[str, Any]:
         return {**super().facts(name), "trial": self._seen.trials.get(name, Trial())}
+
+
+class _Quiet(BlockAround):
+    """A block whose output is dropped: the body as it is has shown it."""
+
+    def __init__(self, block: Timeable) -> None:
+        self.block, self._sink = block, CountingSink()
+
+    def start(self, replica: int, calls: int, clocks: Clocks, sync: Callable[[], object]) -> Any:
+        if isinstance(sys.stdout, CountingSink):  # dropped already, and counted
+            return self.block.start(replica, calls, clocks, sync)
+        with output_to(self._sink, self._sink):
+            return self.block.start(replica, calls, clocks, sync)
 
 
 def _tried(task: Task, point: Point | None) -> PythonBodies:

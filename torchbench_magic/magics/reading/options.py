@@ -12,11 +12,13 @@ from torchbench_magic.results.profiling.schedule import Schedule
 
 from .option_line import inherited, of_magic, option
 from .option_values import (
+    looks_like_levers,
     read_by,
     read_clock,
     read_count,
     read_form,
     read_from_zero,
+    read_levers,
     read_per_cent,
     read_processes,
     read_rows,
@@ -151,6 +153,14 @@ class TimerOptions(SharedOptions, Plan):
         " addresses alone move a ratio by up to 3 %. Setup runs in each of them; the variables that the code uses are"
         " sent there. Without N as many as an exact interval needs: 6 for two alternatives.",
         shown_default="this kernel alone",
+    )  # fmt: skip
+    levers = inherited(
+        "--try", metavar="[LEVER,...]", parse=read_levers, bare=(), is_value=looks_like_levers,
+        help="Compare the body as it is with the same body under each lever: inference_mode, no_grad, compile, bf16,"
+        " fp16, channels_last, matmul-medium, threads:N, fused-optimizer, foreach, sdpa, flush-denormal, contiguous."
+        " The text stays; each result is compared with the body's own, and what the body changes is put back. Without"
+        " LEVER all that apply.",
+        shown_default="nothing is tried",
     )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "--sweep", metavar='"NAME=EXPR"', default=(), repeatable=True,

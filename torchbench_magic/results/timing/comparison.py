@@ -24,7 +24,7 @@ from .across_processes.process_ratios import ProcessRatios
 from .blocks import Blocks, blocks_of, paired_rounds
 from .intervals import Floats, Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
 from .ranges import RUNS, SPAN, Range, Unpaired, range_of_windows
-from .rows import detail, frame_columns, judgement, seen, tried
+from .rows import detail, frame_columns, judgement, seen, with_trials
 from .subject import Clock, Subject
 from .voided_verdicts import Void, judged_rounds, row_void, unlike_blocks
 
@@ -259,17 +259,13 @@ class Comparison(Storable):
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._judgement(i, subject, record["median"]) | counted)
         if self.are_tried:
-            records = [record | self._tried(i, records) for i, record in enumerate(records)]
+            records = with_trials(records, self.subjects, self.base_row)
         return pd.DataFrame(records, columns=frame_columns(self.axes, are_tried=self.are_tried))
 
     @property
     def are_tried(self) -> bool:
-        """Whether levers were tried: then ``frame`` has what was seen of them besides their times."""
+        """Whether its rows are levers (``--try``)."""
         return any(subject.trial is not None for subject in self.subjects)
-
-    def _tried(self, row: int, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        base = self.base_row(row)
-        return tried(self.subjects[row], records[row]["median"], math.nan if base is None else records[base]["median"])
 
     def base_row(self, i: int) -> int | None:
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .proof.trial import Trial
 from .ranges import Range
 from .subject import Subject
 
-__all__ = ["frame_columns", "detail", "judgement", "seen", "tried"]
+__all__ = ["frame_columns", "detail", "judgement", "seen", "with_trials"]
 
 _IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
 
@@ -64,16 +64,21 @@ def judgement(ratio: float, low: float, high: float, verdict: str | None, method
     }
 
 
-def tried(subject: Subject, median: float, baseline: float) -> dict[str, Any]:
-    """What was seen of a lever: result, largest difference, compile time in seconds, calls until that has paid.
-
-    Args:
-        median, baseline: seconds of a call with it, and without.
-    """
-    trial = subject.trial if subject.trial is not None else Trial()
-    paid = break_even(trial.compile_time, baseline, median)
-    values = (trial.result or pd.NA, trial.max_difference, trial.compile_time, paid)
-    return dict(zip(_TRIED, values, strict=True))
+def with_trials(
+    records: Sequence[Mapping[str, Any]], subjects: Sequence[Subject], base_row: Callable[[int], int | None]
+) -> list[dict[str, Any]]:
+    """The rows with what was seen of each lever: result, largest difference, compile time in seconds, calls until that
+    has paid."""
+    rows = []
+    for at, (record, subject) in enumerate(zip(records, subjects, strict=True)):
+        trial = subject.trial if subject.trial is not None else Trial()
+        base = base_row(at)
+        paid = math.nan
+        if base is not None:
+            paid = break_even(trial.compile_time, records[base]["median"], record["median"])
+        values = (trial.result or pd.NA, trial.max_difference, trial.compile_time, paid)
+        rows.append({**record, **dict(zip(_TRIED, values, strict=True))})
+    return rows
 
 
 def detail(subject: Subject, rows: Blocks, times: Floats, repeats: Range | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ..drawing.histogram import histogram, span_of, span_text
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Axis, Cell, Column, Group, Row, Table, Tone
-from . import code_under, curves, lone_statement, threads, verdicts
+from . import code_under, curves, levers_tried, lone_statement, threads, verdicts
 from .across_processes import in_how_many, process_dots
 from .comparison_facts import (
     LONGEST_NAME,
@@ -71,14 +71,9 @@ def under(comparison: Comparison) -> list[Document]:
     return [*code_under.edited(comparison), *counts_inline.inline(comparison), *code_under.to_paste(comparison)]
 
 
-_WHY = {
-    "stalled": "other processes held its threads up",
-    "unlike-blocks": "its warm-up was disturbed",
-    "few-rounds": "there are too few rounds",
-    "unsteady": "the ratio changed during the run",
-    "few-processes": "too few processes measured it",
-}
-"""Why more samples would not decide, in the words of the sentence; the doubts below have the rest."""
+def _shows_levers(comparison: Comparison) -> bool:
+    """Whether it is of levers, tried in one run."""
+    return comparison.are_tried and not comparison.axes
 
 
 # ---- the sentence -------------------------------------------------------------------------------------------
@@ -88,6 +83,8 @@ def _sentence(comparison: Comparison) -> StyledText:
     frame = comparison.frame
     if not len(frame):
         return (Phrase("nothing was measured"),)
+    if _shows_levers(comparison):
+        return levers_tried.sentence(comparison)
     names = _baselines(comparison)
     judged = [
         verdicts.Judged(
@@ -96,7 +93,7 @@ def _sentence(comparison: Comparison) -> StyledText:
             record.ratio_low,
             record.ratio_high,
             record.verdict,
-            _WHY[comparison.voids[at].cause] if at in comparison.voids else "",
+            verdicts.WHY[comparison.voids[at].cause] if at in comparison.voids else "",
             placed_name(comparison, base) if (base := comparison.base_row(at)) is not None else "",
         )
         for at, record in enumerate(_named(frame))
@@ -158,6 +155,8 @@ def _table(comparison: Comparison, metric: str) -> Table:
     built = [*_identity(comparison), *_times(comparison, metric)]
     if frame["ratio"].notna().any():
         built += _ratios(comparison)
+    if _shows_levers(comparison):
+        built += levers_tried.columns(comparison)
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
         counted = lambda at, record: Cell(units.count(record.instructions), float_or_none(record.instructions))
@@ -374,6 +373,9 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
                 " alone may have changed."
             )
         yield (Phrase(definition),)
+    if _shows_levers(comparison):
+        yield from levers_tried.ways(comparison)
+        yield (Phrase(levers_tried.DEFINITION),)
     if more:
         yield (Phrase(more),)
     if comparison.counts:
