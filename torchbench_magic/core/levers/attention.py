@@ -46,7 +46,9 @@ def _fuse(body: list[ast.stmt], tree: ast.Module) -> bool:
         statement = body[at]
         rewriter = _Rewriter(block)
         if not isinstance(statement, (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef)):
-            body[at] = rewriter.visit(statement)
+            made = rewriter.visit(statement)
+            assert isinstance(made, ast.stmt)
+            body[at] = made
         if rewriter.taken:
             found = True
             gone = rewriter.taken - {at}

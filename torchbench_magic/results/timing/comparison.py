@@ -258,14 +258,8 @@ class Comparison(Storable):
             record = seen(subject, self._blocks[i], self.call_times(i))
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._judgement(i, subject, record["median"]) | counted)
-        if self.are_tried:
-            records = with_trials(records, self.subjects, self.base_row)
-        return pd.DataFrame(records, columns=frame_columns(self.axes, are_tried=self.are_tried))
-
-    @property
-    def are_tried(self) -> bool:
-        """Whether its rows are levers (``--try``)."""
-        return any(subject.trial is not None for subject in self.subjects)
+        records = with_trials(records, self.subjects, self.base_row)
+        return pd.DataFrame(records, columns=frame_columns(self.axes, self.subjects))
 
     def base_row(self, i: int) -> int | None:
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .proof.trial import Trial
 from .ranges import Range
 from .subject import Subject
 
-__all__ = ["frame_columns", "detail", "judgement", "seen", "with_trials"]
+__all__ = ["are_tried", "frame_columns", "detail", "judgement", "seen", "with_trials"]
 
 _IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
 
@@ -25,11 +25,16 @@ _IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device"
 _TRIED = ("result", "max_difference", "compile_time", "break_even")
 
 
-def frame_columns(axes: Sequence[str], *, are_tried: bool = False) -> list[str]:
-    """Names of the columns of ``Comparison.frame``, in order; ``are_tried``: its rows are levers."""
+def are_tried(subjects: Iterable[Subject]) -> bool:
+    """Whether levers were tried."""
+    return any(subject.trial is not None for subject in subjects)
+
+
+def frame_columns(axes: Sequence[str], subjects: Iterable[Subject] = ()) -> list[str]:
+    """Names of the columns of ``Comparison.frame``, in order."""
     times = ["median", "iqr", "mean", "cpu_clock_median", "samples", "number_per_run"]
     judged = ["ratio", "ratio_low", "ratio_high", "verdict", "method", "instructions", "instructions_ratio"]
-    return [*_IDENTITY, *axes, *times, *judged, *(_TRIED if are_tried else ())]
+    return [*_IDENTITY, *axes, *times, *judged, *(_TRIED if are_tried(subjects) else ())]
 
 
 def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
@@ -65,10 +70,12 @@ def judgement(ratio: float, low: float, high: float, verdict: str | None, method
 
 
 def with_trials(
-    records: Sequence[Mapping[str, Any]], subjects: Sequence[Subject], base_row: Callable[[int], int | None]
+    records: list[dict[str, Any]], subjects: Sequence[Subject], base_row: Callable[[int], int | None]
 ) -> list[dict[str, Any]]:
     """The rows with what was seen of each lever: result, largest difference, compile time in seconds, calls until that
-    has paid."""
+    has paid. As they are where none was tried."""
+    if not are_tried(subjects):
+        return records
     rows = []
     for at, (record, subject) in enumerate(zip(records, subjects, strict=True)):
         trial = subject.trial if subject.trial is not None else Trial()

@@ -13,6 +13,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.rows import are_tried
 
 from ..built_columns import BuiltColumn, cells_of, columns_of
 from ..counting import counts, counts_inline
@@ -73,7 +74,7 @@ def under(comparison: Comparison) -> list[Document]:
 
 def _shows_levers(comparison: Comparison) -> bool:
     """Whether it is of levers, tried in one run."""
-    return comparison.are_tried and not comparison.axes
+    return are_tried(comparison.subjects) and not comparison.axes
 
 
 # ---- the sentence -------------------------------------------------------------------------------------------

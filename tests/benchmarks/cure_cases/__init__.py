@@ -1,0 +1,1 @@
+"""Planted cells for what is said of cures, by what they are about; each module runs by itself."""
