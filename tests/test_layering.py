@@ -45,7 +45,10 @@ ONLY_IN = {
 # folder -> the rooms in it, the lowest first: a room imports none that stands after it
 ROOMS = {
     "results": ("machine", "counting", "timing", "profiling", "ranks", "storage"),
-    "core": ("machine", "process", "code", "counting", "timing", "levers", "cpp", "interpreters", "profiling", "ranks", "doctor"),
+    "core": (
+        *("machine", "process", "code", "counting", "timing", "levers", "cpp", "interpreters", "profiling", "ranks"),
+        "doctor",
+    ),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),

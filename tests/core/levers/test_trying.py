@@ -22,19 +22,6 @@ from torchbench_magic.errors import BodyError, OptionError
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.views.timing.levers_tried import recommended
 
-
-class Ticking(FakeClock):
-    """A fake clock that goes on by a microsecond as it is read, so that code that does no ``work`` ends too."""
-
-    def _read(self) -> int:
-        self.work(1)
-        return self.wall_ns
-
-    @property
-    def clocks(self) -> Clocks:
-        return Clocks(wall=self._read, cpu=lambda: self.cpu_ns, counters=lambda: self.counters)
-
-
 TRAINING = """
 import torch
 from torch import nn
@@ -51,17 +38,19 @@ def step():
 """
 
 
-def tried(body: str, *levers: str, setup: str = "", clock: FakeClock | None = None, **plan: Any) -> Comparison:
-    """The body under the levers, with a clock that only ``clock.work`` moves."""
-    clock = clock if clock is not None else Ticking()
-    names: dict[str, Any] = {"torch": torch, "nn": nn, "clock": clock, "__name__": "__main__"}
+def tried(body: str, *levers: str, setup: str = "", **plan: Any) -> Comparison:
+    """The body under the levers; where it does ``clock.work`` by a clock that nothing else moves."""
+    names: dict[str, Any] = {"torch": torch, "nn": nn, "__name__": "__main__"}
     exec(compile(setup, "<cell>", "exec"), names)
-    return in_names(names, body, *levers, clock=clock, **plan)
+    return in_names(names, body, *levers, is_fake="clock.work" in body, **plan)
 
 
-def in_names(names: dict[str, Any], body: str, *levers: str, clock: FakeClock, **plan: Any) -> Comparison:
+def in_names(names: dict[str, Any], body: str, *levers: str, is_fake: bool = False, **plan: Any) -> Comparison:
+    clock = FakeClock()
+    names.setdefault("clock", clock)
     given = {"threads": (1,), "seed": 0, "number": 1, "repeat": 9, **plan}
-    task = Task({"s": Body(body, "<s>")}, namespace=names, plan=Plan(levers=levers, **given), clocks=clock.clocks)
+    clocks = names["clock"].clocks if is_fake else Clocks()
+    task = Task({"s": Body(body, "<s>")}, namespace=names, plan=Plan(levers=levers, **given), clocks=clocks)
     return try_levers(task)
 
 
@@ -150,7 +139,7 @@ def test_a_training_step_leaves_parameters_optimizer_buffers_and_random_numbers_
     before = {key: value.clone() for key, value in names["model"].state_dict().items()}
     moments = [{k: v.clone() for k, v in s.items()} for s in names["opt"].state.values()]
     generator = torch.get_rng_state()
-    result = in_names(names, "step()", "fused-optimizer", "foreach", "threads:2", clock=Ticking())
+    result = in_names(names, "step()", "fused-optimizer", "foreach", "threads:2")
     assert all(torch.equal(names["model"].state_dict()[key], value) for key, value in before.items())
     after = [dict(state) for state in names["opt"].state.values()]
     assert all(torch.equal(one[k], two[k]) for one, two in zip(moments, after, strict=True) for k in one)
@@ -199,9 +188,8 @@ def test_a_lever_of_threads_runs_with_its_own_count() -> None:
 def test_functions_read_the_changed_names_and_the_notebook_keeps_its_own() -> None:
     names: dict[str, Any] = {"__name__": "__main__", "torch": torch}
     exec("x = torch.ones(4, 3).t()\ndef read(): clock.work(4 if x.is_contiguous() else 8); return x.sum()", names)
-    clock = Ticking()
-    names["clock"], held = clock, names["x"]
-    result = in_names(names, "read()", "contiguous", clock=clock)
+    held = names["x"]
+    result = in_names(names, "read()", "contiguous", is_fake=True)
     assert row(result, "contiguous")["ratio"] == pytest.approx(0.5)
     assert names["x"] is held
     assert not held.is_contiguous()
