@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -71,7 +72,7 @@ class CellCalls:
     def _transformed(self, tree: ast.Module) -> ast.Module:
         for each in (self._task.transform_ast, self._variant.transform):
             tree = each(tree) if each is not None else tree
-        self.tree = tree
+        self.tree = copy.deepcopy(tree)  # compiling takes it apart
         return tree
 
     def call(self, limit_s: float | None = None) -> CallOutcome:

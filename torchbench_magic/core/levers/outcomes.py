@@ -127,7 +127,7 @@ def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
     here, there = one.to("cpu").to(wide), other.to("cpu").to(wide)
     apart = torch.where(here == there, torch.zeros((), dtype=torch.float64), (here - there).abs())  # of infinities too
-    apart = apart[~(here.isnan() & there.isnan())]
+    apart = apart[~apart.isnan()]
     difference = float(apart.max()) if apart.numel() else 0.0
     if difference == 0 and one.dtype == other.dtype and bool((here.isnan() == there.isnan()).all()):
         return "equal", 0.0
