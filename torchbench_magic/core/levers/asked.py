@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from torchbench_magic.core.timing.plan import MOST_THREADS
 from torchbench_magic.errors import OptionError
 
-from .compiling import Compile
+from .compile_lever import Compile
 from .fused_attention import FusedAttention
 from .layouts import ChannelsLast, Contiguous
 from .lever import Lever, Site
 from .modes import Autocast, InferenceMode, NoGrad
 from .optimizers import OptimizerForm
-from .settings import FlushDenormal, MatmulMedium, Threads
+from .process_levers import FlushDenormal, MatmulMedium, Threads
 
 __all__ = ["LEVERS", "check_levers", "levers_asked", "levers_of"]
 

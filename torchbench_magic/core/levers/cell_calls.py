@@ -11,6 +11,7 @@ from torchbench_magic.core.code.body import CompiledBody, compile_body, with_val
 from torchbench_magic.core.code.code_reads import globals_assigned, notebook_functions, variables_read
 from torchbench_magic.core.code.reached_objects import Found, search, texts_used
 from torchbench_magic.core.code.timed_loop import Block, compile_block
+from torchbench_magic.core.process.deadline import deadline
 from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import CountingSink, output_to, set_threads
@@ -22,7 +23,6 @@ from torchbench_magic.core.timing.timing_task import Task, Variant
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell_text import Body
 
-from .deadline import deadline
 from .lever import Site
 from .outcomes import CallOutcome, bound_label, detached
 

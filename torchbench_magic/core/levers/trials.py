@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchbench_magic.core.process.deadline import TooLong
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.progress import Awaiting
 from torchbench_magic.core.timing.timing_task import Task, Variant
@@ -16,9 +17,8 @@ from torchbench_magic.results.timing.proof.trial import Trial
 
 from .asked import levers_asked
 from .cell_calls import CellCalls
-from .compiling import graphs_compiled
+from .compile_lever import graphs_compiled
 from .copied_names import with_functions
-from .deadline import TooLong
 from .lever import Change, DoesNotApply, Lever
 from .outcomes import CallOutcome, compared
 

@@ -85,7 +85,7 @@ def _sentence(comparison: Comparison) -> StyledText:
     if not len(frame):
         return (Phrase("nothing was measured"),)
     if _shows_levers(comparison):
-        return levers_tried.sentence(comparison)
+        return levers_tried.trial_sentence(comparison)
     names = _baselines(comparison)
     judged = [
         verdicts.Judged(
@@ -157,7 +157,7 @@ def _table(comparison: Comparison, metric: str) -> Table:
     if frame["ratio"].notna().any():
         built += _ratios(comparison)
     if _shows_levers(comparison):
-        built += levers_tried.columns(comparison)
+        built += levers_tried.trial_columns(comparison)
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
         counted = lambda at, record: Cell(units.count(record.instructions), float_or_none(record.instructions))

@@ -16,7 +16,7 @@ from ..document import Phrase, StyledText, backticked, code
 from ..table import Cell, Column
 from . import verdicts
 
-__all__ = ["DEFINITION", "columns", "recommended", "sentence", "ways"]
+__all__ = ["DEFINITION", "recommended", "trial_columns", "trial_sentence", "ways"]
 
 DEFINITION = (
     "Each lever is an alternative of its own; the cell is unchanged. Results are compared by"
@@ -44,7 +44,7 @@ def _recommended(comparison: Comparison) -> list[_Tried]:
     )
 
 
-def sentence(comparison: Comparison) -> StyledText:
+def trial_sentence(comparison: Comparison) -> StyledText:
     """``compile makes it 2.3 times as fast (2.2 … 2.4) with the same result; it has paid after 3 100 calls. bf16: no
     faster.`` A lever whose result differs is never among those that make it faster."""
     tried = _tried(comparison)
@@ -131,7 +131,7 @@ def _tried(comparison: Comparison) -> list[_Tried]:
 # ---- the table ------------------------------------------------------------------------------------------------
 
 
-def columns(comparison: Comparison) -> Iterator[BuiltColumn]:
+def trial_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
     """Result, largest difference, compile time, calls until it has paid."""
     frame = comparison.frame
 
