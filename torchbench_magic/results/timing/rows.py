@@ -73,7 +73,7 @@ def with_trials(
     records: list[dict[str, Any]], subjects: Sequence[Subject], base_row: Callable[[int], int | None]
 ) -> list[dict[str, Any]]:
     """The rows with what was seen of each lever: result, largest difference, compile time in seconds, calls until that
-    has paid. As they are where none was tried."""
+    has paid (of what is faster). As they are where none was tried."""
     if not are_tried(subjects):
         return records
     rows = []
@@ -81,7 +81,7 @@ def with_trials(
         trial = subject.trial if subject.trial is not None else Trial()
         base = base_row(at)
         paid = math.nan
-        if base is not None:
+        if base is not None and record["verdict"] == "faster":
             paid = break_even(trial.compile_time, records[base]["median"], record["median"])
         values = (trial.result or pd.NA, trial.max_difference, trial.compile_time, paid)
         rows.append({**record, **dict(zip(_TRIED, values, strict=True))})

@@ -157,7 +157,7 @@ def _table(comparison: Comparison, metric: str) -> Table:
     if frame["ratio"].notna().any():
         built += _ratios(comparison)
     if _shows_levers(comparison):
-        built += levers_tried.trial_columns(comparison)
+        built += [*levers_tried.trial_columns(comparison), *levers_tried.compile_columns(comparison)]
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
         counted = lambda at, record: Cell(units.count(record.instructions), float_or_none(record.instructions))

@@ -16,7 +16,7 @@ from ..document import Phrase, StyledText, backticked, code
 from ..table import Cell, Column
 from . import verdicts
 
-__all__ = ["DEFINITION", "recommended", "trial_columns", "trial_sentence", "ways"]
+__all__ = ["DEFINITION", "compile_columns", "recommended", "trial_columns", "trial_sentence", "ways"]
 
 DEFINITION = (
     "Each lever is an alternative of its own; the cell is unchanged. Results are compared by"
@@ -132,8 +132,7 @@ def _tried(comparison: Comparison) -> list[_Tried]:
 
 
 def trial_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
-    """Result, largest difference, compile time, calls until it has paid."""
-    frame = comparison.frame
+    """Result and largest difference."""
 
     def result(at: int, record: Any) -> Cell:
         return Cell(record.result if isinstance(record.result, str) else "", None, _tone(record.result))
@@ -145,22 +144,25 @@ def trial_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
 
     yield BuiltColumn(Column("result", "result"), result)
     yield BuiltColumn(Column("max_difference", "largest", "difference", "number"), difference)
-    if frame["compile_time"].notna().any():
-        times = frame["compile_time"]
-        scale = units.smallest_scale(times.dropna())
 
-        def compiling(at: int, record: Any) -> Cell:
-            value = record.compile_time
-            return Cell() if math.isnan(value) else Cell(units.number(value, scale, digits=2), float(value))
 
-        def paid(at: int, record: Any) -> Cell:
-            value = record.break_even
-            if math.isnan(value):
-                return Cell()
-            return Cell("never", None, "quiet") if math.isinf(value) else Cell(_calls(value), float(value))
+def compile_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
+    """Compile time, and the calls until it has paid; nothing where nothing compiles."""
+    times = comparison.frame["compile_time"].dropna()
+    if not len(times):
+        return
+    scale = units.smallest_scale(times)
 
-        yield BuiltColumn(Column("compile_time", "compiling", scale.unit, "number"), compiling)
-        yield BuiltColumn(Column("break_even", "paid after", "", "number"), paid)
+    def compiling(at: int, record: Any) -> Cell:
+        value = record.compile_time
+        return Cell() if math.isnan(value) else Cell(units.number(value, scale, digits=2), float(value))
+
+    def paid(at: int, record: Any) -> Cell:
+        value = record.break_even
+        return Cell() if math.isnan(value) else Cell(_calls(value), float(value))
+
+    yield BuiltColumn(Column("compile_time", "compiling", scale.unit, "number"), compiling)
+    yield BuiltColumn(Column("break_even", "paid after", "", "number"), paid)
 
 
 def _tone(result: object) -> Any:

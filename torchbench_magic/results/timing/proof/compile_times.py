@@ -16,9 +16,7 @@ def break_even(compile_seconds: float, baseline_seconds: float, seconds: float) 
         seconds: a call of what was compiled.
 
     Returns:
-        A whole number; infinite where a call is no faster; NaN where one of the three is not known.
+        A whole number; NaN where a call is no faster, and where one of the three is not known.
     """
-    if any(math.isnan(value) for value in (compile_seconds, baseline_seconds, seconds)):
-        return math.nan
     saved = baseline_seconds - seconds
-    return float(math.ceil(compile_seconds / saved)) if saved > 0 else math.inf
+    return float(math.ceil(compile_seconds / saved)) if compile_seconds >= 0 and saved > 0 else math.nan
