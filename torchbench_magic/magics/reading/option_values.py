@@ -20,6 +20,7 @@ __all__ = [
     "read_by",
     "read_clock",
     "read_count",
+    "lever_names",
     "looks_like_levers",
     "read_form",
     "read_from_zero",
@@ -67,6 +68,12 @@ def read_levers(text: str) -> tuple[str, ...]:
     except OptionError as error:
         raise ValueError(str(error).removeprefix("--try: ").removeprefix("--try ")) from None
     return names
+
+
+def lever_names() -> tuple[str, ...]:
+    from torchbench_magic.core.levers.asked import LEVERS
+
+    return tuple(LEVERS)
 
 
 _LEVERS = re.compile(r"[a-z][a-z0-9_-]*(:[0-9]+)?(,[a-z][a-z0-9_-]*(:[0-9]+)?)*", re.IGNORECASE)

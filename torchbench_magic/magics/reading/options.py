@@ -12,6 +12,7 @@ from torchbench_magic.results.profiling.schedule import Schedule
 
 from .option_line import inherited, of_magic, option
 from .option_values import (
+    lever_names,
     looks_like_levers,
     read_by,
     read_clock,
@@ -156,6 +157,7 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     levers = inherited(
         "--try", metavar="[LEVER,...]", parse=read_levers, bare=(), is_value=looks_like_levers,
+        values=lever_names,
         help="Compare the body as it is with the same body under each lever: inference_mode, no_grad, compile, bf16,"
         " fp16, channels_last, matmul-medium, threads:N, fused-optimizer, foreach, sdpa, flush-denormal, contiguous."
         " The text stays; each result is compared with the body's own, and what the body changes is put back. Without"
