@@ -107,10 +107,10 @@ SLOW = [
          "        centred = x - x.mean(-1, keepdim=True)\n"
          "        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()\nnorm = Norm()\n", "norm(x)",
          "compile,flush-denormal", ("compile",)),
-    Cell("a state that has died away", "state = torch.full((20_000,), 1e-39)", "state * 0.99",
-         "flush-denormal,inference_mode", ("flush-denormal",)),
-    Cell("sums of what has died away", "a, b = torch.full((2, 15_000), 1e-40)", "(a + b) * 0.5 + b",
-         "flush-denormal,inference_mode", ("flush-denormal",)),
+    Cell("NAdam over many small parameters", DEEP + "opt = torch.optim.NAdam(model.parameters())" + STEP, "step()",
+         "foreach,flush-denormal", ("foreach",)),
+    Cell("RAdam over many small parameters", DEEP + "opt = torch.optim.RAdam(model.parameters())" + STEP, "step()",
+         "foreach,fused-optimizer", ("foreach",)),
     Cell("columns of a transposed table", "table = torch.randn(700, 900).t()", "table.softmax(-1)",
          "contiguous,flush-denormal", ("contiguous",)),
     Cell("every eighth column", "samples = torch.randn(2000, 800)[:, ::8]", "torch.exp(samples) + samples",
@@ -174,9 +174,11 @@ SIX_TRAINING = Cell(
 )
 ALL_BUT_COMPILE = ("inference_mode", "bf16", "matmul-medium", "threads:1", "flush-denormal", "contiguous", "no_grad")
 
+_LATER = ("NAdam over many small parameters", "RAdam over many small parameters")
 PARTS: dict[str, list[tuple[str, Cell]]] = {
     "slow-1": [("slow", cell) for cell in SLOW[:14]],
     "slow-2": [("slow", cell) for cell in SLOW[14:]],
+    "slow-3": [("slow", cell) for cell in SLOW if cell.name in ("attention in a cell", *_LATER)],
     "good-1": [("good", cell) for cell in GOOD[:10]],
     "good-2": [("good", cell) for cell in GOOD[10:]],
     "rest": [*(("spoiled", cell) for cell in SPOILED), ("six", SIX), ("six", SIX_TRAINING)],
