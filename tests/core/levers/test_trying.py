@@ -274,6 +274,16 @@ def test_a_lever_that_never_ends_is_ended_and_said(monkeypatch: pytest.MonkeyPat
     assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) is is_set, "an alarm that was set goes on"
 
 
+def test_ctrl_c_while_a_lever_is_tried_ends_the_run_and_puts_everything_back() -> None:
+    names: dict[str, Any] = {"torch": torch, "w": torch.ones(2, requires_grad=True), "p": torch.zeros(1)}
+    handler = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(KeyboardInterrupt):
+        in_names(names, "p += 1\nif not torch.is_grad_enabled(): raise KeyboardInterrupt\nw * 2", "no_grad")
+    assert float(names["p"]) == 0
+    assert torch.is_grad_enabled()
+    assert signal.getsignal(signal.SIGALRM) is handler
+
+
 def test_output_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     result = tried("print('seen'); x + 1", "inference_mode", "threads:2", setup="x = torch.ones(2)")
     assert capsys.readouterr().out == "seen\n"
