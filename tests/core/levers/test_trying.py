@@ -300,8 +300,10 @@ def test_a_cell_that_may_write_files_is_said_to_run_several_times(tmp_path: Path
 
 
 def test_an_iterator_is_put_back_for_each_lever() -> None:
-    result = tried("next(it)", "inference_mode", setup="it = iter(list(torch.arange(50.)))")
+    setup = "it = iter(list(torch.arange(50.)))\nx = torch.ones(4, 3).t()"
+    result = tried("next(it) + x.sum()", "inference_mode", "contiguous", setup=setup)
     assert row(result, "inference_mode")["result"] == "equal"
+    assert "uses up an iterator" in reasons(result)["contiguous"]
 
 
 def test_compile_is_refused_where_the_environment_disables_it(monkeypatch: pytest.MonkeyPatch) -> None:

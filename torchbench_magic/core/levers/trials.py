@@ -80,10 +80,10 @@ class Trials:
         for lever in levers_asked(task.plan.levers or (), site):
             made._told(task, f"trying {lever.name}")
             try:
-                if cell.reads_streams and not repeats:
-                    raise DoesNotApply("the cell uses up an iterator")
                 change = lever.change(site)
                 variant = made._variant(lever, change, lambda changed: with_functions(site, changed), names)
+                if cell.reads_streams and variant.names is not None:  # it is put back in the run's own names only
+                    raise DoesNotApply("the cell uses up an iterator or a file: make it in the cell")
                 calls = CellCalls(task, names, state, variant)
                 made._try(task, lever, change, calls, baseline if repeats else None)
                 made.variants[lever.name] = variant
