@@ -263,3 +263,27 @@ def test_more_than_one_process_measures_on_a_cluster_and_names_the_late_ranks(
     assert "rank 0" in loaded
     assert re.search(r"late by 0\.\d+ s: rank 0", end)
     assert not (tmp_path / "ipython" / "profile_example08").exists(), "nothing of the cluster is left"
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+@pytest.mark.timeout(280)
+def test_a_finding_leads_to_its_cure(tmp_path: Path) -> None:
+    shown = run("09_from_finding_to_cure.ipynb", tmp_path)
+    everything = "\n".join(shown)
+    assert "UsageError" not in everything, "a magic that refuses its line does not stop the notebook"
+    profile, optimizer, attention, validation, useless, table = shown[2:8]
+    assert "step(tokens)" in profile
+    for text, levers in (
+        (optimizer, ("fused-optimizer", "foreach")),
+        (attention, ("sdpa",)),
+        (validation, ("no_grad", "inference_mode")),
+        (useless, ("flush-denormal",)),
+    ):
+        assert "as it is" in text
+        for lever in levers:
+            assert lever in text
+            assert lever in table
+    assert "contiguous was not timed" in " ".join(useless.split())
+    assert "differs" not in table
+    assert "after" in shown[-1]

@@ -46,15 +46,15 @@ ONLY_IN = {
 ROOMS = {
     "results": ("machine", "counting", "timing", "profiling", "ranks", "storage"),
     "core": (
-        *("machine", "process", "code", "counting", "engines", "timing", "cpp", "interpreters", "cluster_timing"),
-        *("profiling", "ranks", "doctor"),
+        *("machine", "process", "code", "counting", "engines", "timing", "levers", "cpp", "interpreters"),
+        *("cluster_timing", "profiling", "ranks", "doctor"),
     ),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "insights"),
     "results/profiling/insights": ("of_memory",),
-    "results/timing": ("across_processes", "across_runs", "across_engines"),
+    "results/timing": ("proof", "across_processes", "across_runs", "across_engines"),
     "core/machine": ("facts", "peaks"),
     "core/profiling": (
         *("concurrency", "python_tree", "sources", "torch_events", "holding", "recording", "joining", "tables"),
@@ -243,6 +243,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
     assert sorted(_gateway.HANDED_ON) == [
         ("Comparison", "rebase"),
         ("Comparison", "save"),
+        ("Insight", "try_"),
         ("Profile", "export_trace"),
         ("Profile", "insights"),
         ("Profile", "peak_parts"),
@@ -259,6 +260,7 @@ def test_the_exported_names_are_these_and_all_resolve() -> None:
         "Counts",
         "CountsDiff",
         "Diagnosis",
+        "Insight",
         "Profile",
         "ProfileDiff",
         "RankProfile",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .magics import load_ipython_extension, unload_ipython_extension
     from .results.counting.counts import Counts
     from .results.counting.differences import CountsDiff
+    from .results.insights import Insight
     from .results.machine.diagnosis import Diagnosis
     from .results.profiling.profile import Profile
     from .results.profiling.profile_diff import ProfileDiff
@@ -36,6 +37,7 @@ _HOMES = {
     "Counts": "results.counting.counts",
     "CountsDiff": "results.counting.differences",
     "Diagnosis": "results.machine.diagnosis",
+    "Insight": "results.insights",
     "Profile": "results.profiling.profile",
     "ProfileDiff": "results.profiling.profile_diff",
     "RankProfile": "results.ranks.rank_profiles",
@@ -62,6 +64,7 @@ __all__ = [
     "Counts",
     "CountsDiff",
     "Diagnosis",
+    "Insight",
     "Profile",
     "ProfileDiff",
     "RankProfile",

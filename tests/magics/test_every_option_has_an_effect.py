@@ -239,6 +239,14 @@ def engines_measure_elsewhere(bench: Bench) -> None:
     assert {subject.place for subject in bench("--sweep n=[1,2]", "x + n").subjects} == {None}
 
 
+def levers_are_tried_beside_the_body(bench: Bench) -> None:
+    assert len(bench().frame) == 1
+    result = bench("--try inference_mode", base="-t 1 -n 2 -r 6")
+    assert result.frame["description"].tolist() == ["as it is", "inference_mode"]
+    assert result.frame["result"].iloc[1] == "equal"
+    assert "as it is" in bench.shown
+
+
 def sweep_adds_an_axis(bench: Bench) -> None:
     assert bench("--sweep n=[1,2]", "x + n").frame["n"].tolist() == [1, 2]
 
@@ -497,6 +505,7 @@ TIMER: dict[str, Effect] = SHARED | {
     "gc": gc_leaves_the_collector_on,
     "processes": processes_measure_one_after_the_other,
     "engines": engines_measure_elsewhere,
+    "levers": levers_are_tried_beside_the_body,
     "sweep": sweep_adds_an_axis,
     "fuzz": fuzz_draws_inputs,
     "seed": seed_makes_the_order_repeat,

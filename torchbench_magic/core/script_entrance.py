@@ -13,6 +13,8 @@ from torchbench_magic.results.timing.comparison import Comparison
 from .cluster_timing.engine_runs import compare_on_engines
 from .code.own_frames import users_traceback
 from .interpreters.process_runs import compare_in_processes
+from .levers.asked import levers_of
+from .levers.trying import try_levers
 from .machine.commit import read_commit
 from .process.held_interrupts import interrupts_held
 from .progress import NO_PROGRESS, Progress
@@ -22,6 +24,12 @@ from .timing.timer import compare_bodies
 from .timing.timing_task import Task
 
 __all__ = ["compare"]
+
+
+def _measured(task: Task) -> Comparison:
+    if task.plan.levers is not None:
+        return try_levers(task)
+    return compare_bodies(task) if task.plan.processes is None else compare_in_processes(task)
 
 
 def compare(
@@ -40,6 +48,7 @@ def compare(
     gc: bool = False,
     processes: Processes | None = None,
     engines: str | None = None,
+    try_: bool | str | Sequence[str] | None = None,
     progress: Progress = NO_PROGRESS,
 ) -> Comparison:
     """Compare statements or calls from a script. ::
@@ -65,6 +74,8 @@ def compare(
             statements use is sent there.
         engines: measure on the engines of this ipyparallel cluster, a profile or the id of a cluster: the same on all,
             each an environment of its own; `%%timer --engines` says more.
+        try_: compare the one statement as it is with itself under levers: their names, as a list or "compile,bf16";
+            True is all that apply. What the statement changes is put back, and the results are compared.
         progress: told what is under way.
 
     Raises:
@@ -78,6 +89,7 @@ def compare(
     import torch
 
     lone = next(iter(stmts), None) if len(stmts) == 1 and not isinstance(next(iter(stmts.values())), str) else None
+    levers = levers_of(try_)
     plan = Plan(
         threads=thread_counts(threads),
         min_run_time=min_run_time,
@@ -85,12 +97,13 @@ def compare(
         baseline=baseline,
         label=label,
         sub_label=sub_label,
-        description=lone,
+        description=lone if levers is None else None,
         env=env,
         seed=seed,
         gc=gc,
         processes=processes,
         engines=engines,
+        levers=levers,
     )
     called = Called.of(stmts, globals, setup)
     bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}

@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
-from torchbench_magic.core.code.notebook_cells import close_book, open_book
+from torchbench_magic.core.code.notebook_cells import Notebook, close_book, open_book
 from torchbench_magic.core.process.freed_memory import give_back_if_due
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts
@@ -53,7 +53,7 @@ class Session:
 
     def open(self) -> None:
         self.book.open()
-        open_book(self.book.text_of)
+        open_book(self.book.text_of, lambda: Notebook(self.shell.user_ns, self.compiling, self._plain))
         self._tracebacks.open()
         awaiting.install(self.shell)
         completing.complete_lines(self.shell)
@@ -84,6 +84,9 @@ class Session:
 
     def _note_cell(self, *_: Any) -> None:
         page_of(self.shell)
+
+    def _plain(self, text: str) -> str:
+        return str(self.shell.transform_cell(text))
 
     @property
     def compiling(self) -> dict[str, Any]:

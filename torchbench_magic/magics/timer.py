@@ -44,7 +44,8 @@ _HELP = f"""Time a statement, or compare the alternatives of a cell.
     another one, compared with the first
 
 Without `# ---` headers the whole cell is the statement. With `--sweep "n=[1, 10, 100]"` or `--fuzz` every alternative
-is measured at each point; setup runs once a point. Setup and statements run in a copy of the notebook's names,
+is measured at each point; setup runs once a point. With `--try` the one body of a cell is compared with itself under
+levers such as `compile`. Setup and statements run in a copy of the notebook's names,
 so nothing is written there; inside a function they see its local variables. With `--cpp` the cell is C++. The result
 is a Comparison: it is returned, shown, and kept as `_timer`.
 
@@ -112,6 +113,8 @@ class TimerMagics(SessionMagics):
         check_language(options)
         if options.callgrind is None and options.callgrind_form != "function":
             raise OptionError("--callgrind-form says how --callgrind counts: give both")
+        if options.levers is not None and (options.resume or options.cpp):
+            raise OptionError(f"--try does not go with {'--cpp' if options.cpp else '--resume'}")
         plan = options.plan(label=None if place.number is None else f"In[{place.number}]")
         if options.cpp:
             from torchbench_magic.core.cpp.cpp_timer import SnippetTask
@@ -143,6 +146,8 @@ class TimerMagics(SessionMagics):
             counting=options.counting,
             **session.compiling,
         )
+        if plan.levers is not None:
+            _check_trial(task, awaits)
         return _Request(options, task, awaits, doubts)
 
     def _points(self, options: TimerOptions, local: Mapping[str, Any]) -> Sequence[Point]:
@@ -161,6 +166,10 @@ class TimerMagics(SessionMagics):
         from torchbench_magic.core.cpp.cpp_timer import SnippetTask, compare_snippets
         from torchbench_magic.core.timing.timer import compare_bodies
 
+        if task.plan.levers is not None:
+            from torchbench_magic.core.levers.trying import try_levers
+
+            return try_levers(task)
         if not _is_here(task):
             return self._elsewhere(task)
         return compare_snippets(task) if isinstance(task, SnippetTask) else compare_bodies(task)
@@ -173,6 +182,15 @@ class TimerMagics(SessionMagics):
         if task.plan.engines is None:
             return compare_in_processes(task, awaits=awaits)
         return compare_on_engines(task, awaits=awaits, ipython_dir=self._session.shell.ipython_dir)
+
+
+def _check_trial(task: Task, awaits: bool) -> None:
+    from torchbench_magic.core.levers.cell_calls import NO_AWAIT
+    from torchbench_magic.core.levers.trying import check_trial
+
+    check_trial(task)
+    if awaits:
+        raise BodyError(NO_AWAIT)
 
 
 def _hooked(request: _Request, kept: Recording | None, delivery: Delivery) -> Task:

@@ -61,6 +61,7 @@ OF_EVERY: dict[str, str] = {
 HANDED_ON: dict[tuple[str, str], str] = {
     ("Comparison", "rebase"): f"{_RESULTS}.timing.across_runs.side_by_side:rebase",
     ("Comparison", "save"): f"{_RESULTS}.storage.store:save",
+    ("Insight", "try_"): f"{_CORE}.levers.insight_trial:try_insight",
     ("Profile", "export_trace"): f"{_RESULTS}.storage.chrome_trace:write_chrome_trace",
     ("Profile", "insights"): f"{_RESULTS}.profiling.insights.found:insights_of",
     ("Profile", "peak_parts"): f"{_RESULTS}.profiling.insights.of_memory.peak_parts:peak_parts",

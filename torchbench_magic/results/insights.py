@@ -8,6 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ._gateway import hand_on
+
+if TYPE_CHECKING:
+    from .timing.comparison import Comparison
 
 __all__ = ["CodeLine", "Cure", "Insight"]
 
@@ -60,6 +66,7 @@ class Insight:
         places: the lines it is about, the one with the most at stake first.
         cures: what to do, the first to try first.
         nbytes: bytes at stake, of an insight about memory; its ``seconds`` and ``share`` are 0.
+        body: the text of the code that was profiled; empty where it is not known.
     """
 
     kind: str
@@ -70,6 +77,7 @@ class Insight:
     places: tuple[CodeLine, ...] = ()
     cures: tuple[Cure, ...] = ()
     nbytes: int = 0
+    body: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "evidence", MappingProxyType(dict(self.evidence)))
@@ -79,7 +87,28 @@ class Insight:
 
     def __reduce__(self) -> tuple[type[Insight], tuple[object, ...]]:
         plain = dict(self.evidence)  # a mapping proxy does not pickle
-        return Insight, (self.kind, self.seconds, self.share, self.text, plain, self.places, self.cures, self.nbytes)
+        shown = (self.kind, self.seconds, self.share, self.text, plain, self.places, self.cures)
+        return Insight, (*shown, self.nbytes, self.body)
+
+    @property
+    def levers(self) -> tuple[str, ...]:
+        """What ``%%timer --try`` can do of the cures by itself."""
+        return tuple(dict.fromkeys(cure.lever for cure in self.cures if cure.lever is not None))
+
+    def try_(self, *levers: str, names: Mapping[str, object] | None = None, min_run_time: float = 0.2) -> Comparison:
+        """Run the profiled code as it is against itself under the cures' levers: ratio, verdict, and whether the
+        result is the same. The code runs many times, on the variables as they are now; what it changes is put back.
+
+        Args:
+            levers: which to try; none of them: those of ``cures``.
+            names: the variables; None: those of the notebook.
+            min_run_time: seconds, for each.
+
+        Raises:
+            InputError: in one line: no cure is a lever, the code is not known, or a variable is not there any more.
+        """
+        made: Comparison = hand_on(self, "try_", levers=levers, names=names, min_run_time=min_run_time)
+        return made
 
     def as_dict(self) -> dict[str, object]:
         """The same as what JSON can hold."""

@@ -1,1 +1,1 @@
-"""Cells with a fault that was planted, and healthy ones, for what is said of them."""
+"""Planted cells for what is said of cures, by what they are about; each module runs by itself."""

@@ -73,6 +73,8 @@ class Plan:
         processes: measure in so many fresh interpreters, one after the other, and judge the ratios over them; "auto" is
             the fewest whose interval assumes nothing; None is this process alone.
         engines: measure on the engines of this ipyparallel cluster (a profile, or the id of a cluster); None is here.
+        levers: names of what is tried on the one body (see `core.levers`); none of them: all that apply; None tries
+            nothing.
     """
 
     threads: tuple[int, ...] | None = None
@@ -97,6 +99,7 @@ class Plan:
     gc: bool = False
     processes: Processes | None = None
     engines: str | None = None
+    levers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and not (

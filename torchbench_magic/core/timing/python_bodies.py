@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.core.process.run_settings import collector
 from torchbench_magic.errors import BodyError
+from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.subject import Subject
 
 from ..code.code_reads import notebook_functions, variables_read
-from ..code.timed_loop import compile_block
+from ..code.timed_loop import Block, BlockAround, compile_block
+from ..machine.clocks import Clocks
 from .block_requests import Ended
 from .effects.equal_results import check_equal_results
 from .effects.in_place import shadowed_globals
@@ -86,10 +89,7 @@ class PythonBodies:
 
     def compile(self) -> TimedBlocks:
         task, names, home = self.task, self.names, self.task.namespace
-        blocks = [
-            compile_block(body, names, flags=task.flags, transform_ast=task.transform_ast)
-            for body in task.bodies.values()
-        ]
+        blocks = [self._block(name, body) for name, body in task.bodies.items()]
         used = {name for block in blocks for name in block.names}
         absent = object()
         given = {**home, **task.local}
@@ -100,10 +100,23 @@ class PythonBodies:
         self._read.note(names)
         by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
         self._own_inputs = own_inputs(by_name, names, task.plan.baseline or next(iter(task.bodies)))
-        objects = WatchedObjects(task.plan, used, names, functions)
+        copies = {label: held for variant in task.variants.values() for label, held in variant.copies.items()}
+        objects = WatchedObjects(task.plan, used | copies.keys(), {**names, **copies} if copies else names, functions)
         objects.readers = _readers(by_name, names, home)
         objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs)
-        return TimedBlocks(blocks, objects, doubts)
+        starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
+        named = zip(task.bodies, blocks, strict=True)
+        return TimedBlocks([_Started(b, starts[name]) if name in starts else b for name, b in named], objects, doubts)
+
+    def _block(self, name: str, body: Body) -> Block:
+        """An alternative's code, over the run's names or over its own."""
+        task, variant = self.task, self.task.variants.get(name)
+        if variant is None:
+            return compile_block(body, self.names, flags=task.flags, transform_ast=task.transform_ast)
+        transforms = [each for each in (task.transform_ast, variant.transform) if each is not None]
+        transform = (lambda tree: reduce(lambda so_far, each: each(so_far), transforms, tree)) if transforms else None
+        own = self.names if variant.names is None else variant.names
+        return compile_block(body, own, flags=task.flags, transform_ast=transform)
 
     def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
         check_equal_results(self.task, self.names, watched.versions, put_back)
@@ -123,6 +136,17 @@ class PythonBodies:
 
         task, body = self.task, self.task.bodies[name]
         return Job(body, self.names, counting.number, threads, counting.form, task.flags, task.transform_ast)
+
+
+class _Started(BlockAround):
+    """A block before which something is set, outside of its clocks."""
+
+    def __init__(self, block: Block, before: Callable[[], None]) -> None:
+        self.block, self._before = block, before
+
+    def start(self, replica: int, calls: int, clocks: Clocks, sync: Callable[[], object]) -> Any:
+        self._before()
+        return self.block.start(replica, calls, clocks, sync)
 
 
 def _readers(

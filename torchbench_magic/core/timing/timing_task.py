@@ -26,7 +26,7 @@ from ..machine.clocks import Clocks
 from .plan import Plan
 from .points.sweep import Point
 
-__all__ = ["Read", "Task"]
+__all__ = ["Read", "Task", "Variant"]
 
 _LONGEST_SOURCE = 20_000  # characters
 
@@ -45,6 +45,23 @@ class Read:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """How an alternative runs whose text is another one's too.
+
+    Attributes:
+        names: what it finds in place of the run's names, all of them; None: the run's names.
+        transform: applied to its tree, after that of the shell; None leaves it as it is.
+        before: called before each of its blocks, outside of the clocks, to have its settings; None sets nothing.
+        copies: label -> object that it reads in place of one of the run's: put back before each block as those are.
+    """
+
+    names: dict[str, Any] | None = None
+    transform: Callable[[Any], Any] | None = None
+    before: Callable[[], None] | None = None
+    copies: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Task:
     """What is asked, the same at every point; the one list of it, handed on whole.
 
@@ -56,6 +73,7 @@ class Task:
         local: names of the function that calls, which stand before those; never written to.
         implied: names that are there besides, where the caller has none of that name.
         plan: thread counts, run times, labels.
+        variants: name -> how that alternative differs where its text does not.
         points: of a sweep or a fuzzer; none is a single run without axes.
         counting: count instructions too, after each point's timings; what cannot be counted is a warning.
         flags, transform_ast: how the caller's shell compiles its cells.
@@ -74,6 +92,7 @@ class Task:
     local: Mapping[str, Any] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
     plan: Plan = Plan()  # noqa: RUF009  (frozen)
+    variants: Mapping[str, Variant] = field(default_factory=dict)
     points: Sequence[Point] = ()
     counting: Counting | None = None
     flags: int = 0

@@ -38,6 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MAGICS: dict[str, type] = {}
 """Name of a magic -> its options."""
 _NUMBER = re.compile(r"[-+]?[0-9][0-9._]*(?:[eE][-+]?[0-9]+)?(?=\s|$)")
+_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Option:
         bare: the value where none is given; then only a token that looks like a number is one, and before a cell a lone
             word, which would do nothing as its setup.
         values: what can be written as its value, where that can be listed; asked for when they are to be shown.
+        is_value: with ``bare``, tells other tokens that are its value.
     """
 
     flags: tuple[str, ...]
@@ -66,6 +68,7 @@ class Option:
     repeatable: bool = False
     bare: Any = None
     values: Callable[[], Iterable[str]] = tuple
+    is_value: Callable[[str], bool] | None = None
 
     @property
     def name(self) -> str:
@@ -175,7 +178,7 @@ def _read_options(
                 raise OptionError(f"{magic}: {both} {'is' if both == flag else 'are one option,'} given twice")
             given[name] = flag
             text = attached
-            if text is None and item.bare is not None and not _is_value(line, position, magic):
+            if text is None and item.bare is not None and not _is_value(item, line, position, magic):
                 values[name] = item.bare
                 continue
             if text is None:
@@ -190,8 +193,11 @@ def _read_options(
     return position, False
 
 
-def _is_value(line: str, position: int, magic: str) -> bool:
+def _is_value(item: Option, line: str, position: int, magic: str) -> bool:
     """Whether the value of an option that may stand alone follows."""
+    word = _WORD.match(line, position)
+    if item.is_value is not None and word is not None and item.is_value(word[0]):
+        return True
     return _NUMBER.match(line, position) is not None or (magic[:2] == "%%" and line[position:].strip().isidentifier())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
+import re
 from typing import TYPE_CHECKING, TypeVar
 
 from torchbench_magic.core.timing.plan import MOST, MOST_PROCESSES, MOST_THREADS
@@ -19,8 +20,11 @@ __all__ = [
     "read_by",
     "read_clock",
     "read_count",
+    "lever_names",
+    "looks_like_levers",
     "read_form",
     "read_from_zero",
+    "read_levers",
     "read_not_empty",
     "read_per_cent",
     "read_processes",
@@ -51,6 +55,41 @@ def read_count(text: str, most: int = MOST) -> int:
     if value > most:
         raise ValueError(f"give a whole number up to {most}")
     return value
+
+
+def read_levers(text: str) -> tuple[str, ...]:
+    from torchbench_magic.core.levers.asked import check_levers
+
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not names:
+        raise ValueError("give names of levers, such as compile,bf16, or leave them out for all that apply")
+    try:
+        check_levers(names)
+    except OptionError as error:
+        raise ValueError(str(error).removeprefix("--try: ").removeprefix("--try ")) from None
+    return names
+
+
+def lever_names() -> tuple[str, ...]:
+    from torchbench_magic.core.levers.asked import LEVERS
+
+    return tuple(LEVERS)
+
+
+_LEVERS = re.compile(r"[a-z][a-z0-9_-]*(:[0-9]+)?(,[a-z][a-z0-9_-]*(:[0-9]+)?)*", re.IGNORECASE)
+_NEAR = 0.75
+
+
+def looks_like_levers(text: str) -> bool:
+    """Whether a word is a list of levers, rather than the code after them: one of its names is a lever's, nearly."""
+    import difflib
+
+    from torchbench_magic.core.levers.asked import LEVERS
+
+    if _LEVERS.fullmatch(text) is None:
+        return False
+    names = [part.partition(":")[0] for part in text.split(",")]
+    return any(difflib.get_close_matches(name, list(LEVERS), n=1, cutoff=_NEAR) for name in names)
 
 
 def read_processes(text: str) -> int:

@@ -12,11 +12,14 @@ from torchbench_magic.results.profiling.schedule import Schedule
 
 from .option_line import inherited, of_magic, option
 from .option_values import (
+    lever_names,
+    looks_like_levers,
     read_by,
     read_clock,
     read_count,
     read_form,
     read_from_zero,
+    read_levers,
     read_per_cent,
     read_processes,
     read_rows,
@@ -158,6 +161,15 @@ class TimerOptions(SharedOptions, Plan):
         " --sweep or --fuzz each point on one of them, else the same on all, each an environment of its own. A host has"
         " one engine at work at a time. What the code uses is sent there, up to 64 MB.",
         shown_default="this kernel",
+    )  # fmt: skip
+    levers = inherited(
+        "--try", metavar="[LEVER,...]", parse=read_levers, bare=(), is_value=looks_like_levers,
+        values=lever_names,
+        help="Compare the body as it is with the same body under each lever: inference_mode, no_grad, compile, bf16,"
+        " fp16, channels_last, matmul-medium, threads:N, fused-optimizer, foreach, sdpa, flush-denormal, contiguous."
+        " The text stays; each result is compared with the body's own, and what the body changes is put back. Without"
+        " LEVER all that apply.",
+        shown_default="nothing is tried",
     )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "--sweep", metavar='"NAME=EXPR"', default=(), repeatable=True,

@@ -32,6 +32,7 @@ from ..profiling.schedule import Schedule
 from ..profiling.source_texts import Source
 from ..profiling.trace import Track
 from ..ranks.rank_profiles import Straggler
+from ..timing.proof.trial import Trial
 from ..timing.subject import Subject
 
 __all__ = ["VERSIONS", "Record", "decoded", "encoded", "state_of"]
@@ -40,7 +41,7 @@ _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Contention, CoreUse, Doubt, Efficiency, EnginePlace, Environment, OpEfficiency, Peaks),
-        *(ProfileOptions, Schedule, Source, Straggler, Subject, Track),
+        *(ProfileOptions, Schedule, Source, Straggler, Subject, Track, Trial),
     )
 }
 _TAGS = {"float", "tuple", "map", *_RECORDS}

@@ -24,7 +24,7 @@ from .across_processes.process_ratios import ProcessRatios
 from .blocks import Blocks, blocks_of, paired_rounds
 from .intervals import Floats, Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
 from .ranges import RUNS, SPAN, Range, Unpaired, range_of_windows
-from .rows import detail, frame_columns, judgement, seen
+from .rows import detail, frame_columns, judgement, seen, with_trials
 from .subject import Clock, Subject
 from .voided_verdicts import Void, judged_rounds, row_void, unlike_blocks
 
@@ -260,7 +260,8 @@ class Comparison(Storable):
             record = seen(subject, self._blocks[i], self.call_times(i))
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._judgement(i, subject, record["median"]) | counted)
-        return pd.DataFrame(records, columns=frame_columns(self.axes))
+        records = with_trials(records, self.subjects, self.base_row)
+        return pd.DataFrame(records, columns=frame_columns(self.axes, self.subjects))
 
     def base_row(self, i: int) -> int | None:
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,30 @@ import pandas as pd
 
 from .blocks import Blocks
 from .intervals import Floats, median_interval
+from .proof.compile_times import break_even
+from .proof.trial import Trial
 from .ranges import Range
 from .subject import Subject
 
-__all__ = ["frame_columns", "detail", "judgement", "seen"]
+__all__ = ["are_tried", "frame_columns", "detail", "judgement", "seen", "with_trials"]
 
 _IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
 
 
 
-def frame_columns(axes: Sequence[str]) -> list[str]:
+_TRIED = ("result", "max_difference", "compile_time", "break_even")
+
+
+def are_tried(subjects: Iterable[Subject]) -> bool:
+    """Whether levers were tried."""
+    return any(subject.trial is not None for subject in subjects)
+
+
+def frame_columns(axes: Sequence[str], subjects: Iterable[Subject] = ()) -> list[str]:
     """Names of the columns of ``Comparison.frame``, in order."""
     times = ["median", "iqr", "mean", "cpu_clock_median", "samples", "number_per_run"]
     judged = ["ratio", "ratio_low", "ratio_high", "verdict", "method", "instructions", "instructions_ratio"]
-    return [*_IDENTITY, *axes, *times, *judged]
+    return [*_IDENTITY, *axes, *times, *judged, *(_TRIED if are_tried(subjects) else ())]
 
 
 def seen(subject: Subject, rows: Blocks, times: Floats) -> dict[str, Any]:
@@ -57,6 +67,25 @@ def judgement(ratio: float, low: float, high: float, verdict: str | None, method
         "verdict": pd.NA if verdict is None else verdict,
         "method": pd.NA if method is None or (verdict is None and math.isnan(ratio)) else method,
     }
+
+
+def with_trials(
+    records: list[dict[str, Any]], subjects: Sequence[Subject], base_row: Callable[[int], int | None]
+) -> list[dict[str, Any]]:
+    """The rows with what was seen of each lever: result, largest difference, compile time in seconds, calls until that
+    has paid (of what is faster). As they are where none was tried."""
+    if not are_tried(subjects):
+        return records
+    rows = []
+    for at, (record, subject) in enumerate(zip(records, subjects, strict=True)):
+        trial = subject.trial if subject.trial is not None else Trial()
+        base = base_row(at)
+        paid = math.nan
+        if base is not None and record["verdict"] == "faster":
+            paid = break_even(trial.compile_time, records[base]["median"], record["median"])
+        values = (trial.result or pd.NA, trial.max_difference, trial.compile_time, paid)
+        rows.append({**record, **dict(zip(_TRIED, values, strict=True))})
+    return rows
 
 
 def detail(subject: Subject, rows: Blocks, times: Floats, repeats: Range | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ..machine.contention import Contention
 from ..machine.engine_place import EnginePlace
 from ..machine.environment import Environment
 from .intervals import Look
+from .proof.trial import Trial
 from .values_read import Value
 
 __all__ = ["NEAR_LOOP", "Clock", "Language", "Subject"]
@@ -52,6 +53,7 @@ class Subject:
         used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
         own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
         place: the engine that measured it; None for this process, or its fresh interpreters.
+        trial: what a lever was seen to do besides; None where none was tried.
     """
 
     label: str | None = None
@@ -83,6 +85,7 @@ class Subject:
     used_up: tuple[tuple[str, str], ...] = ()
     own_inputs: tuple[str, ...] = ()
     place: EnginePlace | None = None
+    trial: Trial | None = None
 
     @property
     def before(self) -> str:

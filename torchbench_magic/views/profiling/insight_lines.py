@@ -32,7 +32,9 @@ def unfolding(insight: Insight, before: str = "", *, with_cures: bool = True) ->
 
 
 def _cure(cure: Cure) -> StyledText:
-    return (*backticked(cure.text), *((Phrase(" "), Phrase(cure.code, "code")) if cure.code else ()))
+    pasted = (Phrase(" "), Phrase(cure.code, "code")) if cure.code else ()
+    tried = (Phrase(" Try it: "), Phrase(f"%%timer --try {cure.lever}", "code")) if cure.lever else ()
+    return (*backticked(cure.text), *pasted, *tried)
 
 
 def _evidence(evidence: Mapping[str, object]) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.rows import are_tried
 
 from ..built_columns import BuiltColumn, cells_of, columns_of
 from ..counting import counts, counts_inline
@@ -21,7 +22,7 @@ from ..drawing.histogram import histogram, span_of, span_text
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Axis, Cell, Column, Group, Row, Table, Tone
-from . import code_under, curves, lone_statement, on_engines, threads, verdicts
+from . import code_under, curves, levers_tried, lone_statement, on_engines, threads, verdicts
 from .across_processes import in_how_many, process_dots
 from .comparison_facts import (
     LONGEST_NAME,
@@ -71,14 +72,9 @@ def under(comparison: Comparison) -> list[Document]:
     return [*code_under.edited(comparison), *counts_inline.inline(comparison), *code_under.to_paste(comparison)]
 
 
-_WHY = {
-    "stalled": "other processes held its threads up",
-    "unlike-blocks": "its warm-up was disturbed",
-    "few-rounds": "there are too few rounds",
-    "unsteady": "the ratio changed during the run",
-    "few-processes": "too few processes measured it",
-}
-"""Why more samples would not decide, in the words of the sentence; the doubts below have the rest."""
+def _shows_levers(comparison: Comparison) -> bool:
+    """Whether it is of levers, tried in one run."""
+    return are_tried(comparison.subjects) and not comparison.axes
 
 
 # ---- the sentence -------------------------------------------------------------------------------------------
@@ -88,6 +84,8 @@ def _sentence(comparison: Comparison) -> StyledText:
     frame = comparison.frame
     if not len(frame):
         return (Phrase("nothing was measured"),)
+    if _shows_levers(comparison):
+        return levers_tried.trial_sentence(comparison)
     names = _baselines(comparison)
     judged = [
         verdicts.Judged(
@@ -96,7 +94,7 @@ def _sentence(comparison: Comparison) -> StyledText:
             record.ratio_low,
             record.ratio_high,
             record.verdict,
-            _WHY[comparison.voids[at].cause] if at in comparison.voids else "",
+            verdicts.WHY[comparison.voids[at].cause] if at in comparison.voids else "",
             placed_name(comparison, base) if (base := comparison.base_row(at)) is not None else "",
         )
         for at, record in enumerate(_named(frame))
@@ -163,6 +161,8 @@ def _table(comparison: Comparison, metric: str) -> Table:
     built = [*_identity(comparison), *_times(comparison, metric)]
     if frame["ratio"].notna().any():
         built += _ratios(comparison)
+    if _shows_levers(comparison):
+        built += [*levers_tried.trial_columns(comparison), *levers_tried.compile_columns(comparison)]
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
         counted = lambda at, record: Cell(units.count(record.instructions), float_or_none(record.instructions))
@@ -377,6 +377,9 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
         if "unpaired" in methods:
             definition += on_engines.unpaired_definition(comparison)
         yield (Phrase(definition),)
+    if _shows_levers(comparison):
+        yield from levers_tried.ways(comparison)
+        yield (Phrase(levers_tried.DEFINITION),)
     if more:
         yield (Phrase(more),)
     if comparison.counts:

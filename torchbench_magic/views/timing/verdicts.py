@@ -15,11 +15,20 @@ from torchbench_magic.results.timing.scaling import Crossover, crossovers
 from ..document import Phrase, Style, StyledText, clipped, code
 from .curves import fixed_text
 
-__all__ = ["Judged", "sentence", "swaps_clause"]
+__all__ = ["WHY", "Judged", "sentence", "speed_text", "swaps_clause"]
 
 _LONGEST_NAME = 60
 _MOST_NAMED = 4
 _MOST_SWAPS = 3
+
+WHY = {
+    "stalled": "other processes held its threads up",
+    "unlike-blocks": "its warm-up was disturbed",
+    "few-rounds": "there are too few rounds",
+    "unsteady": "the ratio changed during the run",
+    "few-processes": "too few processes measured it",
+}
+"""Cause of a void -> why more samples would not decide, in the words of the sentence; the doubts have the rest."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +187,11 @@ def _factor(point: Judged, verdict: str) -> tuple[float, float, float]:
     if verdict == "faster":
         return _inverse(point.ratio), _inverse(point.high), _inverse(point.low)
     return point.ratio, point.low, point.high
+
+
+def speed_text(faster: Judged) -> str:
+    """``2.3 times as fast (2.2 … 2.4)``, of one that is faster."""
+    return f"{_times([faster], 'faster')} times as fast{_ends([faster], 'faster')}"
 
 
 def _inverse(value: float) -> float:

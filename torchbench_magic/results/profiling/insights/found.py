@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...insights import Insight
 from ..profile import Profile
@@ -51,11 +52,19 @@ def insights_of(profile: Profile) -> tuple[Insight, ...]:
     if not processor_silenced_by(profile):
         kept = [each for kind in PROCESSOR_KINDS.values() for each in kind(profile)]
     if silenced_by(profile):
-        return (*kept, *of_memory)
+        return _with_body(profile, [*kept, *of_memory])
     for name, kind in KINDS.items():
         if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
             kept += [each for each in kind(profile) if not _is_said(each, kept)]
-    return (*sorted(kept, key=lambda each: -each.seconds), *of_memory)
+    return _with_body(profile, [*sorted(kept, key=lambda each: -each.seconds), *of_memory])
+
+
+def _with_body(profile: Profile, insights: list[Insight]) -> tuple[Insight, ...]:
+    """They can be tried where what was profiled is a whole cell; its text is all that they hold of it."""
+    source = profile.sources.get(profile.source_id) if profile.source_id is not None else None
+    if source is None or not source.text.lstrip().startswith("%%tprofile"):  # a line of a cell, a function, a file
+        return tuple(insights)
+    return tuple(replace(each, body=source.text) for each in insights)
 
 
 def _is_said(insight: Insight, kept: list[Insight]) -> bool:

@@ -114,9 +114,8 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
 def _cures(profile: Profile, uses: list[LineUse]) -> tuple[Cure, ...]:
     cures = []
     if any(name.startswith("Optimizer.step#") for use in uses for name in use.ranges):
-        cures.append(
-            Cure("Let the optimizer update all parameters at once: `foreach=True` or `fused=True`.", lever="foreach")
-        )
+        cures.append(Cure("Let the optimizer update all parameters at once: `foreach=True`.", lever="foreach"))
+        cures.append(Cure("Or in one call, where it has that: `fused=True`.", lever="fused-optimizer"))
     if any(use.modules for use in uses):
         cures.append(Cure("Give the model larger batches: as many operations then do more work each."))
     elif _is_in_loop(profile, uses[0]):

@@ -105,6 +105,17 @@ class StateCopies:
             self.late += [label for label in self._arrays.late if label not in self.late]
         self.unrestored += [label for label in self._arrays.unrestored if label not in self.unrestored]
 
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """Label -> (before, now) of the tensors and gradients that are not as they were; None where there was none.
+        ``now`` is the tensor itself, ``before`` its copy."""
+        found: dict[str, tuple[Any, Any]] = {}
+        for kept in self._kept:
+            if kept.copy is not None and not hold_equal_values(kept.tensor, kept.copy):
+                found[kept.label] = (kept.copy, kept.tensor)
+            if kept.has_grad and kept.tensor.grad is not kept.grad:
+                found[f"{kept.label}.grad"] = (kept.grad, kept.tensor.grad)
+        return found
+
     def _put_object(self, kept: _Kept) -> None:
         """The memory, the gradient and the flag of a tensor, where code gave it others."""
         tensor = kept.tensor

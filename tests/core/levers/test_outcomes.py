@@ -1,0 +1,60 @@
+"""Whether two calls came to the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from torchbench_magic.core.levers.outcomes import CallOutcome, compared
+
+ONE = torch.tensor([1.0, 2.0])
+NAN = torch.tensor([1.0, math.nan])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "word", "difference"),
+    [
+        (ONE, ONE.clone(), "equal", 0),
+        (ONE, ONE + 1e-7, "close", pytest.approx(1.2e-7, rel=0.1)),
+        (ONE, ONE + 0.5, "differs", 0.5),
+        (ONE, ONE.double(), "close", 0),
+        (NAN, NAN.clone(), "equal", 0),
+        (NAN, ONE, "differs", 0),
+        (ONE, torch.ones(3), "differs", None),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "differs", 1),
+        (torch.tensor([math.inf]), torch.tensor([math.inf]), "equal", 0),
+        ({"a": ONE, "b": 1}, {"a": ONE, "b": 1}, "equal", 0),
+        ({"a": ONE}, {"b": ONE}, "differs", None),
+        ([ONE, 2.0], [ONE, 2.5], "differs", 0.5),
+        ([ONE], [ONE, ONE], "differs", 0),
+        ("a", "b", "differs", None),
+        (np.ones(2), np.ones(2), "equal", 0),
+        (object(), object(), "", None),
+        (True, False, "differs", 1),
+    ],
+)
+def test_values_are_equal_close_or_differ(ours: Any, theirs: Any, word: str, difference: Any) -> None:
+    found, largest = compared(CallOutcome({"value": ours}), CallOutcome({"value": theirs}))
+    assert found == word
+    assert math.isnan(largest) if difference is None else largest == difference
+
+
+def test_bfloat16_has_its_own_tolerance() -> None:
+    near = CallOutcome({"value": ONE * 1.01})
+    assert compared(near, CallOutcome({"value": ONE}))[0] == "differs"
+    assert compared(near, CallOutcome({"value": ONE}), torch.bfloat16)[0] == "close"
+
+
+def test_state_that_only_one_of_them_changed_differs() -> None:
+    moved = CallOutcome({}, {"model.weight": (ONE, ONE + 1)})
+    assert compared(CallOutcome(), moved) == ("differs", 1.0)
+    assert compared(moved, CallOutcome()) == ("differs", 1.0)
+    assert compared(CallOutcome({}, {"model._orig_mod.weight": (ONE, ONE + 1)}), moved) == ("equal", 0.0)
+
+
+def test_nothing_to_compare_is_no_equality() -> None:
+    assert compared(CallOutcome(), CallOutcome())[0] == ""

@@ -1,0 +1,87 @@
+"""``--try`` in a real kernel: a training step, its levers, and the notebook as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Kernel
+
+pytestmark = pytest.mark.kernel
+
+TRAINING = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 8))
+opt = torch.optim.Adam(model.parameters())
+x = torch.randn(4, 8)
+def step():
+    opt.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    opt.step()
+    return loss
+step()
+state = {name: value.clone() for name, value in model.state_dict().items()}
+random = torch.get_rng_state()"""
+ATTENTION = """\
+import math
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(8), dim=-1)
+        return weights @ v
+attend = Attention()
+q, k, v = torch.randn(3, 2, 16, 8)"""
+SAME = """\
+print(all(torch.equal(value, state[name]) for name, value in model.state_dict().items()),
+      torch.equal(random, torch.get_rng_state()), type(attend).__name__, opt.param_groups[0]["fused"])"""
+
+
+@pytest.fixture(scope="module")
+def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
+    made = start_kernel()
+    for cell in ("%load_ext torchbench_magic", TRAINING, ATTENTION):
+        assert not made.run(cell).error
+    return made
+
+
+def test_a_training_step_is_tried_and_everything_is_as_it_was(kernel: Kernel) -> None:
+    ran = kernel.run("%%timer -t 1 -n 1 -r 6 --try fused-optimizer,foreach,no_grad\nstep()")
+    assert not ran.error
+    for word in ("as it is", "fused-optimizer", "foreach"):
+        assert word in ran.text()
+    assert "no_grad was not timed: the cell computes gradients" in " ".join(ran.text().split())
+    shown = kernel.run("print(_timer.frame['result'].tolist()[1:], _timer.options['restore'])").stdout
+    assert set(shown.split(" True")[0].strip("[]\n ").replace("'", "").split(", ")) <= {"equal", "close"}
+    assert kernel.run(SAME).stdout.split() == ["True", "True", "Attention", "None"]
+
+
+def test_attention_in_a_class_of_the_notebook_is_recognised_by_its_source(kernel: Kernel) -> None:
+    ran = kernel.run("%%timer -t 1 -n 2 -r 6 --try sdpa\nattend(q, k, v)")
+    assert not ran.error
+    assert kernel.run("print(_timer.frame['result'][1])").stdout.strip() in ("equal", "close")
+    assert kernel.run(SAME).stdout.split()[2] == "Attention"
+
+
+def test_an_error_of_the_cell_names_its_own_line_and_no_frame_of_ours(kernel: Kernel) -> None:
+    ran = kernel.run("%%timer --try no_grad\nz = x\n1 / 0")
+    assert "ZeroDivisionError" in ran.error
+    assert "1 / 0" in ran.error
+    assert "torchbench_magic" not in ran.error
+
+
+def test_an_insight_of_a_profiled_cell_is_tried(kernel: Kernel) -> None:
+    assert not kernel.run("%%tprofile -q\nfor i in range(2000):\n    y = x + 1").error
+    asked = (
+        "from torchbench_magic import Insight\n"
+        "from torchbench_magic.results.insights import Cure\n"
+        "body = _tprofile.sources[_tprofile.source_id].text\n"
+        "one = Insight('overhead', 1.0, 0.5, 'Slow.', cures=(Cure('Try.', lever='inference_mode'),), body=body)\n"
+        "tried = one.try_(min_run_time=0.01)\ntried"
+    )
+    ran = kernel.run(asked)
+    assert not ran.error
+    assert "inference_mode" in ran.text()
+    assert kernel.run("print('i' in globals(), tried.frame['result'][1])").stdout.split() == ["True", "equal"]

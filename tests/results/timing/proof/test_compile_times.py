@@ -1,0 +1,29 @@
+"""When compiling has paid."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from torchbench_magic.results.timing.proof.compile_times import break_even
+
+
+@pytest.mark.parametrize(
+    ("compiling", "before", "after", "calls"),
+    [(4.0, 3e-3, 1e-3, 2000), (1.0, 3e-3, 1e-3, 500), (0.0, 2.0, 1.0, 0), (1.0, 0.9, 0.3, 2)],
+)
+def test_it_is_the_compile_time_over_what_a_call_saves(
+    compiling: float, before: float, after: float, calls: int
+) -> None:
+    assert break_even(compiling, before, after) == calls
+
+
+def test_what_is_no_faster_never_pays() -> None:
+    assert math.isnan(break_even(1.0, 1e-3, 1e-3))
+    assert math.isnan(break_even(1.0, 1e-3, 2e-3))
+
+
+def test_what_is_not_known_gives_no_number() -> None:
+    assert math.isnan(break_even(math.nan, 1.0, 0.5))
+    assert math.isnan(break_even(1.0, 1.0, math.nan))

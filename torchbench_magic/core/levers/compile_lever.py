@@ -1,0 +1,108 @@
+"""The lever that compiles what the cell calls."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from torchbench_magic.core.code.code_reads import names_used, notebook_functions, variables_read
+
+from .lever import Change, DoesNotApply, Site
+
+__all__ = ["Compile", "graphs_compiled"]
+
+_SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+_TRAINING = {"backward", "step", "zero_grad"}
+"""Names by which a function is known to train: then the modules that it calls are compiled, and not itself."""
+
+
+@dataclass(frozen=True)
+class Compile:
+    """``torch.compile`` of the modules and functions that the cell calls by a name. Sums may be taken in another order,
+    and several operations may be one with other roundings in between.
+
+    A module shares its parameters with what is compiled of it. A function of the notebook is compiled as a copy of its
+    own, so that the user's has no compiled code with it.
+    """
+
+    name: str = "compile"
+
+    def change(self, site: Site) -> Change:
+        import torch
+
+        if switch := next((name for name in _SWITCHES if os.environ.get(name) == "1"), None):
+            raise DoesNotApply(f"torch.compile is disabled here ({switch}=1)")
+        modules, functions = _targets(site)
+        if not modules and not functions:
+            raise DoesNotApply(_why_nothing(site))
+        options = {"fallback_random": True} if site.draws else None  # it would draw other numbers than torch does
+        made = {name: torch.compile(site.reads[name], options=options) for name in modules}
+
+        def finish(names: dict[str, Any]) -> None:
+            names.update((name, torch.compile(names[name], options=options)) for name in functions)
+
+        given = ', options={"fallback_random": True}' if site.draws else ""
+        named = [*modules, *functions]
+        how = "; ".join(f"{name} = torch.compile({name}{given})" for name in named)
+        return Change(names=made, finish=finish if functions else None, compiles=", ".join(named), how=how)
+
+
+def _targets(site: Site) -> tuple[list[str], list[str]]:
+    """Names of the modules and of the functions to compile: the outermost that do not train."""
+    import torch
+
+    modules: dict[str, Any] = {}
+    functions: list[str] = []
+    todo, seen = sorted(site.used & site.reads.keys()), set[str]()
+    while todo:
+        name = todo.pop()
+        value = site.reads.get(name)
+        if name in seen:
+            continue
+        seen.add(name)
+        if isinstance(value, torch.nn.Module) and not _is_compiled(value):
+            modules[name] = value
+        elif isinstance(value, FunctionType) and _is_of_notebook(value, site):
+            inner = notebook_functions([name], site.names, site.home)
+            if _may_be_compiled(value) and not any(_trains(each) for each in [value, *inner]):
+                functions.append(name)
+            else:
+                todo += sorted(variables_read([], site.names, [value]))
+    with_parameters = [name for name, model in modules.items() if any(True for _ in model.parameters())]
+    return sorted(with_parameters or modules), sorted(functions)
+
+
+def _is_of_notebook(function: FunctionType, site: Site) -> bool:
+    return function.__globals__ is site.home or function.__globals__ is site.names
+
+
+def _may_be_compiled(function: FunctionType) -> bool:
+    return not (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function))
+
+
+def _trains(function: FunctionType) -> bool:
+    return bool(_TRAINING & {*names_used(function.__code__)})
+
+
+def _is_compiled(module: Any) -> bool:
+    return type(module).__name__ == "OptimizedModule"
+
+
+def _why_nothing(site: Site) -> str:
+    import torch
+
+    compiled = [name for name, value in site.of_kind(torch.nn.Module).items() if _is_compiled(value)]
+    if compiled:
+        return f"`{compiled[0]}` is compiled already"
+    return "the cell calls no module and no function of the notebook by a name: put its code into a function"
+
+
+def graphs_compiled() -> int:
+    """How many graphs torch.compile has made in this process; 0 where that is not known."""
+    compiling = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(compiling, "counters", {})  # a private name: defaultdict of Counters
+    return int(counters["stats"]["unique_graphs"]) if "stats" in counters else 0

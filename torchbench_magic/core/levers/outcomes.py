@@ -1,0 +1,161 @@
+"""What a call of a cell comes to, and whether two of them are the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchbench_magic.results.timing.proof.trial import Outcome
+
+__all__ = ["CallOutcome", "bound_label", "compared", "detached"]
+
+_TOLERANCES = {"torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5)}
+"""Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them."""
+_DEEPEST = 6
+_MOST_LEAVES = 10_000
+_OF_COMPILED = "._orig_mod"
+"""What a compiled module has in the names of its parameters besides."""
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """What one call left.
+
+    Attributes:
+        made: label -> value: of the last line, and of the variables that the body bound.
+        state: label -> (before, after) of each tensor and gradient that it changed.
+        seconds: of the call.
+    """
+
+    made: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def beside(self, other: CallOutcome) -> dict[str, Any]:
+        """Label -> value, with the state that either of the two changed."""
+        own = {_plain(label): pair for label, pair in self.state.items()}
+        theirs = {_plain(label): pair for label, pair in other.state.items()}
+        both = {label: own[label][1] if label in own else theirs[label][0] for label in sorted({*own, *theirs})}
+        return {**self.made, **both}
+
+    def without(self, variables: Collection[str]) -> CallOutcome:
+        """The same but for variables that the body bound."""
+        gone = {bound_label(name) for name in variables}
+        return replace(self, made={label: value for label, value in self.made.items() if label not in gone})
+
+
+def bound_label(name: str) -> str:
+    """The label of a variable that the body bound."""
+    return f"`{name}`"
+
+
+def _plain(label: str) -> str:
+    return label.replace(_OF_COMPILED, "")
+
+
+def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) -> tuple[Outcome, float]:
+    """Whether two calls came to the same, and the largest absolute difference.
+
+    Args:
+        precision: a dtype at whose tolerance they are compared; None is that of the values, of two the coarser one.
+    """
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    if here.keys() != there.keys():
+        return "differs", math.nan
+    words: set[Outcome] = set()
+    largest = math.nan
+    for label, value in here.items():
+        for one, other in _leaves(value, there[label], 0):
+            word, difference = _of_leaf(one, other, precision)
+            words.add(word)
+            largest = max(largest, difference) if not math.isnan(largest) else difference
+    words.discard("")
+    if not words:
+        return "", math.nan
+    return ("differs" if "differs" in words else "close" if "close" in words else "equal"), largest
+
+
+class _Missing:
+    """Stands beside what only one of two has."""
+
+
+def _leaves(one: Any, other: Any, depth: int) -> Iterator[tuple[Any, Any]]:
+    if depth < _DEEPEST and isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in [*one, *(key for key in other if key not in one)][:_MOST_LEAVES]:
+            yield from _leaves(one.get(key, _Missing), other.get(key, _Missing), depth + 1)
+    elif depth < _DEEPEST and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        for at in range(min(max(len(one), len(other)), _MOST_LEAVES)):
+            pair = [items[at] if at < len(items) else _Missing for items in (one, other)]
+            yield from _leaves(pair[0], pair[1], depth + 1)
+    else:
+        yield one, other
+
+
+def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
+    import numpy as np
+    import torch
+
+    if one is _Missing or other is _Missing:
+        return "differs", math.nan
+    pair = [torch.from_numpy(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in (one, other)]
+    plain = (bool, int, float, complex, np.generic)
+    if all(isinstance(value, torch.Tensor) for value in pair):
+        return _of_tensors(pair[0], pair[1], precision)
+    if all(isinstance(value, plain) for value in pair):
+        return _of_tensors(torch.as_tensor(one), torch.as_tensor(other), precision)
+    if type(one) is not type(other):
+        return "differs", math.nan
+    if one is None or isinstance(one, (str, bytes)):
+        return ("equal" if one == other else "differs"), math.nan
+    return "", math.nan  # nobody knows what makes two of them the same
+
+
+def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
+    import torch
+
+    one, other = one.detach(), other.detach()
+    if one.shape != other.shape or one.is_meta or other.is_meta:
+        return ("" if one.is_meta and other.is_meta else "differs"), math.nan
+    if one.layout is not torch.strided or other.layout is not torch.strided:
+        one, other = (tensor.to_dense() if tensor.layout is not torch.strided else tensor for tensor in (one, other))
+    if one.is_quantized or other.is_quantized:
+        one, other = (tensor.dequantize() if tensor.is_quantized else tensor for tensor in (one, other))
+    if not one.numel():
+        return "equal", 0.0
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    here, there = one.to("cpu").to(wide), other.to("cpu").to(wide)
+    apart = torch.where(here == there, torch.zeros((), dtype=torch.float64), (here - there).abs())  # of infinities too
+    apart = apart[~apart.isnan()]
+    difference = float(apart.max()) if apart.numel() else 0.0
+    if difference == 0 and one.dtype == other.dtype and bool((here.isnan() == there.isnan()).all()):
+        return "equal", 0.0
+    tolerances = _TOLERANCES.get(str(precision))
+    bounds = {} if tolerances is None else {"rtol": tolerances[0], "atol": tolerances[1]}
+    is_exact = not (one.is_floating_point() or one.is_complex())
+    try:
+        torch.testing.assert_close(
+            one.to("cpu"), other.to("cpu"), check_dtype=False, check_stride=False, equal_nan=True,
+            **({} if is_exact else bounds),
+        )  # fmt: skip
+    except AssertionError:
+        return "differs", difference
+    return "close", difference
+
+
+def detached(value: Any, depth: int = 0) -> Any:
+    """A value apart from what later calls change: its tensors and arrays copied, in lists, tuples and dicts too."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        with torch.inference_mode(False):
+            return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {key: detached(item, depth + 1) for key, item in [*value.items()][:_MOST_LEAVES]}
+    if depth < _DEEPEST and isinstance(value, (list, tuple)):
+        return [detached(item, depth + 1) for item in value[:_MOST_LEAVES]]
+    return value

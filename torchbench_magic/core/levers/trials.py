@@ -1,0 +1,212 @@
+"""Each lever tried once before anything is timed: does it apply, does it run, does the result stay the same?"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchbench_magic.core.process.deadline import TooLong
+from torchbench_magic.core.process.process_state import ProcessState
+from torchbench_magic.core.progress import Awaiting
+from torchbench_magic.core.timing.timing_task import Task, Variant
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.timing.proof.trial import Trial
+
+from .asked import levers_asked
+from .cell_calls import CellCalls
+from .compile_lever import graphs_compiled
+from .copied_names import with_functions
+from .lever import Change, DoesNotApply, Lever
+from .outcomes import CallOutcome, compared
+
+__all__ = ["DEADLINE_S", "Trials"]
+
+DEADLINE_S = 120.0
+"""Seconds that the first call under a lever may take, compiling included: a function of two lines took up to 31 s to
+compile on two busy cores."""
+DEADLINE_TIMES = 20.0
+"""The same for slow code, in calls of it as it is."""
+_LONGEST = 160
+_MAY_WRITE = frozenset(
+    ("add_scalar", "dump", "makedirs", "mkdir", "open", "rename", "rmtree", "save", "savefig", "savetxt", "savez",
+     "to_csv", "to_parquet", "to_pickle", "unlink", "write_bytes", "write_text")
+)  # fmt: skip
+
+
+@dataclass
+class Trials:
+    """The levers that run, and what is said of the others.
+
+    Attributes:
+        variants: lever -> how the cell runs with it.
+        trials: lever -> what was seen of it.
+        shared: names that all alternatives are to find besides.
+        left_out: lever -> why it is not timed.
+        restores: a call of the cell changes what the next one finds: it is to be put back.
+        doubts: what is said besides.
+        call_seconds: of a warm call as it is.
+    """
+
+    variants: dict[str, Variant] = field(default_factory=dict)
+    trials: dict[str, Trial] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    restores: bool = False
+    doubts: list[Doubt] = field(default_factory=list)
+    call_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, task: Task, names: dict[str, Any], state: ProcessState) -> Trials:
+        """Try the levers that ``task.plan`` asks for.
+
+        Raises:
+            BodyError: code that awaits.
+            Exception: whatever the body raises as it is.
+        """
+        made = cls()
+        made._told(task, "calling the cell as it is")
+        cell = CellCalls(task, names, state)
+        cell.call()  # what only the first call does is no result to compare with
+        baseline = cell.call()
+        again = cell.call()
+        made.call_seconds = min(baseline.seconds, again.seconds)
+        made.restores = bool(baseline.state) or cell.reads_streams
+        repeats = compared(again, baseline)[0] != "differs"
+        site = cell.site(again)
+        made._say_what_was_seen(repeats, site.mentioned)
+        for lever in levers_asked(task.plan.levers or (), site):
+            made._told(task, f"trying {lever.name}")
+            try:
+                change = lever.change(site)
+                variant = made._variant(lever, change, lambda changed: with_functions(site, changed), names)
+                if cell.reads_streams and variant.names is not None:  # it is put back in the run's own names only
+                    raise DoesNotApply("the cell uses up an iterator or a file: make it in the cell")
+                calls = CellCalls(task, names, state, variant)
+                made._try(task, lever, change, calls, baseline if repeats else None)
+                made.variants[lever.name] = variant
+            except DoesNotApply as reason:
+                made.left_out[lever.name] = str(reason)
+            except TooLong:
+                limit = made._limit_s
+                made.left_out[lever.name] = f"it did not end within {limit:.0f} s, and was ended"
+            except Exception as error:  # noqa: BLE001  # the user's code runs as it is: this is the lever's doing
+                made.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
+        made._say_what_was_left_out(task)
+        return made
+
+    @property
+    def _limit_s(self) -> float:
+        return max(DEADLINE_S, DEADLINE_TIMES * self.call_seconds)
+
+    def _variant(
+        self, lever: Lever, change: Change, copied: Callable[[Mapping[str, Any]], dict[str, Any]], names: dict[str, Any]
+    ) -> Variant:
+        own = copied(change.names) if change.names or change.finish is not None else None
+        if own is not None and change.finish is not None:
+            change.finish(own)
+        transform: Callable[[ast.Module], ast.Module] | None = None
+        if change.around is not None:
+            entered = f"__tb_lever_{len(self.shared)}"
+            self.shared[entered] = names[entered] = change.around  # the run's own copy of the names
+
+            def transform(tree: ast.Module) -> ast.Module:
+                return _within(entered, tree)
+
+        elif change.body is not None:
+            body = change.body
+
+            def transform(tree: ast.Module) -> ast.Module:
+                return copy.deepcopy(body)
+
+        labels = {f"{name} ({lever.name})": value for name, value in change.names.items()}
+        return Variant(own, transform, change.before, labels)
+
+    def _try(
+        self, task: Task, lever: Lever, change: Change, calls: CellCalls, baseline: CallOutcome | None
+    ) -> None:
+        """Call the cell with a lever, twice where that compiles, and note what it comes to."""
+        before = graphs_compiled()
+        if change.compiles:
+            self._told(task, f"trying {lever.name}: compiling {change.compiles}")
+        first = calls.call(self._limit_s)
+        compile_time = float("nan")
+        if change.compiles:
+            if graphs_compiled() == before:
+                raise DoesNotApply(
+                    "torch.compile compiled nothing, and ran the code as it is (its limit of compilations may be"
+                    " reached: `torch.compiler.reset()` clears them)"
+                )
+            first, compile_time = self._warm(calls, first)
+        if baseline is not None and change.drops:
+            baseline = baseline.without(change.drops)
+        result = compared(first, baseline, change.precision) if baseline is not None else ("", float("nan"))
+        self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, change.changed)
+
+    def _warm(self, calls: CellCalls, first: CallOutcome) -> tuple[CallOutcome, float]:
+        """(a warm call, seconds that the calls before it took more): a second call may compile again, for shapes."""
+        spent, warm = first.seconds, calls.call(self._limit_s)
+        before = graphs_compiled()
+        again = calls.call(self._limit_s)
+        if graphs_compiled() != before:
+            raise DoesNotApply("it compiled again in each of three calls, so that it has no time of its own")
+        quickest = min(warm.seconds, again.seconds)
+        return again, max(spent + warm.seconds - 2 * quickest, 0.0)
+
+    # ---- what is said ---------------------------------------------------------------------------------------
+
+    def _say_what_was_seen(self, repeats: bool, mentioned: frozenset[str]) -> None:
+        if not repeats:
+            self.doubts.append(
+                Doubt(
+                    "not-repeatable",
+                    "Two calls of the cell as it is come to different results from the same state: whether a lever"
+                    " changes the result is not known, and none is recommended.",
+                    "Draw random numbers from torch's, NumPy's or Python's own generator.",
+                )
+            )
+        if writes := sorted(mentioned & _MAY_WRITE):
+            self.doubts.append(
+                Doubt(
+                    "repeated-effects",
+                    f"The cell may write to files (`{writes[0]}`): it runs many times here, under each lever, and so"
+                    " does that. Tensors, optimizers and random numbers are put back, files are not.",
+                    "",
+                    {"names": writes},
+                )
+            )
+
+    def _say_what_was_left_out(self, task: Task) -> None:
+        if not self.left_out:
+            return
+        reasons = dict(self.left_out)
+        if task.plan.levers:  # asked for by name: each is an answer of its own
+            self.doubts += [
+                Doubt("lever", f"`{name}` was not timed: {why}.", "", {"name": name, "reason": why})
+                for name, why in reasons.items()
+            ]
+            return
+        said = "; ".join(f"`{name}`: {why}" for name, why in reasons.items())
+        self.doubts.append(Doubt("lever", f"Not timed: {said}.", "", {"reasons": reasons}))
+
+    def _told(self, task: Task, what: str) -> None:
+        task.progress.update(0.0, None, what)
+        if isinstance(task.progress, Awaiting):
+            task.progress.await_end(0.0, None, what)
+
+
+def _first_line(error: Exception) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f": {text[:_LONGEST]}".rstrip(". ") if text else ""
+
+
+def _within(entered: str, tree: ast.Module) -> ast.Module:
+    """The body within ``with entered():``."""
+    if not tree.body:
+        return tree
+    call = ast.Call(ast.Name(entered, ast.Load()), [], [])
+    block = ast.With([ast.withitem(call)], tree.body)
+    tree.body = [ast.copy_location(block, tree.body[0])]
+    return ast.fix_missing_locations(tree)

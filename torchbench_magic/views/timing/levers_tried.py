@@ -1,0 +1,184 @@
+"""Levers that were tried, as a sentence and as columns: which makes the cell faster with the same result, which not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from torchbench_magic import units
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.proof.trial import Trial
+
+from ..built_columns import BuiltColumn
+from ..document import Phrase, StyledText, backticked, code
+from ..table import Cell, Column
+from . import verdicts
+
+__all__ = ["DEFINITION", "compile_columns", "recommended", "trial_columns", "trial_sentence", "ways"]
+
+DEFINITION = (
+    "Each lever is an alternative of its own; the cell is unchanged. Results are compared by"
+    " torch.testing.assert_close, from the same state and random numbers."
+)
+_MOST_NAMED = 4
+
+
+class _Tried(SimpleNamespace):
+    """One lever: ``name trial judged break_even verdict is_sure``."""
+
+    @property
+    def is_recommended(self) -> bool:
+        return self.verdict == "faster" and self.trial.is_same and self.is_sure
+
+
+def recommended(comparison: Comparison) -> list[str]:
+    """Names of the levers that make it faster with the same result, the fastest first."""
+    return [each.name for each in _recommended(comparison)]
+
+
+def _recommended(comparison: Comparison) -> list[_Tried]:
+    return sorted(
+        (each for each in _tried(comparison) if each.is_recommended), key=lambda each: float(each.judged.ratio)
+    )
+
+
+def trial_sentence(comparison: Comparison) -> StyledText:
+    """``compile makes it 2.3 times as fast (2.2 … 2.4) with the same result; it has paid after 3 100 calls. bf16: no
+    faster.`` A lever whose result differs is never among those that make it faster."""
+    tried = _tried(comparison)
+    if not tried:
+        return (Phrase("no lever could be timed beside the cell as it is"),)
+    best = _recommended(comparison)
+    said: list[Phrase] = []
+    for nth, each in enumerate(best[:_MOST_NAMED]):
+        said += [Phrase("; "), code(each.name)] if nth else [Phrase(each.name, "subject")]
+        said += _gain(each, is_first=not nth)
+    if len(best) > _MOST_NAMED:
+        said.append(Phrase(f"; {len(best) - _MOST_NAMED} more below"))
+    if not best:
+        said.append(Phrase("no lever makes it faster with the same result"))
+    for words, names in _others(tried):
+        said += [Phrase(". " if said else ""), *_listed(names), Phrase(words)]
+    return tuple(said)
+
+
+def _gain(each: _Tried, *, is_first: bool) -> Iterator[Phrase]:
+    times = verdicts.speed_text(each.judged)
+    yield Phrase(f" makes it {times} with the same result" if is_first else f" {times}")
+    if math.isfinite(each.break_even):
+        yield Phrase(f"; it has paid after {_calls(each.break_even)}" if is_first else f" ({_calls(each.break_even)})")
+
+
+def _calls(number: float) -> str:
+    """Two digits: what compiling takes differs from one time to the next."""
+    rounded = round(number, 1 - math.floor(math.log10(number))) if number >= 100 else number
+    return f"{units.count(rounded)} call{'' if number == 1 else 's'}"
+
+
+def _others(tried: Sequence[_Tried]) -> Iterator[tuple[str, list[str]]]:
+    """(what is said, of which levers), for those that are not recommended."""
+    faster = [each for each in tried if each.verdict == "faster" and not each.is_recommended]
+    for each in faster:
+        times = verdicts.speed_text(each.judged)
+        if each.trial.result == "differs":
+            largest = each.trial.max_difference
+            most = "" if math.isnan(largest) else f" (by up to {units.number(largest, digits=2)})"
+            yield f" is {times}, but its result differs{most}", [each.name]
+        elif not each.trial.result:
+            yield f" is {times}; whether the result is the same was not compared", [each.name]
+        else:
+            yield f" is {times} in this kernel, too little to hold in another", [each.name]
+    nothing = [each.name for each in tried if each.verdict in ("same", "slower")]
+    if nothing:
+        yield ": no faster", nothing
+    reasons: dict[str, list[str]] = {}
+    for each in tried:
+        if each.verdict not in ("faster", "same", "slower"):
+            why = f": {each.judged.why}" if each.judged.why else ""
+            reasons.setdefault(f": undecided{why}", []).append(each.name)
+    yield from reasons.items()
+
+
+def _listed(names: Sequence[str]) -> list[Phrase]:
+    said = [code(names[0])]
+    for name in names[1:]:
+        said += [Phrase(", "), code(name)]
+    return said
+
+
+def _tried(comparison: Comparison) -> list[_Tried]:
+    found = []
+    for at, record in enumerate(comparison.frame.itertuples()):
+        trial = comparison.subjects[at].trial
+        if at == comparison.base_row(at) or trial is None:
+            continue
+        void = comparison.voids.get(at)
+        why = verdicts.WHY[void.cause] if void is not None else ""
+        verdict = record.verdict if isinstance(record.verdict, str) else ""
+        judged = verdicts.Judged(
+            str(record.description), record.ratio, record.ratio_low, record.ratio_high, verdict, why
+        )
+        is_sure = at not in comparison.of_this_kernel
+        found.append(
+            _Tried(name=judged.name, trial=trial, judged=judged, break_even=record.break_even, verdict=verdict,
+                   is_sure=is_sure)
+        )  # fmt: skip
+    return found
+
+
+# ---- the table ------------------------------------------------------------------------------------------------
+
+
+def trial_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
+    """Result and largest difference."""
+
+    def result(at: int, record: Any) -> Cell:
+        return Cell(record.result if isinstance(record.result, str) else "", None, _tone(record.result))
+
+    def difference(at: int, record: Any) -> Cell:
+        value = record.max_difference
+        shown = "" if math.isnan(value) else "0" if value == 0 else _scientific(value)
+        return Cell(shown, None if math.isnan(value) else float(value), "quiet" if value == 0 else "")
+
+    yield BuiltColumn(Column("result", "result"), result)
+    yield BuiltColumn(Column("max_difference", "largest", "difference", "number"), difference)
+
+
+def compile_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
+    """Compile time, and the calls until it has paid; nothing where nothing compiles."""
+    times = comparison.frame["compile_time"].dropna()
+    if not len(times):
+        return
+    scale = units.smallest_scale(times)
+
+    def compiling(at: int, record: Any) -> Cell:
+        value = record.compile_time
+        return Cell() if math.isnan(value) else Cell(units.number(value, scale, digits=2), float(value))
+
+    def paid(at: int, record: Any) -> Cell:
+        value = record.break_even
+        return Cell() if math.isnan(value) else Cell(_calls(value), float(value))
+
+    yield BuiltColumn(Column("compile_time", "compiling", scale.unit, "number"), compiling)
+    yield BuiltColumn(Column("break_even", "paid after", "", "number"), paid)
+
+
+def _tone(result: object) -> Any:
+    return "slower" if result == "differs" else "quiet"
+
+
+def _scientific(value: float) -> str:
+    return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+") if value < 0.001 else units.number(value, digits=2)
+
+
+def ways(comparison: Comparison) -> Iterable[StyledText]:
+    """How to have each lever that is recommended, and what was changed before the clock for others."""
+    for each in _recommended(comparison):
+        yield _way(each.name, each.trial)
+
+
+def _way(name: str, trial: Trial) -> StyledText:
+    changed = () if not trial.changed else (Phrase("; "), *backticked(trial.changed))
+    return (code(name), Phrase(": "), code(trial.how), *changed)
