@@ -45,12 +45,15 @@ ONLY_IN = {
 # folder -> the rooms in it, the lowest first: a room imports none that stands after it
 ROOMS = {
     "results": ("machine", "counting", "timing", "profiling", "ranks", "storage"),
-    "core": ("machine", "process", "code", "counting", "timing", "cpp", "interpreters", "profiling", "ranks", "doctor"),
+    "core": (
+        *("machine", "process", "compiler", "code", "counting", "timing", "cpp", "interpreters", "profiling"),
+        *("ranks", "doctor"),
+    ),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "insights"),
-    "results/timing": ("across_processes", "across_runs"),
+    "results/timing": ("proof", "across_processes", "across_runs"),
     "core/machine": ("facts", "peaks"),
     "core/profiling": (
         *("concurrency", "python_tree", "sources", "torch_events", "recording", "joining", "tables", "traces"),

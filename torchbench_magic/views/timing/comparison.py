@@ -32,6 +32,7 @@ from .comparison_facts import (
     nothing_done,
     placed_name,
 )
+from .compiled_columns import compiled_columns, compiled_definition
 
 __all__ = ["METRICS", "document", "under"]
 
@@ -165,6 +166,8 @@ def _table(comparison: Comparison, metric: str) -> Table:
     if frame["instructions_ratio"].nunique() > 1:
         column = Column("instructions_ratio", "ratio", "instr.", "number")
         built.append(BuiltColumn(column, _instructions_ratio))
+    if "compile_time" in frame:
+        built += compiled_columns(frame)
     rows = [Row(cells_of(built, at, record), key=str(at)) for at, record in enumerate(_named(frame))]
     groups: dict[int, list[Row]] = {}
     alone = not frame["verdict"].notna().any()
@@ -376,6 +379,8 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
         yield (Phrase(definition),)
     if more:
         yield (Phrase(more),)
+    if "compile_time" in comparison.frame:
+        yield (Phrase(compiled_definition(comparison.frame)),)
     if comparison.counts:
         yield (Phrase(counts.counts_definition(comparison)),)
     yield (Phrase(" · ".join(measured(comparison))),)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ...insights import Insight
 from ..profile import Profile
+from .compile_kinds import COMPILE_KINDS, compile_silenced_by
 from .constant import constant
 from .copies import copies
 from .memory_bound import memory_bound_run
@@ -44,14 +45,21 @@ _SAME = 0.5
 def insights_of(profile: Profile) -> tuple[Insight, ...]:
     """See `Profile.insights`."""
     kept: list[Insight] = []
+    compiled: list[Insight] = []
+    if not compile_silenced_by(profile):
+        compiled = [each for kind in COMPILE_KINDS.values() for each in kind(profile)]
     if not processor_silenced_by(profile):
         kept = [each for kind in PROCESSOR_KINDS.values() for each in kind(profile)]
     if silenced_by(profile):
-        return tuple(kept)
+        return _in_order([*compiled, *kept])
     for name, kind in KINDS.items():
         if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
             kept += [each for each in kind(profile) if not _is_said(each, kept)]
-    return tuple(sorted(kept, key=lambda each: -each.seconds))
+    return _in_order([*compiled, *kept])  # what compiling took is no time of the lines' own: neither hides the other
+
+
+def _in_order(found: list[Insight]) -> tuple[Insight, ...]:
+    return tuple(sorted(found, key=lambda each: -each.seconds))
 
 
 def _is_said(insight: Insight, kept: list[Insight]) -> bool:
