@@ -94,7 +94,11 @@ class Output:
         def count() -> None:
             wait = max(self._due - self._clock(), _EACH)
             while not ended.wait(wait):
-                self._tell(self._clock() - began, None, what, stdout)
+                took = self._clock() - began
+                if self._in_kernel and self._view is None:  # a live view is opened by the thread of the cell
+                    self._publish({"text/plain": self._line(took, None, what)})
+                else:
+                    self._tell(took, None, what, stdout)
                 wait = _EACH
 
         self._counting = ended, threading.Thread(target=context.run, args=(count,), daemon=True)
