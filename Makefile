@@ -25,7 +25,7 @@ test-slow: debian .venv/for-tests ## the tests that take a minute or more (none 
 	$(MAKE) --no-print-directory test-newest
 
 # With the newest torch: what depends most on torch's own names, in some minutes; the environment (6 GB) is kept.
-NEWEST := tests/core/timing tests/magics tests/core/profiling/test_profiler.py tests/core/profiling/joining/test_attribution.py tests/core/profiling/joining/test_call_tree.py tests/core/profiling/test_torch_table.py tests/core/profiling/recording/test_steps.py
+NEWEST := tests/core/compiler tests/core/timing tests/magics tests/core/profiling/test_profiler.py tests/core/profiling/test_compilations.py tests/core/profiling/test_observer.py tests/core/profiling/joining/test_attribution.py tests/core/profiling/joining/test_call_tree.py tests/core/profiling/test_torch_table.py tests/core/profiling/recording/test_steps.py
 
 test-newest: ## the timing and magics tests and part of the profiling ones, with the newest torch of the registry
 	@VERSIONS=newest TESTS="$(NEWEST)" BESIDE="$(SIDE_BY_SIDE)" sh tests/matrix.sh

@@ -114,7 +114,7 @@ def test_without_the_compilers_switch_what_observes_is_not_hidden_and_nothing_fa
 
 
 def test_without_its_record_no_code_is_known_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.core.profiling.sources.compiled_code import is_compiled
+    from torchbench_magic.core.compiler.dynamo import is_compiled
 
     monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", ModuleType("torch._dynamo.convert_frame"))
     assert not is_compiled(private_names.__code__)

@@ -46,7 +46,7 @@ ONLY_IN = {
 ROOMS = {
     "results": ("machine", "counting", "timing", "profiling", "ranks", "storage"),
     "core": (
-        *("machine", "process", "code", "counting", "engines", "timing", "levers", "cpp", "interpreters"),
+        *("machine", "process", "compiler", "code", "counting", "engines", "timing", "levers", "cpp", "interpreters"),
         *("cluster_timing", "profiling", "ranks", "doctor"),
     ),
     "core/counting": ("machine_code", "valgrind", "variables"),

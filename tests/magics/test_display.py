@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from torchbench_magic.magics import display
 from torchbench_magic.magics.display import Output, ShownOnce
 
 
@@ -262,3 +264,41 @@ def test_the_name_is_not_that_of_a_later_result(loaded: Any, run: Callable[..., 
     run(loaded, "%timer -n 1 -r 2 1 + 1")
     assert _name_of(loaded, loaded.user_ns["first"]) == "first"
     assert _name_of(loaded, object()) == ""
+
+
+class Waiting:
+    """Takes what is published, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.came = threading.Event()
+
+    def publish(self, **message: Any) -> None:
+        self.lines.append(message["data"]["text/plain"])
+        self.came.set()
+
+
+def test_the_seconds_of_a_compilation_are_counted_while_nobody_calls(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(display, "_EACH", 0.001)
+    shell = FakeShell(kernel=True)
+    shell.display_pub = waiting = Waiting()  # type: ignore[assignment]
+    output = Output(shell, delay=0.0, clock=clock)
+    output.count_up("compiling f")
+    clock.now += 12
+    waiting.came.clear()
+    assert waiting.came.wait(20)
+    output.counted()
+    assert any(line.startswith("compiling f, 12 s · interrupt") for line in waiting.lines)
+    published = len(waiting.lines)
+    output.counted()
+    assert len(waiting.lines) == published
+
+
+def test_a_short_compilation_is_not_shown(clock: FakeClock) -> None:
+    shell = FakeShell(kernel=True)
+    output = Output(shell, clock=clock)
+    output.count_up("compiling f")
+    output.counted()
+    assert shell.display_pub.published == []

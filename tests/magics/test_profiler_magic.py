@@ -164,3 +164,21 @@ def test_a_nested_profile_is_refused_and_leaves_the_outer_one_alone(profiled: An
     import torch
 
     assert not torch.autograd._profiler_enabled()
+
+
+def test_a_function_of_an_earlier_cell_that_is_compiled_stands_on_that_cell(profiled: Any, run: Run) -> None:
+    import torch
+
+    torch._dynamo.reset()
+    run(profiled, "g = torch.compile(f, backend='eager')")
+    shown = run(profiled, "%%tprofile\ng(x)\ng(torch.ones(2, 2))")
+    table = profiled.user_ns["_tprofile"].compilations
+    assert [(row.cell, row.line, row.function, row.kind) for row in table.itertuples()] == [
+        (1, 1, "f", "first"),
+        (1, 1, "f", "recompile"),
+    ]
+    assert "In[1]:1" in shown
+    assert "`f`" in profiled.user_ns["_tprofile"].insights[0].text
+    run(profiled, "%%tprofile\ng(x)")
+    assert profiled.user_ns["_tprofile"].compilations.empty
+    torch._dynamo.reset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["NO_PROGRESS", "Awaiting", "Progress", "Watching"]
+__all__ = ["NO_PROGRESS", "Awaiting", "CountingUp", "Progress", "Watching"]
 
 
 class Progress(Protocol):
@@ -33,6 +33,17 @@ class Awaiting(Progress, Protocol):
     def await_end(self, done: float, total: float | None, what: str, *, after: float = 0.0) -> None:
         """As ``update``, before a step that may take minutes and cannot tell anything itself: show it, if it lasts,
         without being called again; not before ``after`` seconds."""
+
+
+@runtime_checkable
+class CountingUp(Progress, Protocol):
+    """A progress that can count the seconds of what happens while nobody can tell anything."""
+
+    def count_up(self, what: str) -> None:
+        """Show ``what`` with the seconds since now, as in "compiling f, 12 s", until `counted` or the next update."""
+
+    def counted(self) -> None:
+        """It has ended."""
 
 
 class _NoProgress:

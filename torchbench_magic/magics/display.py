@@ -42,6 +42,7 @@ _PICTURES = (
 _LIVE = ("torchbench_magic.views.carriers.kept_output", "Lasting")
 """By name: that torch's results are shown richly is no reason to import torch."""
 _KEPT = ("_timer", "_tprofile", "_tcompare", "_tdoctor")
+_EACH = 1.0  # seconds between two lines that a thread shows
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -67,6 +68,7 @@ class Output:
         self._is_live = live and bool(getattr(kernel, "_allow_stdin", False))
         self._view: Any = None
         self._alarm: threading.Timer | None = None
+        self._counting: tuple[threading.Event, threading.Thread] | None = None
 
     def await_end(self, done: float, total: float | None, what: str, *, after: float = 0.0) -> None:
         """Show the line when it is due, though nobody calls meanwhile: from a thread that sleeps until then. What it
@@ -82,8 +84,37 @@ class Output:
             self._alarm.daemon = True
             self._alarm.start()
 
+    def count_up(self, what: str) -> None:
+        """Show "compiling f, 12 s" from a thread, each second anew, from when the line is due."""
+        self._quiet()
+        if not self._in_kernel and not sys.stdout.isatty():
+            return
+        context, began, ended, stdout = contextvars.copy_context(), self._clock(), threading.Event(), sys.stdout
+
+        def count() -> None:
+            wait = max(self._due - self._clock(), _EACH)
+            while not ended.wait(wait):
+                took = self._clock() - began
+                if self._in_kernel and self._view is None:  # a live view is opened by the thread of the cell
+                    self._publish({"text/plain": self._line(took, None, what)})
+                else:
+                    self._tell(took, None, what, stdout)
+                wait = _EACH
+
+        self._counting = ended, threading.Thread(target=context.run, args=(count,), daemon=True)
+        self._counting[1].start()
+
+    def counted(self) -> None:
+        """What was counted has ended."""
+        self._quiet()
+
     def _quiet(self) -> None:
         """Nothing is shown from a thread any more when this returns."""
+        if self._counting is not None:
+            ended, thread = self._counting
+            self._counting = None
+            ended.set()
+            thread.join()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm.join()
@@ -98,21 +129,26 @@ class Output:
         if now < self._due:
             return
         self._due = now + 0.25  # a reader sees no more than four changes a second
+        self._tell(done, total, what, sys.stdout)
+
+    def _tell(self, done: float, total: float | None, what: str, stdout: Any) -> None:
         line = self._line(done, total, what)
         if self._is_live:
             self._tell_live(done, total, what, line)
         elif self._in_kernel:
             self._publish({"text/plain": line})
-        elif sys.stdout.isatty():
+        elif stdout.isatty():
             line = line.replace("interrupt the kernel", "Ctrl-C")
-            sys.stdout.write(f"\r\x1b[K{line[:99]}")
-            sys.stdout.flush()
+            stdout.write(f"\r\x1b[K{line[:99]}")
+            stdout.flush()
             self._is_open = True
 
     @staticmethod
     def _line(done: float, total: float | None, what: str) -> str:
         if what.startswith("making"):
             return f"{what} · an interrupt is heard when it is shown"
+        if what.startswith("compiling ") and total is None:
+            return f"{printable(what)}, {done:.0f} s · interrupt the kernel to stop and keep what is there"
         spent = f"{done:.1f} s" if total is None else f"{done:.1f} of {total:.1f} s"
         return f"{printable(_doing(what))} · {spent} · interrupt the kernel to stop and keep what is there"
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from torchbench_magic.core.compiler.given_up import switched_off
 from torchbench_magic.core.machine.contention import contention_between
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.results.doubts import Doubt
@@ -29,6 +30,7 @@ from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
 from .recording.recorded_run import RecordedRun
 from .recording.workers import worker_table
 from .sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
+from .tables.compilation_tables import cells_compiled, compilation_tables, with_time_around
 from .tables.holder_table import holder_table
 from .tables.sampled_functions import doubts_of_sampling, sampled_functions, sampled_waits
 from .torch_events.paused_collector import collector_paused
@@ -72,7 +74,8 @@ def report(
     read = read_run(run, options, body.own)
     if read.dropped:
         options = replace(options, memory=False, shapes=False)
-    texts = sources_of(run.record.codes, body.own, body.cells)
+    compiled = cells_compiled(run.compiled, [*run.record.codes, *body.own], body.cells)
+    texts = sources_of([*run.record.codes, *compiled], body.own, body.cells)
     whole = join_run(run, read, texts, body, numbering)
     laid = lay_out(whole, texts.of, _thread_names(run, whole.joined), with_flops=options.flops)
     if read.lost or read.dropped.ops:  # what was torch and what was Python is not known
@@ -81,6 +84,9 @@ def report(
     python, doubts_of_python = _python(run, read, whole, texts, body)
     waited = sampled_waits(run.samples, whole) if run.samples is not None else None
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
+    compilations, graph_breaks = compilation_tables(
+        with_time_around(run.compiled, read.of_body), laid.ops, texts, body.cells
+    )
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
     recorded = _recorded(run, read, options)
@@ -92,6 +98,8 @@ def report(
     cores = _concurrency(run, text, partial=error is not None)
     doubts = [
         *doubts_of_concurrency(cores),
+        _unseen(run.unseen),
+        switched_off([] if text is None else [text]),
         waits,
         *find_doubts(run, read, whole.joined, texts.of, options, error, waited),
         cost_doubt(cost, recorded) if cost is not None and recorded is not None else None,
@@ -103,6 +111,8 @@ def report(
         laid,
         lines=_that_ran(laid.lines) if run.record.source != "none" else frame_of(LINE_COLUMNS, {}),
         workers=workers,
+        compilations=compilations,
+        graph_breaks=graph_breaks,
         python=python,
         num_threads=run.num_threads,
         concurrency=cores,
@@ -159,6 +169,14 @@ def _concurrency(run: RecordedRun, text: str | None, *, partial: bool) -> Concur
         made = replace(made, missing=(*made.missing, said))
     has_proof = made.verdict != "waiting" and max(made.use.cores, threads) > 1  # else the counts change nothing
     return replace(made, proof=proof_of(text, made.use.cores, threads) if has_proof else "")
+
+
+def _unseen(error: Exception | None) -> Doubt | None:
+    """What is said where the compiler could not be looked at as it ran."""
+    if error is None:
+        return None
+    text = f"What torch.compile did may not be all here: looking at it raised {type(error).__name__}: {error}"
+    return Doubt("compile-unseen", " ".join(text.split())[:300])
 
 
 def _that_ran(lines: pd.DataFrame) -> pd.DataFrame:

@@ -99,6 +99,7 @@ class Entry:
     calls_made: int = 0
     untimed_calls: int = 0
     faults: int = 0
+    compiled: int = 0
     wall_ns: float = 0.0
     waited_ns: float = 0.0
     settled: bool = False

@@ -57,6 +57,7 @@ class Around:
         waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
         enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
             and tells whether torch's threads had to be set for that.
+        compiled: how many compilations of torch.compile have ended until now.
         held_up: other processes keep torch's threads waiting for a core.
     """
 
@@ -66,6 +67,7 @@ class Around:
     device_ns: Callable[[], float] | None = None
     waited_ns: Callable[[], float] | None = None
     enter: Callable[[int], bool] = lambda measurement: False
+    compiled: Callable[[], int] = lambda: 0
     held_up: bool = False
 
 
@@ -96,7 +98,7 @@ class Rounds:
         self.replanned, self.held_up = 0, around.held_up
         self.family = max(family, len(entries) - 1)
         self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
-        self.device_ns, self.waited_ns = around.device_ns, around.waited_ns
+        self.device_ns, self.waited_ns, self.compiled = around.device_ns, around.waited_ns, around.compiled
         self.entries, self.plan, self.samples = entries, plan, samples
         self.base = entries[baseline] if baseline is not None else None
         self.count = 0
@@ -206,11 +208,12 @@ class Rounds:
                 if self.before is not None:
                     self.before()
                 replica = self.rng.randrange(len(entry.block.replicas))
-                faults = minor_faults()
+                faults, compiled = minor_faults(), self.compiled()
                 primed = self._primed.get(entry.measurement, int(has_new_team and self.before is None))
                 primed = min(primed, 1) if figures else primed
                 wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
+                entry.compiled += self.compiled() - compiled
                 entry.wall_ns += wall
                 entry.waited_ns += self.waited_ns() if self.waited_ns is not None else 0.0
                 net_wall, net_cpu = entry.net(wall, cpu)

@@ -14,6 +14,8 @@ import pandas as pd
 __all__ = [
     "ALIVE_COLUMNS",
     "ARGUMENT_COLUMNS",
+    "COMPILATION_COLUMNS",
+    "GRAPH_BREAK_COLUMNS",
     "HOLDER_COLUMNS",
     "LINE_COLUMNS",
     "MEMORY_COLUMNS",
@@ -202,6 +204,34 @@ PYTHON_COLUMNS: dict[str, str] = {
     "self_waiting_time": _SECONDS,  # the part of self_time that is waiting
 }
 
+COMPILATION_COLUMNS: dict[str, str] = {
+    "compile_id": _TEXT,  # the compiler's own number, 3/2: frame 3, third compilation
+    "function": _TEXT,
+    "cell": _MAYBE,
+    "line": _MAYBE,  # where it begins; of the rest of a function, the line that broke the graph
+    "file": _TEXT,
+    "source_id": _TEXT,  # None where its text is no cell and no recorded file
+    "seconds": _SECONDS,  # that compiling took, the backward pass included
+    "calls": _COUNT,  # how often what was compiled ran in this run
+    "kind": _TEXT,  # first, recompile, or resume (the rest of a function after a graph break)
+    "reason": _TEXT,  # of a recompile, in words; None for the others
+    "argument": _TEXT,  # that changed, as the user writes it; None where it is no variable
+    "before": _TEXT,  # its value, dtype, rank ...; None where it is not known
+    "after": _TEXT,
+    "guard": _TEXT,  # that failed, in torch's words
+    "fell_back": _TEXT,  # why the function runs as it is, not compiled; None where it does not
+}
+
+GRAPH_BREAK_COLUMNS: dict[str, str] = {
+    "cell": _MAYBE,
+    "line": _MAYBE,
+    "file": _TEXT,
+    "source_id": _TEXT,
+    "reason": _TEXT,
+    "hint": _TEXT,  # None where torch has none
+    "count": _COUNT,  # how often something was compiled that breaks there
+}
+
 PROFILE_TABLES: dict[str, dict[str, str]] = {
     "lines": LINE_COLUMNS,
     "ops": OP_COLUMNS,
@@ -210,6 +240,8 @@ PROFILE_TABLES: dict[str, dict[str, str]] = {
     "workers": WORKER_COLUMNS,
     "python": PYTHON_COLUMNS,
     "holders": HOLDER_COLUMNS,
+    "compilations": COMPILATION_COLUMNS,
+    "graph_breaks": GRAPH_BREAK_COLUMNS,
 }
 """Field of a `Profile` -> the columns of its table."""
 

@@ -28,6 +28,7 @@ _OP_KEYS = tuple(
     for name in OP_COLUMNS
     if (OP_COLUMNS[name] == "object" or name in ("cell", "line", "thread")) and name not in _JUDGED
 )
+_BREAK_KEYS = ("source_id", "file", "line", "reason", "hint")
 _HIGHEST = frozenset({"peak", "host_peak"})
 _SUMS = ("n_events", "n_line_events", "profiler_time")
 _COSTS = (None, "little", "noticeable", "most")
@@ -65,6 +66,8 @@ def sum_of_cycles(
         "bytes_before": highest.bytes_before,
         "holders": highest.holders,
         "frames": sum_of_frames([each.frames for each in cycles]),
+        "compilations": _one_after_the_other([each.compilations for each in cycles]),
+        "graph_breaks": _added([each.graph_breaks for each in cycles], _BREAK_KEYS),
         "python": sum_of_sampled([each.python for each in cycles if each.python is not None]),
         "concurrency": joined_concurrency([each.concurrency for each in cycles if each.concurrency is not None]),
         "trace": one_after_the_other([each.trace for each in cycles if each.trace is not None]),
@@ -103,6 +106,12 @@ def _added(frames: Sequence[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
             made[name] = groups[name].sum(min_count=1)
     columns = list(frames[0].columns)
     return made.reset_index()[columns].astype(frames[0].dtypes.to_dict())
+
+
+def _one_after_the_other(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """All rows; what one cycle compiled another may run, and each row has the calls of its own cycle."""
+    filled = [table for table in tables if len(table)]
+    return pd.concat(filled, ignore_index=True).astype(tables[0].dtypes.to_dict()) if filled else tables[0]
 
 
 def _in_order(lines: pd.DataFrame, sources: list[str]) -> pd.DataFrame:

@@ -24,7 +24,16 @@ from ..timing.intervals import median_interval
 from ..timing.values_read import Value
 from . import allocations
 from .callers import calls_of
-from .columns import ARGUMENT_COLUMNS, FRAME_COLUMNS, MEMORY_COLUMNS, PROFILE_TABLES, WORKER_COLUMNS, frame_of
+from .columns import (
+    ARGUMENT_COLUMNS,
+    COMPILATION_COLUMNS,
+    FRAME_COLUMNS,
+    GRAPH_BREAK_COLUMNS,
+    MEMORY_COLUMNS,
+    PROFILE_TABLES,
+    WORKER_COLUMNS,
+    frame_of,
+)
 from .device_times import device_table, idle_gaps
 from .efficiency import Efficiency
 from .frames.call_trees import is_tree
@@ -88,6 +97,10 @@ class Profile(Storable):
         repeats: with ``--twice``, (seconds with, seconds without) of each pair of runs.
         workers: where DataLoader workers that started during the run spent their time, sampled: columns of
             `WORKER_COLUMNS`; empty without any.
+        compilations: one row per frame that ``torch.compile`` compiled during the run, in the order in which it did:
+            columns of `COMPILATION_COLUMNS`; empty where nothing was compiled.
+        graph_breaks: the lines at which it could not go on and compiled the rest by itself: columns of
+            `GRAPH_BREAK_COLUMNS`.
         python: with ``--python``, where Python time went in the cell's own thread: the tree of functions, those of
             libraries too, a row per place in it, a caller before what it calls; columns of `PYTHON_COLUMNS`. Times are
             sampled. Empty where nothing could be sampled (``.warnings`` says why); None without the option.
@@ -133,6 +146,8 @@ class Profile(Storable):
     values: tuple[Value, ...] | None = None
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
+    compilations: pd.DataFrame = field(default_factory=lambda: frame_of(COMPILATION_COLUMNS, {}))
+    graph_breaks: pd.DataFrame = field(default_factory=lambda: frame_of(GRAPH_BREAK_COLUMNS, {}))
     python: pd.DataFrame | None = None
     concurrency: Concurrency | None = None
     efficiency: Efficiency | None = None

@@ -23,6 +23,7 @@ from .across_processes.kernel_spread import is_of_this_kernel
 from .across_processes.process_ratios import ProcessRatios
 from .blocks import Blocks, blocks_of, paired_rounds
 from .intervals import Floats, Interval, holm_level, log_ratio_interval, rounds_to_decide, verdict, without_order_effect
+from .proof.compile_costs import with_compile_times
 from .ranges import RUNS, SPAN, Range, Unpaired, range_of_windows
 from .rows import detail, frame_columns, judgement, seen, with_trials
 from .subject import Clock, Subject
@@ -246,10 +247,9 @@ class Comparison(Storable):
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per measurement: identity, axes, times in seconds, ratio with its 95 % interval, verdict.
+        """One row per measurement: identity, axes, seconds, ratio with 95 % interval, verdict, and `compile_costs`.
 
-        ``frame.attrs["doubts"]`` holds ``warnings`` as plain values; they are found by means of the frame, so they are
-        entered whenever it is asked for.
+        ``frame.attrs["doubts"]`` holds ``warnings`` as plain values, entered whenever it is asked for.
         """
         return with_doubts(self._frame, self.warnings)
 
@@ -261,7 +261,9 @@ class Comparison(Storable):
             counted = counted_rows.instructions(self.counts, self.subjects, i, self.base_row(i))
             records.append(record | self._judgement(i, subject, record["median"]) | counted)
         records = with_trials(records, self.subjects, self.base_row)
-        return pd.DataFrame(records, columns=frame_columns(self.axes, self.subjects))
+        records, compiled = with_compile_times(records, self.subjects, self.base_row)
+        columns = dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])
+        return pd.DataFrame(records, columns=list(columns))
 
     def base_row(self, i: int) -> int | None:
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""

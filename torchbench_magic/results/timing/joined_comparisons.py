@@ -107,11 +107,13 @@ def _over_processes(same: Sequence[Subject]) -> Subject:
     loads = [s.contention for s in same if s.contention is not None]
     means: dict[str, Any] = {name: statistics.fmean(getattr(s, name) for s in same) for name in _MEANS}
     used_up = tuple(dict.fromkeys(pair for s in same for pair in s.used_up))
+    means["compiled_in_samples"] = sum(s.compiled_in_samples for s in same)
+    means["recompiled"] = tuple(dict.fromkeys(reason for s in same for reason in s.recompiled))
     state = tuple(dict.fromkeys(words for s in same for words in s.state))
     return replace(same[0], contention=joined_contention(loads), used_up=used_up, state=state, **means)
 
 
-_MEANS = ("first_call", "loop_overhead", "page_faults", "waited", "span")
+_MEANS = ("first_call", "compile_time", "loop_overhead", "page_faults", "waited", "span")
 
 
 def take(whole: Comparison, rows: Sequence[int]) -> Comparison:

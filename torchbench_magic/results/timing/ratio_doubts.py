@@ -22,6 +22,7 @@ __all__ = [
     "in_this_kernel",
     "medians_apart",
     "of_processes",
+    "compiled_meanwhile",
     "row_name",
     "row_names",
     "slow_calls",
@@ -266,3 +267,26 @@ def _comparisons(made: Comparison) -> int:
 
 def _assumes(made: Comparison, row: int) -> bool:
     return assumes_normal(len(made.ratio_by_process(row)), ALPHA / _comparisons(made))
+
+
+def compiled_meanwhile(made: Comparison) -> Iterator[Doubt]:
+    """Rows that torch.compile compiled again while they were timed, or gave up before."""
+    rows = [at for at, subject in enumerate(made.subjects) if subject.compiled_in_samples]
+    for at in rows[:_MOST_RECOMPILED]:
+        subject = made.subjects[at]
+        count = subject.compiled_in_samples
+        times = "once" if count == 1 else f"{units.count(count)} times"
+        why = f" ({'; '.join(subject.recompiled[:_MOST_RECOMPILED])})" if subject.recompiled else ""
+        text = f"{row_name(made, at)} was compiled again {times} while it was timed{why}: some of its calls are mostly"
+        text += " compiling."
+        action = "Give each call the same shapes and values, or compile with `dynamic=True`."
+        yield Doubt("recompiled", text, action, {"rows": (at,), "count": count, "reasons": subject.recompiled})
+    for at, subject in enumerate(made.subjects):
+        if subject.fell_back:
+            name = row_name(made, at)
+            text = f"{name} holds code that is not compiled ({subject.fell_back}): that runs as plain Python."
+            action = "Profile it with `%%tprofile`: it names the line, and what helps."
+            yield Doubt("fell-back", text, action, {"rows": (at,), "name": name})
+
+
+_MOST_RECOMPILED = 3

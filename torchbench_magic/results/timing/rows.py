@@ -11,7 +11,7 @@ import pandas as pd
 
 from .blocks import Blocks
 from .intervals import Floats, median_interval
-from .proof.compile_times import break_even
+from .proof.compile_costs import calls_to_pay
 from .proof.trial import Trial
 from .ranges import Range
 from .subject import Subject
@@ -82,7 +82,7 @@ def with_trials(
         base = base_row(at)
         paid = math.nan
         if base is not None and record["verdict"] == "faster":
-            paid = break_even(trial.compile_time, records[base]["median"], record["median"])
+            paid = calls_to_pay(trial.compile_time, records[base]["median"], record["median"])
         values = (trial.result or pd.NA, trial.max_difference, trial.compile_time, paid)
         rows.append({**record, **dict(zip(_TRIED, values, strict=True))})
     return rows

@@ -51,6 +51,10 @@ class Subject:
         state: in words, the settings of the process that it ran with and that are not the notebook's own, such as
             "grad mode off".
         used_up: (how, name) of what the first call left nothing of for later ones, or did for them; see `used_up`.
+        compile_time: that ``torch.compile`` took in its first calls and its warm-up; NaN where it compiled nothing.
+        compiled_in_samples: how often it compiled while it was timed.
+        recompiled: why, in words, each reason once.
+        fell_back: why it was not compiled any more before the first sample, in words; empty where it was, or never.
         own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
         place: the engine that measured it; None for this process, or its fresh interpreters.
         trial: what a lever was seen to do besides; None where none was tried.
@@ -86,6 +90,10 @@ class Subject:
     own_inputs: tuple[str, ...] = ()
     place: EnginePlace | None = None
     trial: Trial | None = None
+    compile_time: float = math.nan
+    compiled_in_samples: int = 0
+    recompiled: tuple[str, ...] = ()
+    fell_back: str = ""
 
     @property
     def before(self) -> str:

@@ -21,6 +21,7 @@ from ..machine.contention import Contention
 from ..machine.load_doubts import machine_doubts, oversubscribed_text
 from .comparison import Comparison
 from .ratio_doubts import (
+    compiled_meanwhile,
     in_this_kernel,
     medians_apart,
     of_processes,
@@ -62,7 +63,7 @@ nobody."""
 
 def doubts_of(made: Comparison) -> list[Doubt]:
     """Every doubt that the numbers of a comparison raise, most important first."""
-    code = [*doubts_of_subjects(made.subjects), *slow_calls(made)]
+    code = [*doubts_of_subjects(made.subjects), *compiled_meanwhile(made), *slow_calls(made)]
     load = [*code, *voided(made), *_co_load(made), *_busy(made), *_machine(made)]
     spread = [*_few(made), *_noisy(made), *_bimodal(made), *medians_apart(made)]
     rest = [*_threads(made), *_launch_bound(made), *_faults(made), *_near_loop(made)]

@@ -14,6 +14,7 @@ from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped,
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Table
+from .compilations import compilations_table, graph_breaks_table
 from .cores_used import cores_clause, cores_footer, cores_picture, cores_table, proof_footer
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
@@ -58,6 +59,7 @@ def document(
         tables.insert(0 if first else 1, ops)
     if profile.has_op_times:
         tables.append(modules_table(profile))
+    tables += [compilations_table(profile), graph_breaks_table(profile)]
     tables += [cores_table(profile), python_table(profile), workers_table(profile)]
     pictures: list[Drawn] = []
     for drawn in (profile_flame.drawn, timeline.drawn):

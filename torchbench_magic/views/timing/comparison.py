@@ -33,6 +33,7 @@ from .comparison_facts import (
     nothing_done,
     placed_name,
 )
+from .compiled_columns import compiled_columns, compiled_definition, is_compiled
 
 __all__ = ["METRICS", "document", "under"]
 
@@ -162,7 +163,7 @@ def _table(comparison: Comparison, metric: str) -> Table:
     if frame["ratio"].notna().any():
         built += _ratios(comparison)
     if _shows_levers(comparison):
-        built += [*levers_tried.trial_columns(comparison), *levers_tried.compile_columns(comparison)]
+        built += levers_tried.trial_columns(comparison)
     if frame["instructions"].notna().any():
         column = Column("instructions", "instructions", "per call", "number")
         counted = lambda at, record: Cell(units.count(record.instructions), float_or_none(record.instructions))
@@ -170,6 +171,8 @@ def _table(comparison: Comparison, metric: str) -> Table:
     if frame["instructions_ratio"].nunique() > 1:
         column = Column("instructions_ratio", "ratio", "instr.", "number")
         built.append(BuiltColumn(column, _instructions_ratio))
+    if is_compiled(frame):
+        built += compiled_columns(frame)
     rows = [Row(cells_of(built, at, record), key=str(at)) for at, record in enumerate(_named(frame))]
     groups: dict[int, list[Row]] = {}
     alone = not frame["verdict"].notna().any()
@@ -382,6 +385,8 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
         yield (Phrase(levers_tried.DEFINITION),)
     if more:
         yield (Phrase(more),)
+    if is_compiled(comparison.frame):
+        yield (Phrase(compiled_definition(comparison.frame)),)
     if comparison.counts:
         yield (Phrase(counts.counts_definition(comparison)),)
     yield (Phrase(" · ".join(measured(comparison))),)

@@ -15,8 +15,9 @@ from ..built_columns import BuiltColumn
 from ..document import Phrase, StyledText, backticked, code
 from ..table import Cell, Column
 from . import verdicts
+from .compiled_columns import calls_text
 
-__all__ = ["DEFINITION", "compile_columns", "recommended", "trial_columns", "trial_sentence", "ways"]
+__all__ = ["DEFINITION", "recommended", "trial_columns", "trial_sentence", "ways"]
 
 DEFINITION = (
     "Each lever is an alternative of its own; the cell is unchanged. Results are compared by"
@@ -72,9 +73,7 @@ def _gain(each: _Tried, *, is_first: bool) -> Iterator[Phrase]:
 
 
 def _calls(number: float) -> str:
-    """Two digits: what compiling takes differs from one time to the next."""
-    rounded = round(number, 1 - math.floor(math.log10(number))) if number >= 100 else number
-    return f"{units.count(rounded)} call{'' if number == 1 else 's'}"
+    return f"{calls_text(number)} call{'' if number == 1 else 's'}"
 
 
 def _others(tried: Sequence[_Tried]) -> Iterator[tuple[str, list[str]]]:
@@ -144,25 +143,6 @@ def trial_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
 
     yield BuiltColumn(Column("result", "result"), result)
     yield BuiltColumn(Column("max_difference", "largest", "difference", "number"), difference)
-
-
-def compile_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
-    """Compile time, and the calls until it has paid; nothing where nothing compiles."""
-    times = comparison.frame["compile_time"].dropna()
-    if not len(times):
-        return
-    scale = units.smallest_scale(times)
-
-    def compiling(at: int, record: Any) -> Cell:
-        value = record.compile_time
-        return Cell() if math.isnan(value) else Cell(units.number(value, scale, digits=2), float(value))
-
-    def paid(at: int, record: Any) -> Cell:
-        value = record.break_even
-        return Cell() if math.isnan(value) else Cell(_calls(value), float(value))
-
-    yield BuiltColumn(Column("compile_time", "compiling", scale.unit, "number"), compiling)
-    yield BuiltColumn(Column("break_even", "paid after", "", "number"), paid)
 
 
 def _tone(result: object) -> Any:

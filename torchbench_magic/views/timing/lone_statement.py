@@ -116,6 +116,10 @@ def _facts(comparison: Comparison) -> Iterator[Row]:
         times_median = f"{many} times the median; " if median else ""
         settled = f"{times_median}settled after {units.count(warm)} call{'' if warm == 1 else 's'}"
         yield _fact("first call", units.seconds_text(first), settled)
+    compiling = comparison.subjects[0].compile_time
+    if compiling >= 0:
+        took = units.seconds_text(compiling, digits=2)
+        yield _fact("compile time", took, "by torch.compile, before the first sample")
     if detail["loop_overhead"] > 0:
         yield _fact("loop overhead", units.seconds_text(float(detail["loop_overhead"]), digits=2), "subtracted")
     if not math.isnan(detail["page_faults"]):

@@ -11,8 +11,9 @@ from types import CodeType
 import numpy as np
 from numpy.typing import NDArray
 
+from torchbench_magic.core.compiler.dynamo import is_compiled
+
 from ..recording.streams import LEAVE, RESUMED, SOMEWHERE, SUSPEND, Stream, entered_code
-from ..sources.compiled_code import is_compiled
 from ..sources.statement_lines import Statements
 
 __all__ = ["NO_LINE", "Codes", "LineTree", "Segments", "replay"]
@@ -95,15 +96,15 @@ class _Code:
     counts_entry: bool
     counts_lines: bool
     text: Statements
-    is_compiled: bool = False  # made by torch.compile: it bears the function's name, and none of its lines
+    is_compiled: bool = False  # made by torch.compile: all of it is on the `def` line
 
 
 def _read_code(code: CodeType, statements: Statements) -> _Code:
-    if is_compiled(code):
-        return _Code(0, False, False, statements, is_compiled=True)
     if code.co_name == "<module>":
         return _Code(0, False, True, statements)
     line = statements.definition.get(code.co_firstlineno, code.co_firstlineno)
+    if is_compiled(code):  # of the rest of a function, its first line is the one that broke the graph
+        return _Code(line, True, False, statements, is_compiled=True)
     inline = code.co_name in _INLINE
     return _Code(line, bool(code.co_flags & inspect.CO_OPTIMIZED) and not inline, not inline, statements)
 
@@ -138,7 +139,9 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
     each call. The lines of ``codes.suspends`` (codes with a top-level await) stay active while their frame is
     suspended: what other tasks do in the meantime stands below the awaiting line. ``ends_blind``: nobody saw what
     came after the last mark, so it stands on no line. After a mark SOMEWHERE no lines were written any more: what
-    runs in a function stands on its ``def`` line, what runs in a module on the line that called it.
+    runs in a function stands on its ``def`` line, what runs in a module on the line that called it. Code that
+    ``torch.compile`` made stands on the ``def`` line of its function too, or on the line that broke the graph: the
+    lines of a function are one piece then.
     """
     known_of, suspends = codes.statements, codes.suspends
     notes = [_read_code(each, known_of.get(each.co_filename, Statements())) for each in codes.objects]
@@ -176,7 +179,7 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
                 calls[here] -= 1
             is_full, here = True, _somewhere(code, base, notes, child)
         elif mark > 0 and notes[code].is_compiled:
-            here = base
+            here = child(base, code, notes[code].definition)
         elif mark > 0:
             resumed = mark >= RESUMED
             line = mark - RESUMED if resumed else mark

@@ -13,6 +13,7 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 
 from torchbench_magic.core.code.code_reads import codes_within
+from torchbench_magic.core.compiler import dynamo
 
 __all__ = ["hide_from_compiler"]
 
@@ -27,23 +28,8 @@ _OBSERVERS = (
 
 
 def hide_from_compiler() -> None:
-    """Mark the code of what observes. Anew for every run: ``torch._dynamo.reset`` may forget it.
-
-    Assumed of torch 2.13 and newer: ``torch._C._dynamo.eval_frame.set_code_exec_strategy``, which is what
-    ``torch.compiler.disable`` uses, without its wrapper and without importing the compiler. Where the name is missing
-    nothing is marked, and a profile of compiled code may compile a few frames of ours.
-    """
-    try:
-        from torch._C._dynamo import eval_frame
-    except ImportError:
-        return
-    mark = getattr(eval_frame, "set_code_exec_strategy", None)
-    strategy, action = (getattr(eval_frame, name, None) for name in ("_FrameExecStrategy", "_FrameAction"))
-    if mark is None or strategy is None or action is None:
-        return
-    alone = strategy(action.SKIP, action.SKIP)
-    for code in _codes():
-        mark(code, alone)
+    """Mark the code of what observes. Anew for every run: ``torch._dynamo.reset`` may forget it."""
+    dynamo.leave_alone(_codes())
 
 
 @cache

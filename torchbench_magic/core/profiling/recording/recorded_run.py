@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, Self
 
+from torchbench_magic.core.compiler.compile_watch import CompiledFrame, CompileWatch
 from torchbench_magic.core.machine.process_use import ProcessUse, read_use
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch, native_io_threads
 from torchbench_magic.core.process.held_interrupts import interrupts_held
@@ -89,6 +90,8 @@ class RecordedRun:
         pool: native ids of the threads of torch's pool for work beside the caller's.
         spent: page faults and processor time of the process between enter and leave.
         load: how long threads waited for a core between enter and leave; None where that is not known.
+        compiled: what ``torch.compile`` compiled meanwhile.
+        unseen: what looking at it raised; None where nothing was.
         stopped_leaked: a profiler that nobody could stop any more was running and was stopped first.
     """
 
@@ -134,6 +137,9 @@ class RecordedRun:
         self.modules = ModuleRecord()
         self.workers = WorkerRecord({}, {})
         self._workers = Workers()
+        self.compiled: tuple[CompiledFrame, ...] = ()
+        self.unseen: Exception | None = None
+        self._compiler = CompileWatch(progress)
         self._modules = modules if modules is not None else ModuleCalls({}, ())
         self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
 
@@ -163,6 +169,7 @@ class RecordedRun:
                 if self.host is not None:
                     self.host.start(self._source.held)
                 self._modules.start()
+                self._compiler.start()
                 hide_from_compiler()
                 self._workers.start()
                 self.busy = busy_threads(self.cpu[0])
@@ -172,6 +179,7 @@ class RecordedRun:
                     self._sampler.start(self._below.frames)
             except BaseException:
                 self._workers.stop()
+                self._compiler.stop()
                 if self.host is not None:
                     self.host.stop()
                 self._kineto.stop()
@@ -234,6 +242,8 @@ class RecordedRun:
         finally:
             self.modules = self._modules.stop()
             self.workers = self._workers.stop()
+            self.compiled = self._compiler.stop()
+            self.unseen = self._compiler.failed
             if self.host is not None:
                 self.host.stop()
             try:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FunctionType
 
+from torchbench_magic.core.compiler.dynamo import RESUMED, is_compiled
 from torchbench_magic.results.cell_text import CellText
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Source
 
-from .compiled_code import is_compiled
 from .file_texts import texts_of
 from .recompiled import Recompiled
 from .statement_lines import Statements, read_statements
@@ -24,7 +24,6 @@ from .statement_lines import Statements, read_statements
 __all__ = ["Cells", "CodeSources", "ProfiledBody", "sources_of"]
 
 Cells = Callable[[str], CellText | None]
-_RESUMED = "torch_dynamo_resume_in_"  # code that torch.compile made of the rest of a function, with its lines
 _SLACK = 2.0  # s: /proc/stat gives the start of the machine in whole seconds
 
 
@@ -189,7 +188,7 @@ def _place(code: CodeType, texts: Sequence[str], file: str, *, sure: bool) -> tu
         sure: a text that does not compile to the code is not its text. Else (an import hook changed the code, and
             pytest's does; the file is older than the process) the lines are those of the text all the same.
     """
-    if is_compiled(code) or code.co_name.startswith(_RESUMED):
+    if is_compiled(code) or code.co_name.startswith(RESUMED):
         return (0, {}) if texts else None
     for number, text in enumerate(texts):
         lines = _recompiled(text, file).lines_of(code)

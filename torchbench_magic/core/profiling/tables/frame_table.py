@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import CodeType
 
 import numpy as np
 import pandas as pd
 
+from torchbench_magic.core.compiler.compile_watch import function_of
 from torchbench_magic.results.profiling.columns import FRAME_COLUMNS, frame_of
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import Source
@@ -70,6 +72,13 @@ def frame_table(run: JoinedRun, source_of: Mapping[str, Source], thread_names: S
     return frame_of(FRAME_COLUMNS, columns)
 
 
+def _function_name(code: CodeType) -> str:
+    """``Net.forward``; ``the rest of f`` for what torch.compile made of it after a graph break."""
+    if (function := function_of(code.co_name)) != code.co_name:
+        return f"the rest of {function}"
+    return code.co_qualname.replace("<locals>.", "")
+
+
 def _names(
     tree: CallTree, joined: Joined, places: list[tuple[Source | None, int]], thread_names: Sequence[str]
 ) -> list[str]:
@@ -80,7 +89,7 @@ def _names(
         elif kind == THREAD:
             names.append(thread_names[label])
         elif kind == FUNCTION:
-            names.append(joined.codes[label].co_qualname.replace("<locals>.", ""))
+            names.append(_function_name(joined.codes[label]))
         elif kind == MODULE:
             names.append(tree.module_names[label])
         else:

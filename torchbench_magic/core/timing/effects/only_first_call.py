@@ -20,6 +20,7 @@ from typing import Any
 
 from torchbench_magic.core.code.reached_objects import Found, ReachedObject, own_attributes, search, texts_used
 from torchbench_magic.core.code.timed_loop import Block, Timeable
+from torchbench_magic.core.compiler.dynamo import frames_given
 
 from ..block_requests import BlockRequest, Steps
 from ..plan import Plan
@@ -344,7 +345,4 @@ def _caches(reads: Mapping[int, ReachedObject]) -> dict[int, tuple[int, int]]:
 
 def _explaining() -> tuple[int, int]:
     """What grows where a first call imports or compiles: modules, frames that torch.compile was given."""
-    compiling = sys.modules.get("torch._dynamo.utils")
-    counters = getattr(compiling, "counters", {})  # a private name: defaultdict of Counters
-    frames = counters["frames"]["total"] if "frames" in counters else 0
-    return len(sys.modules), frames
+    return len(sys.modules), frames_given()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...insights import Insight
 from ..profile import Profile
+from .compile_kinds import COMPILE_KINDS, compile_silenced_by
 from .constant import constant
 from .copies import copies
 from .memory_bound import memory_bound_run
@@ -49,13 +50,16 @@ def insights_of(profile: Profile) -> tuple[Insight, ...]:
     of_memory: list[Insight] = []
     if not memory_silenced_by(profile):
         of_memory = [each for kind in MEMORY_KINDS.values() for each in kind(profile)]
+    compiled: list[Insight] = []
+    if not compile_silenced_by(profile):
+        compiled = [each for kind in COMPILE_KINDS.values() for each in kind(profile)]
     if not processor_silenced_by(profile):
         kept = [each for kind in PROCESSOR_KINDS.values() for each in kind(profile)]
-    if silenced_by(profile):
-        return _with_body(profile, [*kept, *of_memory])
-    for name, kind in KINDS.items():
-        if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
-            kept += [each for each in kind(profile) if not _is_said(each, kept)]
+    if not silenced_by(profile):
+        for name, kind in KINDS.items():
+            if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
+                kept += [each for each in kind(profile) if not _is_said(each, kept)]
+    kept += compiled  # what compiling took is no time of the lines' own: neither hides the other
     return _with_body(profile, [*sorted(kept, key=lambda each: -each.seconds), *of_memory])
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from torchbench_magic.results.timing.proof.compile_times import break_even
+from torchbench_magic.results.timing.proof.compile_costs import calls_to_pay
 
 
 @pytest.mark.parametrize(
@@ -16,14 +16,14 @@ from torchbench_magic.results.timing.proof.compile_times import break_even
 def test_it_is_the_compile_time_over_what_a_call_saves(
     compiling: float, before: float, after: float, calls: int
 ) -> None:
-    assert break_even(compiling, before, after) == calls
+    assert calls_to_pay(compiling, before, after) == calls
 
 
 def test_what_is_no_faster_never_pays() -> None:
-    assert math.isnan(break_even(1.0, 1e-3, 1e-3))
-    assert math.isnan(break_even(1.0, 1e-3, 2e-3))
+    assert math.isnan(calls_to_pay(1.0, 1e-3, 1e-3))
+    assert math.isnan(calls_to_pay(1.0, 1e-3, 2e-3))
 
 
 def test_what_is_not_known_gives_no_number() -> None:
-    assert math.isnan(break_even(math.nan, 1.0, 0.5))
-    assert math.isnan(break_even(1.0, 1.0, math.nan))
+    assert math.isnan(calls_to_pay(math.nan, 1.0, 0.5))
+    assert math.isnan(calls_to_pay(1.0, 1.0, math.nan))

@@ -1,0 +1,187 @@
+"""What is noted as torch.compile runs, with the compiler itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torchbench_magic.core.compiler import dynamo  # noqa: E402
+from torchbench_magic.core.compiler.compile_watch import CompiledFrame, CompileWatch  # noqa: E402
+from torchbench_magic.core.compiler.given_up import why_given_up  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    tqdm = pytest.importorskip("tqdm")
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Told:
+    """A progress that can count."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def update(self, done: float, total: float | None, what: str) -> None:
+        raise AssertionError("nobody told it anything")
+
+    def count_up(self, what: str) -> None:
+        self.said.append(what)
+
+    def counted(self) -> None:
+        self.said.append("")
+
+
+def seen(run: Callable[[], object], progress: Any = None) -> tuple[CompiledFrame, ...]:
+    watch = CompileWatch(progress)
+    watch.start()
+    try:
+        run()
+    finally:
+        frames = watch.stop()
+    assert watch.failed is None
+    return frames
+
+
+def times(x: Any, n: Any) -> Any:
+    return x * n
+
+
+def test_a_recompile_has_the_guard_and_what_the_variable_is_now() -> None:
+    g = torch.compile(times, backend="eager")
+    first, second = seen(lambda: (g(torch.ones(3), 1), g(torch.ones(3), 2)))
+    assert (first.name, first.guard, first.code) == ("times", "", times.__code__)
+    assert (second.guard, second.after) == ("n == 1", "2")
+    assert first.seconds > 0
+    assert second.line == times.__code__.co_firstlineno
+
+
+def test_what_was_compiled_before_is_not_said_and_warm_code_compiles_nothing() -> None:
+    g = torch.compile(times, backend="eager")
+    g(torch.ones(3), 1)
+    assert seen(lambda: g(torch.ones(3), 1)) == ()
+
+
+def test_more_frames_than_the_compiler_remembers_are_all_noted() -> None:
+    def run() -> None:
+        for at in range(70):  # it keeps 64 records
+            torch.compile(eval(f"lambda x: x + {at}"), backend="eager")(torch.ones(2))
+
+    assert len(seen(run)) == 70
+
+
+def test_a_progress_is_told_what_is_being_compiled_and_when_it_has_ended() -> None:
+    told = Told()
+    g = torch.compile(times, backend="eager")
+    seen(lambda: g(torch.ones(3), 1), told)
+    assert told.said[0] == "compiling times"
+    assert told.said[-1] == ""
+
+
+def test_the_backward_pass_that_is_compiled_later_belongs_to_its_function() -> None:
+    g = torch.compile(times, backend="aot_eager")
+    x = torch.ones(3, requires_grad=True)
+    out: list[Any] = []
+    (forward,) = seen(lambda: out.append(g(x, 2)))
+    (backward,) = seen(lambda: out[0].sum().backward())
+    assert backward.compile_id == forward.compile_id
+    assert backward.name == "times"
+
+
+def test_callbacks_are_gone_afterwards_and_those_of_the_user_stay() -> None:
+    from torch._dynamo.callback import callback_handler
+
+    mine = lambda args: None
+    callback_handler.register_start_callback(mine)
+    try:
+        g = torch.compile(times, backend="eager")
+        seen(lambda: g(torch.ones(3), 1))
+        assert callback_handler.start_callbacks == [mine]
+        assert callback_handler.end_callbacks == []
+    finally:
+        callback_handler.clear()
+    seen(callback_handler.clear)
+
+
+def test_a_reader_of_variables_that_fails_does_not_end_the_users_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dynamo, "being_compiled", lambda: 1 / 0)
+    g = torch.compile(times, backend="eager")
+    watch = CompileWatch()
+    watch.start()
+    assert g(torch.ones(3), 2).tolist() == [2, 2, 2]
+    frames = watch.stop()
+    assert [frame.name for frame in frames] == ["times"]
+    assert isinstance(watch.failed, ZeroDivisionError)
+
+
+def test_a_limit_an_error_that_is_suppressed_and_a_break_in_a_loop_are_given_up() -> None:
+    def lengths(x: Any, name: str) -> Any:
+        return x + len(name)
+
+    def fails(gm: Any, inputs: Any) -> Any:
+        raise ValueError("no such backend")
+
+    def loop(x: Any) -> Any:
+        for _ in range(2):
+            x = x + 1
+            print(end="")  # noqa: T201
+        return x
+
+    g, h = torch.compile(lengths, backend="eager"), torch.compile(times, backend=fails)
+    k, x = torch.compile(loop, backend="eager"), torch.ones(3)
+    with torch._dynamo.config.patch(recompile_limit=2, suppress_errors=True):
+        frames = seen(lambda: ([g(x, "n" * at) for at in range(5)], h(x, 2), k(x)))
+    found = {frame.name.rpartition(".")[2]: why for frame in frames if (why := why_given_up(frame))}
+    assert found["lengths"] == "recompile_limit of 2 reached"
+    assert "no such backend" in found["times"]
+    assert "`print` cannot be compiled" in found["loop"]
+
+
+def test_a_compiler_that_is_imported_later_is_watched_too() -> None:
+    text = (
+        "import sys, torch\n"
+        "from torchbench_magic.core.compiler.compile_watch import CompileWatch\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+        "watch, before = CompileWatch(), list(sys.meta_path)\n"
+        "watch.start()\n"
+        "f = torch.compile(lambda x, n: x * n, backend='eager')\n"
+        "f(torch.ones(2), 1), f(torch.ones(2), 2)\n"
+        "frames = watch.stop()\n"
+        "assert [(one.guard, one.after) for one in frames] == [('', ''), ('n == 1', '2')], frames\n"
+        "own = [one for one in sys.meta_path if 'torchbench' in type(one).__module__]\n"
+        "assert not own, own\n"
+        "from torch._dynamo import callback\n"
+        "assert 'torchbench' not in type(callback.__spec__.loader).__module__\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_the_names_of_the_compiler_nothing_is_known_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("callback", "utils", "config", "convert_frame"):
+        monkeypatch.setitem(sys.modules, f"torch._dynamo.{name}", ModuleType(name))
+    watch = CompileWatch()
+    watch.start()
+    assert watch.stop() == ()
+    assert dynamo.frames_given() == 0
+    assert not dynamo.is_switched_off()
+    assert dynamo.being_compiled() is None
+
+
+@pytest.mark.parametrize("name", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
+def test_a_compiler_that_the_environment_switches_off_is_known_to_be(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not dynamo.is_switched_off()
+    monkeypatch.setenv(name, "1")
+    assert dynamo.is_switched_off()

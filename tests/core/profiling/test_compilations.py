@@ -1,0 +1,233 @@
+"""What torch.compile did stands in a profile: on which lines, why, how long; nothing where it did nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torchbench_magic import load  # noqa: E402
+from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
+from torchbench_magic.views.profiling.profile import document  # noqa: E402
+
+from .insight_runs import calm  # noqa: E402
+from .profiling_text import profiled  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    tqdm = pytest.importorskip("tqdm")
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    torch.compiler.set_stance("default")
+    torch._dynamo.reset()
+
+
+BROKEN = """%%tprofile
+def f(x, n):
+    y = x * n
+    print(end="")
+    if y.sum() > 0:
+        y = y + 1
+    return y.sin()
+g = torch.compile(f, backend="eager")
+x = torch.ones(4)
+for n in (1, 2):
+    g(x, n)
+g(x.double(), 3)
+"""
+LIMIT = """%%tprofile
+def f(x, name):
+    return x + len(name)
+g = torch.compile(f, backend="eager")
+for i in range(4):
+    g(x, "n" * i)
+"""
+PLAIN = "%%tprofile\ny = x @ x\n"
+
+
+def seen(text: str, names: dict[str, Any] | None = None, **options: Any) -> Profile:
+    outcome = profiled(text.replace("%%tprofile", ""), {"torch": torch, "x": torch.ones(4)} | (names or {}), **options)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.profile
+
+
+def test_each_compiled_frame_is_a_row_with_its_line_its_kind_and_its_reason() -> None:
+    table = seen(BROKEN).compilations
+    rows = [(row.function, row.line, row.kind, row.calls) for row in table.itertuples()]
+    assert rows[:3] == [("f", 2, "first", 1), ("f", 4, "resume", 2), ("f", 5, "resume", 2)]
+    assert [row[2] for row in rows[3:]] == ["recompile"] * 4
+    assert set(table["cell"]) == {7}
+    assert table["reason"].tolist()[:5] == [None, None, None, "`n` was 1, now 2", "`x` was float32, now float64"]
+    assert (table["seconds"] > 0).all()
+    by_n = table.iloc[3]
+    assert (by_n["argument"], by_n["before"], by_n["after"], by_n["guard"]) == ("n", "1", "2", "n == 1")
+    assert table["fell_back"].isna().all()
+
+
+def test_each_line_that_breaks_the_graph_is_a_row_with_its_reason() -> None:
+    rows = seen(BROKEN).graph_breaks.to_dict("records")
+    assert [(row["cell"], row["line"]) for row in rows] == [(7, 4), (7, 5)]
+    assert rows[0]["reason"] == "`print` cannot be compiled"
+    assert "branch" in rows[1]["reason"]
+    assert all(row["hint"] for row in rows)
+    assert rows[0]["count"] == 3  # f was compiled for 1, for any n, and for float64
+
+
+def test_a_break_in_a_function_that_is_called_stands_on_the_line_of_that_function() -> None:
+    text = """%%tprofile
+import time
+def inner(y):
+    time.sleep(0)
+    return y * 2
+def f(x):
+    return inner(x.sin())
+torch.compile(f, backend="eager")(x)
+"""
+    assert seen(text).graph_breaks["line"].unique().tolist() == [4]
+
+
+def test_a_module_of_a_library_is_named_with_its_own_line_and_argument() -> None:
+    text = "%%tprofile\nm(torch.ones(4))\nm(torch.ones(2, 4))\n"
+    table = seen(text, {"m": torch.compile(torch.nn.Sequential(torch.nn.Linear(4, 4)), backend="eager")}).compilations
+    assert set(table["function"]) == {"Sequential.forward"}
+    assert {Path(file).name for file in table["file"]} == {"container.py"}
+    assert table["reason"].iloc[1] == "`input` had 1 dimension, now 2"
+    assert table["source_id"].isna().all()
+
+
+def test_a_function_of_another_cell_has_the_source_of_that_cell(tmp_path: Path) -> None:
+    made = seen(LIMIT)
+    assert set(made.compilations["source_id"]) == {made.source_id}
+
+
+def test_compiled_code_stands_on_the_def_line_and_what_comes_after_a_break_on_that_line() -> None:
+    names: dict[str, Any] = {"torch": torch, "x": torch.ones(4)}
+    frames = seen(BROKEN, names).frames
+    functions = frames[frames["kind"] == "function"]["name"]
+    assert {"f", "the rest of f"} <= set(functions)
+    ops = seen("%%tprofile\n" + BROKEN.partition("for n")[0].partition("\n")[2] + "g(x, 1)\n").ops
+    on = {op: set(lines) for op, lines in ops.dropna(subset="line").groupby("op")["line"]}
+    assert on["aten::mul"] == {2}
+    assert on["aten::add"] == {5}
+    assert on["aten::sin"] == {5}
+
+
+def test_warm_code_and_code_that_is_not_compiled_have_no_rows_and_no_insight() -> None:
+    names = {"g": torch.compile(lambda x: x.sin() + 1, backend="eager"), "x": torch.ones(4)}
+    names["g"](names["x"])
+    for text in ("%%tprofile\nfor i in range(50): g(x)\n", PLAIN):
+        made = seen(text, names)
+        assert made.compilations.empty
+        assert made.graph_breaks.empty
+        kinds = {each.kind for each in calm(made).insights}
+        assert not kinds & {"compiling", "recompiles", "graph-break", "fell-back"}
+
+
+def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
+    found = {each.kind: each for each in calm(seen(BROKEN)).insights}
+    assert {"compiling", "recompiles", "graph-break"} <= set(found)
+    assert "`n` was 1, now 2" in found["recompiles"].text
+    assert found["recompiles"].places[0].line == 2
+    assert found["graph-break"].places[0].line in (4, 5)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(recompile_limit=2):
+        found = {each.kind: each for each in calm(seen(LIMIT)).insights}
+    assert "recompile_limit of 2 reached" in found["fell-back"].text
+    assert found["fell-back"].places[0].line == 2
+    assert found["fell-back"].evidence["seconds_uncompiled"]
+    assert any(cure.code == "torch._dynamo.config.recompile_limit = 64" for cure in found["fell-back"].cures)
+
+
+def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_path: Path) -> None:
+    made = seen(BROKEN)
+    made.save(tmp_path / "kept.db")
+    (kept,) = load(tmp_path / "kept.db")
+    assert kept.compilations.equals(made.compilations)
+    assert kept.graph_breaks.equals(made.graph_breaks)
+    assert [each.text for each in kept.insights] == [each.text for each in made.insights]
+    shown = document(kept)
+    assert {"compilations", "graph breaks"} <= {table.name for table in shown.tables}
+    assert len(shown.insights) <= 3
+    assert "n was 1, now 2" in repr(made)
+    assert "graph-break" in made.to_markdown() or "compiling" in made.to_markdown()
+    assert {"compilations", "graph breaks"}.isdisjoint(table.name for table in document(seen(PLAIN)).tables)
+
+
+def test_a_look_at_the_compiler_that_fails_is_said_and_the_cell_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchbench_magic.core.compiler import dynamo
+
+    monkeypatch.setattr(dynamo, "being_compiled", lambda: 1 / 0)
+    made = seen(LIMIT)
+    assert "compile-unseen" in [doubt.kind for doubt in made.warnings]
+    assert made.compilations["reason"].dropna().tolist()[0] == "`name` is not '' any more"
+
+
+def test_cycles_of_a_schedule_add_up_what_they_compiled() -> None:
+    from torchbench_magic import profile
+
+    text = "def run():\n    for n in (1, 2, 3):\n        g(x, n)\n        torchbench_magic.step()\n"
+    names: dict[str, Any] = {"x": torch.ones(4), "g": torch.compile(lambda x, n: x * n, backend="eager")}
+    exec("import torchbench_magic\n" + text, names)
+    made = profile(names["run"], schedule="wait=0,warmup=0,active=1,repeat=3")
+    assert made.compilations["kind"].tolist() == ["first", "recompile"]
+    assert sum(len(cycle.compilations) for cycle in made.cycles) == 2
+
+
+def test_under_a_stance_that_forbids_compiling_the_users_error_is_what_comes(tmp_path: Path) -> None:
+    names = {"torch": torch, "g": torch.compile(lambda x, n: x * n, backend="eager"), "x": torch.ones(4)}
+    names["g"](names["x"], 1)
+    torch.compiler.set_stance("fail_on_recompile")
+    outcome = profiled("\ng(x, 1)\ng(x, 2)\n", names)
+    assert "fail_on_recompile" in str(outcome.error)
+    assert outcome.profile.compilations.empty
+    torch.compiler.set_stance("force_eager")
+    outcome = profiled("\ng(x, 2)\n", names)
+    assert outcome.error is None
+    assert outcome.profile.compilations.empty
+
+
+@pytest.mark.parametrize("name", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
+def test_a_compiler_that_is_switched_off_is_said_where_it_is_asked_for(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "compile-off" not in [doubt.kind for doubt in seen(LIMIT).warnings]
+    monkeypatch.setenv(name, "1")
+    with torch._dynamo.config.patch(disable=name == "TORCH_COMPILE_DISABLE"):  # as its import reads it
+        made = seen(LIMIT)
+    assert "compile-off" in [doubt.kind for doubt in made.warnings]
+    assert made.compilations.empty
+    assert "compile-off" not in [doubt.kind for doubt in seen(PLAIN).warnings]
+
+
+@pytest.mark.slow
+def test_without_a_compiler_on_the_path_the_users_error_comes_and_a_suppressed_one_is_said() -> None:
+    inductor = pytest.importorskip("torch._inductor.config")
+    settings = inductor.patch({"cpp.cxx": (None, "/nowhere/c++"), "fx_graph_cache": False, "compile_threads": 1})
+    with settings, torch._functorch.config.patch(enable_autograd_cache=False):
+        errors_without_a_compiler()
+
+
+def errors_without_a_compiler() -> None:
+    text = "\ndef f(x):\n    return x.sin() + 1\ny = torch.compile(f)(x)\n"
+    outcome = profiled(text, {"torch": torch, "x": torch.ones(4)})
+    assert outcome.error is not None
+    assert outcome.profile.partial
+    assert outcome.profile.compilations["function"].tolist() == ["f"]
+    assert outcome.profile.compilations["fell_back"].isna().all()
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(suppress_errors=True):
+        outcome = profiled(text, {"torch": torch, "x": torch.ones(4)})
+    assert outcome.error is None
+    (row,) = outcome.profile.compilations.to_dict("records")
+    assert row["fell_back"].startswith("an error was suppressed")
+    assert "fell-back" in {each.kind for each in calm(outcome.profile).insights}

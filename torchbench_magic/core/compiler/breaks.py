@@ -1,0 +1,54 @@
+"""Why a graph broke, and what helps, each in one sentence: of the text that torch has for it, which is a page."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["break_in_words"]
+
+_BUILTIN = re.compile(r"builtin operator `(\w+)`")
+_METHOD = re.compile(r"trace method `([^`]+)` of class `([^`]+)`")
+_C_FUNCTION = re.compile(r"trace the builtin `([^`]+?)\.?`")
+_OUTPUT = re.compile(r"Operator `(?:aten\.)?(\w+)[^`]*`'s output shape depends")
+_LONGEST = 160
+
+
+def break_in_words(text: str) -> tuple[str, str]:
+    """(reason, hint), each without a full stop; the hint is empty where torch has none."""
+    first = text.strip().partition("\n")[0].strip()
+    if first.startswith("generic_jump"):
+        of_tensor = "TensorVariable" in first
+        what = "the values of a tensor" if of_tensor else "a value that is not known while compiling"
+        return f"a branch depends on {what}", "Use `torch.where`, or decide outside of what is compiled"
+    explanation, hints = _parts(text)
+    if (found := _BUILTIN.search(explanation)) is not None:
+        hint = f"Move the `{found[1]}` out of what is compiled"
+        return f"`{found[1]}` cannot be compiled", hint
+    if (found := _METHOD.search(explanation)) is not None:
+        return f"`{found[2]}.{found[1]}` cannot be compiled", "Move it out of what is compiled"
+    if (found := _C_FUNCTION.search(explanation)) is not None:
+        return f"`{found[1]}` is not Python and cannot be compiled", "Move it out of what is compiled"
+    if "item()" in first or "item()" in explanation:
+        hint = "Keep it a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`"
+        return "`.item()` takes a number out of a tensor", hint
+    if (found := _OUTPUT.search(explanation)) is not None:
+        hint = "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use `torch.where`"
+        return f"the shape of what `{found[1]}` gives depends on the values of a tensor", hint
+    if "User-inserted" in explanation:
+        return "`torch._dynamo.graph_break()` is called", "Remove the call"
+    return _clipped(_sentence(explanation) or first), _clipped(_sentence(hints[0]) if hints else "")
+
+
+def _parts(text: str) -> tuple[str, list[str]]:
+    """The explanation and the hints."""
+    explanation = re.search(r"Explanation: (.*)", text)
+    return (explanation[1].strip() if explanation else ""), re.findall(r"Hint: (.*)", text)
+
+
+def _sentence(text: str) -> str:
+    """The first sentence without its full stop."""
+    return re.split(r"(?<=[\w)`])\.(?:\s|$)", text.strip(), maxsplit=1)[0]
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip()}…"

@@ -1,0 +1,133 @@
+"""``.compilations`` and ``.graph_breaks``: what ``torch.compile`` did, on the lines of the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from torchbench_magic.core.compiler.breaks import break_in_words
+from torchbench_magic.core.compiler.compile_watch import CompiledFrame, function_of, region_of
+from torchbench_magic.core.compiler.given_up import is_broken_for_good, why_given_up
+from torchbench_magic.core.compiler.guards import change_of
+from torchbench_magic.results.profiling.columns import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
+
+from ..joining.compiling import COMPILING
+from ..sources.code_sources import Cells, CodeSources
+from ..torch_events.events import Events
+
+__all__ = ["cells_compiled", "compilation_tables", "with_time_around"]
+
+_SLACK = 1_000_000  # ns: the compiler notes microseconds of another clock reading
+
+
+def cells_compiled(frames: Sequence[CompiledFrame], known: Sequence[CodeType], cells: Cells) -> list[CodeType]:
+    """The codes that were compiled whose text is a cell, or a file that has lines in the run anyway."""
+    files = {code.co_filename for code in known}
+    codes = [frame.code for frame in frames if frame.code is not None]
+    return [code for code in codes if cells(code.co_filename) is not None or code.co_filename in files]
+
+
+def with_time_around(frames: Sequence[CompiledFrame], events: Events) -> list[CompiledFrame]:
+    """The frames with the seconds of the range that each was compiled in, as the profiler saw it: the compiler's own
+    account ends before it has written that down (7 ms a frame). Where one range holds several, each has its share."""
+    ranges = np.flatnonzero(events.is_named(COMPILING.__eq__))
+    begins, ends = events.start[ranges], events.end[ranges]
+    inside: dict[int, list[tuple[int, int]]] = {}  # range -> (frame, ns) of each span in it
+    more = [0.0 for _ in frames]
+    for number, frame in enumerate(frames):
+        for begin, end in frame.spans:
+            around = np.flatnonzero((begins <= begin + _SLACK) & (ends >= end - _SLACK) & (begin > 0))
+            if len(around):
+                inside.setdefault(int(around[-1]), []).append((number, end - begin))
+    for of, spans in inside.items():
+        whole = sum(ns for _, ns in spans)
+        left = float(ends[of] - begins[of]) - whole
+        for number, ns in spans:
+            more[number] += max(left, 0.0) / 1e9 * (ns / whole if whole else 1 / len(spans))
+    return [replace(frame, seconds=frame.seconds + added) for frame, added in zip(frames, more, strict=True)]
+
+
+def compilation_tables(
+    frames: Sequence[CompiledFrame], ops: pd.DataFrame, texts: CodeSources, cells: Cells
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Both tables; ``ops`` are those of the run, which say how often a compiled frame ran."""
+    if not frames:
+        return frame_of(COMPILATION_COLUMNS, {}), frame_of(GRAPH_BREAK_COLUMNS, {})
+    places = _Places(texts, cells)
+    regions: dict[str, int] = {}
+    for name, calls in zip(ops["op"], ops["calls"], strict=True):
+        if of := region_of(name):
+            regions[of] = regions.get(of, 0) + int(calls)
+    names = {(frame.file, frame.name.rpartition(".")[2]): frame.name for frame in reversed(frames)}
+    rows = [_row(frame, places, names) | {"calls": regions.get(frame.compile_id, 0)} for frame in frames]
+    compilations = frame_of(COMPILATION_COLUMNS, {name: [row[name] for row in rows] for name in COMPILATION_COLUMNS})
+    return compilations, _graph_breaks(frames, places)
+
+
+class _Places:
+    """Where a line of a file is, as the user sees it."""
+
+    def __init__(self, texts: CodeSources, cells: Cells) -> None:
+        self._texts, self._cells = texts, cells
+
+    def of_break(self, stack: Sequence[tuple[str, int]]) -> tuple[str, int]:
+        """Of the frames that were being traced, the innermost with a text of the user's: a function of a library that
+        cannot be compiled was called there."""
+        known = (at for at in reversed(stack) if self._cells(at[0]) is not None or at[0] in self._texts.of)
+        return next(known, stack[0] if stack else ("", 0))
+
+    def of(self, file: str, line: int) -> dict[str, Any]:
+        cell, source = self._cells(file), self._texts.of.get(file)
+        return {
+            "cell": pd.NA if cell is None else cell.number,
+            "line": pd.NA if not line else line if cell is None else cell.visible_line(line),
+            "file": file,
+            "source_id": None if source is None else source.source_id,
+        }
+
+
+def _row(frame: CompiledFrame, places: _Places, names: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+    """
+    Args:
+        names: (file, name) -> qualified name, which the rest of a function does not have.
+    """
+    function = function_of(frame.name)
+    is_rest = function != frame.name
+    change = change_of(frame.guard, frame.after) if frame.guard else None
+    kind = "recompile" if change is not None else "resume" if is_rest else "first"
+    return {
+        **places.of(frame.file, frame.line),
+        "compile_id": frame.compile_id,
+        "function": names.get((frame.file, function), function),
+        "seconds": frame.seconds,
+        "kind": kind,
+        "reason": change.text if change is not None else None,
+        "argument": (change.argument or None) if change is not None else None,
+        "before": (change.before or None) if change is not None else None,
+        "after": (change.after or None) if change is not None else None,
+        "guard": frame.guard or None,
+        "fell_back": why_given_up(frame) or None,
+    }
+
+
+def _graph_breaks(frames: Sequence[CompiledFrame], places: _Places) -> pd.DataFrame:
+    """A row for each line and reason, in the order in which they were met."""
+    counts: dict[tuple[str, int, str], int] = {}
+    for frame in frames:
+        at_lines = ((*places.of_break(stack), text) for text, stack in frame.breaks)
+        broken = dict.fromkeys((file or frame.file, line, text) for file, line, text in at_lines)
+        if is_broken_for_good(frame):
+            file, line = frame.failed_at
+            broken[file or frame.file, line or frame.line, frame.why] = None
+        for at in broken:
+            counts[at] = counts.get(at, 0) + 1
+    rows: list[dict[str, Any]] = []
+    for (file, line, text), count in counts.items():
+        reason, hint = break_in_words(text)
+        rows.append({**places.of(file, line), "reason": reason, "hint": hint or None, "count": count})
+    return frame_of(GRAPH_BREAK_COLUMNS, {name: [row[name] for row in rows] for name in GRAPH_BREAK_COLUMNS})

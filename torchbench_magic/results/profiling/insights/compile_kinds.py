@@ -1,0 +1,300 @@
+"""``compiling``, ``recompiles``, ``graph-break`` and ``fell-back``: what ``torch.compile`` did in this run.
+
+They rest on the compiler's own records (`Profile.compilations`, `Profile.graph_breaks`), not on sampled or estimated
+figures: of what else spoils a profile only a clock that was set spoils them. In a run that compiles nothing, as a warm
+one, all are silent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic import units
+
+from ...insights import CodeLine, Cure, Insight
+from ..profile import Profile
+from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
+
+__all__ = ["COMPILE_KINDS", "compile_silenced_by", "compiling_took", "fell_back", "graph_break", "recompiles"]
+
+_MOST_NAMED = 3
+_REGION = "Torch-Compiled Region"  # begins the name of the range in which compiled code runs
+_VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
+
+
+def compile_silenced_by(profile: Profile) -> str:
+    """The kind of doubt that keeps these kinds from saying anything; empty where none does."""
+    return next((doubt.kind for doubt in profile.warnings if doubt.kind in _VOIDING), "")
+
+
+def compiling_took(profile: Profile) -> list[Insight]:
+    """One for the run: how much of it was compiling, and what.
+
+    Silent: below 5 % of the wall time.
+    Seconds at stake: all that compiling took. A second run of the cell saves it.
+    """
+    table = profile.compilations
+    seconds = _in_wall(profile, float(table["seconds"].sum()))
+    if not _is_worth(profile, seconds):
+        return []
+    by_function = _seconds_by_function(table)
+    names = [f"`{name}` {units.seconds_text(took, digits=2)}" for name, took in by_function[:_MOST_NAMED]]
+    more = len(by_function) - _MOST_NAMED
+    listed = _and(names) if more <= 0 else f"{', '.join(names)} and {more} more"
+    frames = len(table)
+    what = f"{units.count(frames)} time{'s' if frames > 1 else ''}"
+    text = f"torch.compile compiled {what}: {stake_text(seconds, profile.wall_time)}. {listed}."
+    kinds = table["kind"].value_counts()
+    evidence: dict[str, object] = {
+        "compilations": frames,
+        **{f"{kind}_compilations": int(kinds.get(kind, 0)) for kind in ("first", "recompile", "resume")},
+        **{f"seconds_{name}": took for name, took in by_function[:_MOST_NAMED]},
+        "wall_time_of_the_run": units.seconds_text(profile.wall_time),
+    }
+    cures = [Cure("Run the cell again before you judge its time: what is compiled stays until the kernel restarts.")]
+    if int(kinds.get("recompile", 0)) or int(kinds.get("resume", 0)):
+        cures.append(Cure("Compile fewer times: see the recompiles and the graph breaks."))
+    if len(by_function) > 1 or seconds > 10:
+        text_of = "Compile the block that repeats instead of the whole model: it is compiled once for all its copies."
+        cures.append(Cure(text_of, code="model.layers[0].compile()"))
+    places = _call_lines(profile) or _places(profile, table)
+    return [_insight(profile, "compiling", seconds, text, evidence, places, cures)]
+
+
+def recompiles(profile: Profile) -> list[Insight]:
+    """One for each function that was compiled again, with what had changed.
+
+    Silent: below 5 % of the wall time for all compilations of the function but its first.
+    Seconds at stake: these compilations, those at a limit included, which take little.
+    """
+    found = []
+    again = profile.compilations[profile.compilations["kind"] == "recompile"]
+    for _, table in again.groupby(["function", "file"], sort=False, dropna=False):
+        seconds = _in_wall(profile, float(table["seconds"].sum()))
+        if not _is_worth(profile, seconds):
+            continue
+        function = str(table["function"].iloc[0])
+        reasons = list(dict.fromkeys(table["reason"].dropna()))
+        said = "; ".join(reasons[:_MOST_NAMED]) + ("; …" if len(reasons) > _MOST_NAMED else "")
+        count = len(table)
+        times = "" if count == 1 else f" {units.count(count)} times"
+        text = f"`{function}` was compiled again{times} ({said}): {stake_text(seconds, profile.wall_time)}."
+        arguments = list(dict.fromkeys(table["argument"].dropna()))
+        evidence: dict[str, object] = {
+            "recompiles": count,
+            "arguments": ", ".join(arguments),
+            **{f"reason_{number}": reason for number, reason in enumerate(reasons[:_MOST_NAMED], 1)},
+            "guard": str(table["guard"].iloc[0]),
+        }
+        places = _places(profile, table)
+        found.append(_insight(profile, "recompiles", seconds, text, evidence, places, _cures_of_change(table)))
+    return found
+
+
+def graph_break(profile: Profile) -> list[Insight]:
+    """One for each line at which a graph broke, with torch's reason and hint.
+
+    Silent: where compiling what is left after the breaks, or the function that was given up, took less than 5 % of the
+    wall time.
+    Seconds at stake: the compilations that begin at that line (`resume`), and those of what was given up there.
+    """
+    found = []
+    table = profile.compilations
+    for row in profile.graph_breaks.to_dict("records"):
+        at = (table["file"] == row["file"]) & (table["line"] == row["line"])
+        rest = table[at & (table["kind"] != "first")]
+        given_up = table[table["fell_back"].fillna("").str.contains(str(row["reason"]), regex=False)]
+        seconds = _in_wall(profile, float(pd.concat([rest, given_up])["seconds"].sum()))
+        if not _is_worth(profile, seconds):
+            continue
+        place = _place(profile, row)
+        hint = str(row["hint"]) if pd.notna(row["hint"]) else ""
+        text = f"`{place}` breaks the graph: {row['reason']}: {stake_text(seconds, profile.wall_time)}."
+        evidence: dict[str, object] = {
+            "breaks": int(row["count"]),
+            "compilations_after_it": len(rest),
+            "given_up": ", ".join(dict.fromkeys(given_up["function"])),
+        }
+        cures = [Cure(f"{hint.rstrip('.')}.")] if hint else []
+        cures.append(Cure("Find all breaks at once: with `fullgraph=True` each of them is an error."))
+        found.append(_insight(profile, "graph-break", seconds, text, evidence, (place,), cures))
+    return found
+
+
+def fell_back(profile: Profile) -> list[Insight]:
+    """One for each function that the compiler gave up: from then on it runs as it is, without a word.
+
+    Silent: where what was compiled for it, and what it ran since, are less than 5 % of the wall time; and where the
+    user asked for it (``torch.compiler.disable``, a stance, the environment).
+    Seconds at stake: what was compiled for nothing (at a limit, all but the first time), and the time in it as plain
+    Python.
+    """
+    found = []
+    table = profile.compilations
+    for _, given_up in table[table["fell_back"].notna()].groupby(["function", "file"], sort=False, dropna=False):
+        function, why = str(given_up["function"].iloc[0]), str(given_up["fell_back"].iloc[0])
+        of_it = table[(table["function"] == function) & (table["file"] == given_up["file"].iloc[0])]
+        as_it_is = _seconds_as_it_is(profile, function.rpartition(".")[2])
+        is_limit = why.endswith("reached")
+        lost = of_it[of_it["kind"] == "recompile"] if is_limit else of_it
+        compiled = float(lost["seconds"].sum())
+        seconds = _in_wall(profile, compiled + as_it_is)
+        if not _is_worth(profile, seconds):
+            continue
+        text = f"`{function}` runs uncompiled from some call on ({why}): {stake_text(seconds, profile.wall_time)}."
+        evidence: dict[str, object] = {
+            "why": why,
+            "compilations": len(of_it),
+            "seconds_compiling": compiled,
+            "seconds_uncompiled": as_it_is,
+        }
+        places = _places(profile, of_it)
+        cures = _cures_of_giving_up(of_it, why, is_limit=is_limit)
+        found.append(_insight(profile, "fell-back", seconds, text, evidence, places, cures))
+    return found
+
+
+COMPILE_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
+    "compiling": compiling_took,
+    "recompiles": recompiles,
+    "graph-break": graph_break,
+    "fell-back": fell_back,
+}
+
+
+# ---- cures --------------------------------------------------------------------------------------------------
+
+
+def _cures_of_change(table: pd.DataFrame) -> list[Cure]:
+    """What keeps a function from being compiled again, by what changed."""
+    cures: list[Cure] = []
+    texts = [str(text) for text in table["reason"].dropna()]
+    arguments = [str(name) for name in dict.fromkeys(table["argument"].dropna())]
+    name = arguments[0] if arguments else "x"
+    if any("had size" in text for text in texts):
+        dimension = next(text for text in texts if "had size" in text).partition("dimension ")[2].partition(",")[0]
+        code = f"torch._dynamo.mark_dynamic({name}, {dimension or 0})"
+        cures.append(Cure("Say that the length may change: one compilation then serves all.", code=code))
+        cures.append(Cure("Or compile with `dynamic=True`."))
+    if any("dimension" in text and "had" in text and "size" not in text for text in texts):
+        cures.append(Cure(f"Give `{name}` the same number of dimensions in every call, with `unsqueeze` or `view`."))
+    if any(_is_number(before) for before in table["before"].dropna()) and not cures:
+        if "." in name:
+            cures.append(Cure(f"Set `{name}` once before the calls, or make it a tensor (in a module a buffer)."))
+        else:
+            text = f"Make `{name}` a tensor: its value is then no part of what is compiled."
+            cures.append(Cure(text, code=f"{name} = torch.tensor({name})"))
+            cures.append(Cure("Or compile with `dynamic=True`, which treats whole numbers as unknown."))
+    if any("training" in text for text in texts):
+        cures.insert(0, Cure("Call `train()` and `eval()` once for many calls: either mode is compiled once."))
+    if any(word in text for text in texts for word in ("float64", "float32", "float16", "int64", "was on ")):
+        cures.append(Cure(f"Convert `{name}` before the call, so that each call has the same dtype and device."))
+    if any("gradients are recorded" in text or "requires_grad" in text for text in texts):
+        cures.append(Cure("Call it either always within `torch.no_grad()` or never."))
+    if not cures:
+        cures.append(Cure("Keep it the same in every call, or compile a function for each case."))
+    text = "Have a recompilation raise where it happens."
+    return [*cures, Cure(text, code='torch.compiler.set_stance("fail_on_recompile")')]
+
+
+def _is_number(text: object) -> bool:
+    try:
+        float(str(text))
+    except ValueError:
+        return False
+    return True
+
+
+def _cures_of_giving_up(of_it: pd.DataFrame, why: str, *, is_limit: bool) -> list[Cure]:
+    if is_limit:
+        again = of_it[of_it["kind"] == "recompile"]
+        limit = why.partition(" ")[0]
+        return [
+            *_cures_of_change(again)[:1],
+            Cure("Or raise the limit, if each of these cases comes often.", code=f"torch._dynamo.config.{limit} = 64"),
+        ]
+    if "suppressed" in why:
+        text = "See the error: it is not raised because of this setting."
+        return [Cure(text, code="torch._dynamo.config.suppress_errors = False")]
+    return [
+        Cure("Take what breaks the graph out of the loop or the `with` block that it stands in."),
+        Cure("Find all breaks at once: with `fullgraph=True` each of them is an error."),
+    ]
+
+
+# ---- what they share ----------------------------------------------------------------------------------------
+
+
+def _in_wall(profile: Profile, seconds: float) -> float:
+    """No more than the run took: several threads can compile at a time."""
+    return min(seconds, profile.wall_time)
+
+
+def _is_worth(profile: Profile, seconds: float) -> bool:
+    return profile.wall_time > 0 and seconds >= max(LEAST_SECONDS, LEAST_SHARE * profile.wall_time)
+
+
+def _insight(
+    profile: Profile,
+    kind: str,
+    seconds: float,
+    text: str,
+    evidence: Mapping[str, object],
+    places: Iterable[CodeLine],
+    cures: Iterable[Cure],
+) -> Insight:
+    return Insight(kind, seconds, seconds / profile.wall_time, text, evidence, tuple(places), tuple(cures))
+
+
+def _seconds_by_function(table: pd.DataFrame) -> list[tuple[str, float]]:
+    sums: dict[str, float] = defaultdict(float)
+    for function, seconds in zip(table["function"], table["seconds"], strict=True):
+        sums[str(function) or "?"] += float(seconds)
+    return sorted(sums.items(), key=lambda each: -each[1])
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _call_lines(profile: Profile) -> tuple[CodeLine, ...]:
+    """The lines whose calls set off the compiling, the one with the most of it first."""
+    frames = profile.frames
+    found = frames[(frames["name"] == "compiling") & (frames["kind"] == "python") & frames["line"].notna()]
+    sums: dict[tuple[str, int], float] = defaultdict(float)
+    for row in found[["source_id", "line", "wall_time"]].to_dict("records"):
+        sums[str(row["source_id"]), int(row["line"])] += float(row["wall_time"])
+    ordered = sorted(sums, key=lambda place: -sums[place])
+    return tuple(_code_line(profile, source_id, line) for source_id, line in ordered)
+
+
+def _code_line(profile: Profile, source_id: str, line: int, file: str = "") -> CodeLine:
+    source = profile.sources.get(source_id)
+    label = source.label if source is not None else file.replace("\\", "/").rpartition("/")[2] or "?"
+    return CodeLine(f"{label}:{line}", source_id, line)
+
+
+def _place(profile: Profile, row: Mapping[Any, Any]) -> CodeLine:
+    source_id = "" if pd.isna(row["source_id"]) else str(row["source_id"])
+    line = 0 if pd.isna(row["line"]) else int(row["line"])
+    return _code_line(profile, source_id, line, str(row["file"]))
+
+
+def _places(profile: Profile, table: pd.DataFrame) -> tuple[CodeLine, ...]:
+    rows = table.sort_values("seconds", ascending=False, kind="stable").to_dict("records")
+    return tuple(dict.fromkeys(_place(profile, row) for row in rows if pd.notna(row["line"])))
+
+
+def _seconds_as_it_is(profile: Profile, function: str) -> float:
+    """Seconds in calls of a function that ran as it is: one that is compiled runs within the range of its region."""
+    frames = profile.frames
+    names, kinds = frames["name"].tolist(), frames["kind"].tolist()
+    found = 0.0
+    for name, kind, parent, seconds in zip(names, kinds, frames["parent"], frames["wall_time"], strict=True):
+        if kind == "function" and name.rpartition(".")[2] == function and not names[parent].startswith(_REGION):
+            found += float(seconds)
+    return found

@@ -1,0 +1,68 @@
+"""What ``torch.compile`` did: the frames that it compiled, and the lines at which a graph broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.results.profiling.profile import Profile
+
+from ..built_columns import built_table, counted, measured_columns, texts
+from ..frame_rows import frame_rows
+from ..name_in_notebook import of_result
+from ..table import Table
+from .place_names import place_of
+
+__all__ = ["compilations_table", "graph_breaks_table"]
+
+_MOST_ROWS = 30
+_KINDS = {"first": "first", "recompile": "again", "resume": "rest, after a break"}
+
+
+def compilations_table(profile: Profile) -> Table | None:
+    """A row per compiled frame, in the order in which they were compiled; None where nothing was."""
+    table = profile.compilations
+    if table.empty:
+        return None
+    seconds = units.spread_scale(list(table["seconds"]))
+    built = (
+        texts("place", "compiled", 40, place_of),
+        texts("function", "function", 40, lambda record: str(record["function"])),
+        texts("kind", "kind", 24, lambda record: _KINDS[record["kind"]]),
+        measured_columns("seconds", "compile time", seconds),
+        counted("calls", "calls of it"),
+        texts("reason", "why again", 80, _why),
+    )
+    shown = table.head(_MOST_ROWS)
+    said = f"{units.count(len(shown))} of {units.count(len(table))} compilations."
+    hidden = f"{said} All rows: {of_result('.compilations')}" if len(shown) < len(table) else ""
+    key = lambda record: str(record["compile_id"])
+    return built_table("compilations", built, frame_rows(shown), key, hidden=hidden)
+
+
+def _why(record: dict[str, Any]) -> str:
+    said = [_text(record["reason"])]
+    if fell_back := _text(record["fell_back"]):
+        said.append(f"runs as it is from here on: {fell_back}")
+    return "; ".join(filter(None, said)).replace("`", "")
+
+
+def graph_breaks_table(profile: Profile) -> Table | None:
+    """A row per line and reason; None where no graph broke."""
+    table = profile.graph_breaks
+    if table.empty:
+        return None
+    built = (
+        texts("place", "graph break", 40, place_of),
+        texts("reason", "why", 100, lambda record: _text(record["reason"]).replace("`", "")),
+        texts("hint", "what may help", 100, lambda record: _text(record["hint"]).replace("`", "")),
+        counted("count", "times"),
+    )
+    shown = table.head(_MOST_ROWS)
+    return built_table("graph breaks", built, frame_rows(shown), place_of)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or pd.isna(value) else str(value)
