@@ -19,6 +19,7 @@ from .concurrency.proof_cell import doubts_of_concurrency, proof_of
 from .joining.attribution import Joined
 from .joining.joined_run import JoinedRun, join_run
 from .joining.run_events import RunEvents, read_run
+from .phases.loop_table import recorded_loop
 from .profile_doubts import find_doubts
 from .profile_tables import lay_out
 from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
@@ -57,6 +58,7 @@ def report(
     if read.lost or read.dropped.ops:  # what was torch and what was Python is not known
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
+    loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
     waited = sampled_waits(run.samples, whole) if run.samples is not None else None
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
@@ -81,6 +83,8 @@ def report(
         laid,
         lines=_that_ran(laid.lines) if run.record.source != "none" else frame_of(LINE_COLUMNS, {}),
         workers=workers,
+        phases_by_line=loop,
+        sources=sources,
         python=python,
         num_threads=run.num_threads,
         concurrency=cores,

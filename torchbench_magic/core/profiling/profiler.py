@@ -31,13 +31,15 @@ from .body_inputs import InputsOfBody
 from .efficiency.judged_ops import with_efficiency
 from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
+from .phases.phases_run import PhasesRun
+from .phases.profile_of_phases import profile_of_phases
 from .profile_doubts import did_not_begin, doubts_of_steps
 from .profile_of_run import report
 from .python_tree.sampler import check_sampler
 from .recording.host_memory import HostMemory
 from .recording.line_sources import SOURCE_MODULES, choose_line_source
 from .recording.module_calls import ModuleCalls
-from .recording.recorded_run import RecordedRun, check_counts
+from .recording.recorded_run import RecordedRun, check_counts, check_phases
 from .recording.steps import SteppedRun
 from .recording.streams import Callers
 from .sources.code_sources import Cells, ProfiledBody
@@ -201,9 +203,12 @@ class _Profiling:
         if isinstance(progress, Awaiting):
             progress.await_end(0.0, None, "making the profile", after=_LONG_MAKING)
 
-    def run(self, progress: Progress) -> RecordedRun | SteppedRun:
+    def run(self, progress: Progress) -> RecordedRun | SteppedRun | PhasesRun:
         options, asked = self.options, self.asked
         check_counts(options)
+        check_phases(options)
+        if options.phases:
+            return PhasesRun(options)
         check_sampler(wanted=options.python)
         if options.schedule is not None and (options.twice or options.host_memory):
             what = "--twice times" if options.twice else "--host-memory is of"
@@ -224,14 +229,16 @@ class _Profiling:
 
         return SteppedRun(options, make_run, self.report, asked.on_trace, progress)
 
-    def report(self, run: RecordedRun, error: BaseException | None) -> Profile:
+    def report(self, run: RecordedRun | PhasesRun, error: BaseException | None) -> Profile:
         body = ProfiledBody(self.own, self.asked.cells, self.suspends)
+        if isinstance(run, PhasesRun):
+            return profile_of_phases(run, self.options, body, error)
         made = report(run, self.options, body, error=error, numbering=self.numbering)
         return replace(made, libraries=libraries_called(made, self.asked.namespace))
 
     def _made(
         self,
-        run: RecordedRun | SteppedRun,
+        run: RecordedRun | SteppedRun | PhasesRun,
         value: Any,
         error: BaseException | None,
         idle: str | None,
@@ -245,7 +252,7 @@ class _Profiling:
         """
         __tracebackhide__ = True
         error, idle = _stripped(error), idle or not_run(value)
-        last = inputs.noted(self.report(run, error)) if isinstance(run, RecordedRun) else run.finish(error)
+        last = run.finish(error) if isinstance(run, SteppedRun) else inputs.noted(self.report(run, error))
         if self.asked.on_trace is not None and last is not None:
             try:
                 with interrupts_let_through():
@@ -309,6 +316,7 @@ def profile(
     python: bool = False,
     concurrency: bool = False,
     efficiency: bool = False,
+    phases: bool = False,
     progress: Progress = NO_PROGRESS,
 ) -> Profile:
     """Profile a call, or a piece of code, in a script.
@@ -326,7 +334,7 @@ def profile(
         schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
         on_trace: called with each cycle's profile (without a schedule: with the whole one).
         max_events: events above which detail is dropped, and said to be.
-        memory, shapes, host_memory, flops, twice, python, concurrency, efficiency: as in `ProfileOptions`.
+        memory, shapes, host_memory, flops, twice, python, concurrency, efficiency, phases: as in `ProfileOptions`.
 
     Raises:
         Busy, OptionError: as `profile_body`; a schedule that is none.
@@ -373,6 +381,7 @@ def profile(
         python=python,
         concurrency=concurrency,
         efficiency=efficiency,
+        phases=phases,
     )
     asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
     # the value goes within the run, as in any script that does not keep it

@@ -290,6 +290,11 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="How near each operation and line came to what this machine can do: FLOP/s and bytes/s against peaks that"
         " are measured once (3 s), and what holds it up: arithmetic, memory, page faults, calls; implies --flops.",
     )  # fmt: skip
+    phases = inherited(
+        "--phases",
+        help="The phases of a training loop and nothing else: how long each step waits for input, runs forward, backward"
+        " and the optimizer, and which steps took long. No operations; costs next to nothing, so that it can stay on.",
+    )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
         values=lambda: ("op", "shape", "line", "module", "stack"),

@@ -15,6 +15,7 @@ __all__ = [
     "ALIVE_COLUMNS",
     "ARGUMENT_COLUMNS",
     "LINE_COLUMNS",
+    "LOOP_COLUMNS",
     "MEMORY_COLUMNS",
     "MODULE_COLUMNS",
     "OP_COLUMNS",
@@ -178,6 +179,21 @@ PYTHON_COLUMNS: dict[str, str] = {
     "self_waiting_time": _SECONDS,  # the part of self_time that is waiting
 }
 
+LOOP_COLUMNS: dict[str, str] = {
+    "step": _MAYBE,  # of the loop, from 0; NA for what ran outside of its steps
+    "phase": _TEXT,  # one of loops.phases.PHASES
+    "seconds": _SECONDS,  # of the thread that runs the loop; those of a step add up to it
+    "calls": _COUNT,  # how often the phase was entered there; 0 for `loss` and `other`, which are what is left
+    "cell": _MAYBE,
+    "line": _MAYBE,  # of the user's code, as shown; NA where it is not known
+    "file": _TEXT,
+    "source_id": _TEXT,
+    "inner_source_id": _TEXT,  # of `input`: where the line runs code of the user's, such as `__getitem__`,
+    "inner_line": _MAYBE,  # the line of that with the most time in it
+    "inner_seconds": _SECONDS,
+    "mode": _TEXT,  # of `forward`: words of loops.modes; else None
+}
+
 PROFILE_TABLES: dict[str, dict[str, str]] = {
     "lines": LINE_COLUMNS,
     "ops": OP_COLUMNS,
@@ -185,6 +201,7 @@ PROFILE_TABLES: dict[str, dict[str, str]] = {
     "frames": FRAME_COLUMNS,
     "workers": WORKER_COLUMNS,
     "python": PYTHON_COLUMNS,
+    "phases_by_line": LOOP_COLUMNS,
 }
 """Field of a `Profile` -> the columns of its table."""
 

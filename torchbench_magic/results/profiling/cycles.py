@@ -64,6 +64,7 @@ def sum_of_cycles(
         "memory": highest.memory,
         "bytes_before": highest.bytes_before,
         "frames": sum_of_frames([each.frames for each in cycles]),
+        "phases_by_line": pd.concat([each.phases_by_line for each in cycles], ignore_index=True),
         "python": sum_of_sampled([each.python for each in cycles if each.python is not None]),
         "concurrency": joined_concurrency([each.concurrency for each in cycles if each.concurrency is not None]),
         "trace": one_after_the_other([each.trace for each in cycles if each.trace is not None]),

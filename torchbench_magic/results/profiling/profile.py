@@ -31,6 +31,7 @@ from .frames.call_trees import is_tree
 from .frames.modules import modules_of
 from .frames.sampled_trees import is_sampled_tree
 from .frames.stacks import write_stacks
+from .loops.phases import empty_phases, phases_of
 from .profile_options import MAX_EVENTS, ProfileOptions
 from .source_texts import Source
 from .trace import Trace
@@ -86,6 +87,8 @@ class Profile(Storable):
         repeats: with ``--twice``, (seconds with, seconds without) of each pair of runs.
         workers: where DataLoader workers that started during the run spent their time, sampled: columns of
             `WORKER_COLUMNS`; empty without any.
+        phases_by_line: the phases of the steps of a training loop by the lines they were entered from, columns of
+            `LOOP_COLUMNS`; empty where there was no loop. `phases` sums them up.
         python: with ``--python``, where Python time went in the cell's own thread: the tree of functions, those of
             libraries too, a row per place in it, a caller before what it calls; columns of `PYTHON_COLUMNS`. Times are
             sampled. Empty where nothing could be sampled (``.warnings`` says why); None without the option.
@@ -131,6 +134,7 @@ class Profile(Storable):
     values: tuple[Value, ...] | None = None
     frames: pd.DataFrame = field(default_factory=lambda: frame_of(FRAME_COLUMNS, {}))
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
+    phases_by_line: pd.DataFrame = field(default_factory=empty_phases)
     python: pd.DataFrame | None = None
     concurrency: Concurrency | None = None
     efficiency: Efficiency | None = None
@@ -181,6 +185,13 @@ class Profile(Storable):
         ratios = np.array([recorded / without for recorded, without in self.repeats])
         found = median_interval(ratios)
         return found.low - 1, found.high - 1
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """``step phase seconds``: how long each step of the training loop spent in each phase (``input transfer forward
+        loss backward optimizer zero_grad other``), on the thread that runs it; the phases of a step add up to it.
+        Empty where no steps were seen."""
+        return phases_of(self.phases_by_line)
 
     @property
     def arguments(self) -> pd.DataFrame:

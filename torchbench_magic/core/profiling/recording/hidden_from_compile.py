@@ -17,6 +17,8 @@ from torchbench_magic.core.code.code_reads import codes_within
 __all__ = ["hide_from_compiler"]
 
 _OBSERVERS = (
+    "torchbench_magic.core.profiling.loop_marks.line_samples",
+    "torchbench_magic.core.profiling.loop_marks.marks",
     "torchbench_magic.core.profiling.python_tree.sampler",
     "torchbench_magic.core.profiling.recording.host_memory",
     "torchbench_magic.core.profiling.recording.module_calls",
@@ -24,6 +26,12 @@ _OBSERVERS = (
     "torchbench_magic.core.profiling.recording.streams",
     "torchbench_magic.core.profiling.recording.tracing",
 )
+
+_WRAPPERS = (
+    "torchbench_magic.core.profiling.loop_marks.outer_modules",
+    "torchbench_magic.core.profiling.loop_marks.training_hooks",
+)
+"""What calls the user's code: itself left alone, and what it calls compiled as ever."""
 
 
 def hide_from_compiler() -> None:
@@ -41,14 +49,15 @@ def hide_from_compiler() -> None:
     strategy, action = (getattr(eval_frame, name, None) for name in ("_FrameExecStrategy", "_FrameAction"))
     if mark is None or strategy is None or action is None:
         return
-    alone = strategy(action.SKIP, action.SKIP)
-    for code in _codes():
-        mark(code, alone)
+    for names, within in ((_OBSERVERS, action.SKIP), (_WRAPPERS, action.DEFAULT)):
+        alone = strategy(action.SKIP, within)
+        for code in _codes(names):
+            mark(code, alone)
 
 
 @cache
-def _codes() -> tuple[CodeType, ...]:
-    modules = [importlib.import_module(name) for name in _OBSERVERS]
+def _codes(names: tuple[str, ...]) -> tuple[CodeType, ...]:
+    modules = [importlib.import_module(name) for name in names]
     return tuple(inner for module in modules for code in _defined_in(module) for inner in codes_within(code))
 
 

@@ -18,6 +18,8 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
 from ..concurrency.concurrency_run import ConcurrencyRun
+from ..loop_marks.marks import LoopMarks
+from ..loop_marks.training_hooks import TrainingHooks
 from ..python_tree.sampler import PythonSampler, SampleRecord
 from ..torch_events.kineto import Kineto, make_ready
 from .hidden_from_compile import hide_from_compiler
@@ -28,7 +30,13 @@ from .streams import Callers, LineRecord
 from .user_threads import CpuReading, busy_threads, kernel_threads, pool_threads, python_threads, read_cpu
 from .workers import WorkerRecord, Workers
 
-__all__ = ["RecordedRun", "check_counts", "torch_threads"]
+__all__ = ["RecordedRun", "check_counts", "check_phases", "torch_threads"]
+
+_NEED_EVENTS = (
+    *("memory", "shapes", "lines_of", "schedule", "host_memory", "flops", "twice", "python", "concurrency"),
+    "efficiency",
+)
+"""Options that go with torch's profiler, or with the lines."""
 
 
 def check_counts(options: ProfileOptions) -> None:
@@ -42,6 +50,14 @@ def _threads_now() -> int:
     import torch
 
     return int(torch.get_num_threads())
+
+
+def check_phases(options: ProfileOptions) -> None:
+    """OptionError where phases alone are asked for, and something besides that needs torch's profiler."""
+    more = [name for name in _NEED_EVENTS if getattr(options, name)]
+    if options.phases and more:
+        asked = f"--{more[0].replace('_', '-')}"
+        raise OptionError(f"--phases records no operations, and {asked} is of these: leave one of them out")
 
 
 @contextlib.contextmanager
@@ -75,6 +91,7 @@ class RecordedRun:
         begin, end: Unix ns of entering and leaving the body; the profiler starts before and stops after.
         record: the line events.
         modules: the calls of modules.
+        marks: the phases of a training loop.
         workers: where DataLoader workers spent their time.
         samples: of the Python stack; None where they were not asked for.
         concurrency: how the cores were used; None where that was not asked for.
@@ -134,6 +151,9 @@ class RecordedRun:
         self.workers = WorkerRecord({}, {})
         self._workers = Workers()
         self._modules = modules if modules is not None else ModuleCalls({}, ())
+        self.marks = LoopMarks()
+        self._hooks = TrainingHooks(self.marks, with_modules=False)
+        self._modules.outer = self._hooks.outer
         self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
 
     def prepare(self) -> None:
@@ -159,12 +179,14 @@ class RecordedRun:
                 self._modules.start()
                 hide_from_compiler()
                 self._workers.start()
+                self._hooks.start()
                 self.busy = busy_threads(self.cpu[0])
                 self._source.start(self._callers, self._modules)
                 if self._sampler is not None:
                     self._below = self._callers or Callers.of_this_call()
                     self._sampler.start(self._below.frames)
             except BaseException:
+                self._hooks.stop()
                 self._workers.stop()
                 if self.host is not None:
                     self.host.stop()
@@ -226,6 +248,7 @@ class RecordedRun:
                 self.samples, self._below = self._sampler.stop(), None
             self.record = self._source.stop()
         finally:
+            self._hooks.stop()
             self.modules = self._modules.stop()
             self.workers = self._workers.stop()
             if self.host is not None:

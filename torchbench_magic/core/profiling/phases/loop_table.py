@@ -1,0 +1,89 @@
+"""A run's marks as the table of its loop, with the sources that its lines stand in."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from torchbench_magic.results.profiling.profile import Source
+from torchbench_magic.results.profiling.trace import Trace
+
+from ..loop_marks.marks import STEP, WIDTH, LoopMarks
+from ..sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
+from .loop_lines import Places, RecordedLines, SampledLines
+from .phase_rows import Loop, rows_of
+from .spans import spans_of, steps_said, with_loop_heads
+
+__all__ = ["recorded_loop", "sampled_loop"]
+
+
+def recorded_loop(
+    marks: LoopMarks,
+    body: ProfiledBody,
+    trace: Trace,
+    known: Mapping[str, Source],
+    between_steps: Sequence[tuple[int, int]] = (),
+) -> tuple[pd.DataFrame, Mapping[str, Source]]:
+    """(the table, sources by their id) of a run whose lines were recorded.
+
+    Args:
+        known: sources of its lines.
+        between_steps: what lies between its steps, where a schedule says them; see `RecordedRun`.
+    """
+    places = Places()
+    record, sources = _resolved(marks, marks.record, body, places)
+    every = {**sources, **known}
+    lines = RecordedLines.of(trace, every, places)
+    spans = with_loop_heads(spans_of(record), lines.heads())
+    steps = None
+    if between_steps:
+        steps = [(a[1], b[0]) for a, b in zip(between_steps, between_steps[1:], strict=False)]
+    loop = Loop(spans, trace.begin, trace.begin + trace.duration, places, lines, steps)
+    return rows_of(loop, every), every
+
+
+def sampled_loop(
+    marks: LoopMarks, samples: Sequence[int], body: ProfiledBody, begin: int, end: int
+) -> tuple[pd.DataFrame, Mapping[str, Source], CodeSources]:
+    """The same of a run without lines, whose stack was looked at; its steps are as the code said, where it did."""
+    places = Places()
+    record, sources = _resolved(marks, marks.record, body, places)
+    looked = array("q", samples)
+    numbers, texts = _numbers(marks, body, places)
+    for at in range(1, len(looked), 2):
+        looked[at] = numbers[looked[at]] if looked[at] >= 0 else -1
+    said = steps_said(record)
+    spans = spans_of(record)
+    steps = None
+    if said:
+        first = min([span.begin for span in spans[:1]] + [said[0]])
+        steps = list(zip([first, *said], said, strict=False))
+    loop = Loop(spans, begin, end, places, SampledLines(looked), steps)
+    return rows_of(loop, sources), sources, texts
+
+
+def _resolved(
+    marks: LoopMarks, record: Sequence[int], body: ProfiledBody, places: Places
+) -> tuple[array[int], Mapping[str, Source]]:
+    """The record with the numbers of ``places``, and the sources of these."""
+    numbers, texts = _numbers(marks, body, places)
+    made = array("q", record)
+    for at in range(2, len(made), WIDTH):
+        if made[at - 1] != STEP and made[at] >= 0:
+            made[at] = numbers[made[at]]
+    return made, {source.source_id: source for source in texts.of.values()}
+
+
+def _numbers(marks: LoopMarks, body: ProfiledBody, places: Places) -> tuple[list[int], CodeSources]:
+    """Of each place of the marks, its number in ``places``: lines as the reader sees them."""
+    codes = [code for code, _ in marks.places]
+    texts = sources_of(codes, body.own, body.cells)
+    numbers = []
+    for at, (code, line) in enumerate(marks.places):
+        source = texts.of.get(texts.codes[at].co_filename)
+        cell = body.cells(code.co_filename)
+        shown = cell.visible_line(line) if cell is not None else texts.moved.get(at, {}).get(line, line)
+        numbers.append(places.number(source.source_id, shown) if source is not None else -1)
+    return numbers, texts
