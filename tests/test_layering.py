@@ -56,7 +56,7 @@ ROOMS = {
         *("concurrency", "python_tree", "sources", "torch_events", "loop_marks", "recording", "joining", "tables"),
         *("traces", "phases", "efficiency"),
     ),
-    "views/profiling": ("pictures", "python_tree"),
+    "views/profiling": ("loops", "pictures", "python_tree"),
     "views": ("carriers", "drawing", "counting", "timing", "profiling", "ranks", "torch_forms", "widgets"),
     "benchmark": ("op_fuzzers", "utils"),
 }

@@ -31,15 +31,14 @@ from .body_inputs import InputsOfBody
 from .efficiency.judged_ops import with_efficiency
 from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
-from .phases.phases_run import PhasesRun
-from .phases.profile_of_phases import profile_of_phases
+from .phases.phases_run import PhasesRun, profile_of_phases
 from .profile_doubts import did_not_begin, doubts_of_steps
 from .profile_of_run import report
 from .python_tree.sampler import check_sampler
 from .recording.host_memory import HostMemory
 from .recording.line_sources import SOURCE_MODULES, choose_line_source
 from .recording.module_calls import ModuleCalls
-from .recording.recorded_run import RecordedRun, check_counts, check_phases
+from .recording.recorded_run import RecordedRun, check_counts
 from .recording.steps import SteppedRun
 from .recording.streams import Callers
 from .sources.code_sources import Cells, ProfiledBody
@@ -206,10 +205,9 @@ class _Profiling:
     def run(self, progress: Progress) -> RecordedRun | SteppedRun | PhasesRun:
         options, asked = self.options, self.asked
         check_counts(options)
-        check_phases(options)
+        check_sampler(wanted=options.python)
         if options.phases:
             return PhasesRun(options)
-        check_sampler(wanted=options.python)
         if options.schedule is not None and (options.twice or options.host_memory):
             what = "--twice times" if options.twice else "--host-memory is of"
             raise OptionError(f"{what} the whole body, and a schedule records a part of it: give one of them")
@@ -370,19 +368,14 @@ def profile(
         raise BodyError(f"a callable or Python text is needed, not {type(target).__name__}")
     options = ProfileOptions(
         threads=threads,
-        memory=memory,
-        shapes=shapes,
+        memory=memory, shapes=shapes, flops=flops, twice=twice, python=python, phases=phases,
         lines_of=tuple(lines_of),
         schedule=schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule),
         max_events=max_events,
         host_memory=host_memory,
-        flops=flops,
-        twice=twice,
-        python=python,
         concurrency=concurrency,
         efficiency=efficiency,
-        phases=phases,
-    )
+    )  # fmt: skip
     asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
     # the value goes within the run, as in any script that does not keep it
     profiling = _Profiling(asked, own, run_body, keeps_value=False)

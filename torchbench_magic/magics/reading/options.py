@@ -292,8 +292,9 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     phases = inherited(
         "--phases",
-        help="The phases of a training loop and nothing else: how long each step waits for input, runs forward, backward"
-        " and the optimizer, and which steps took long. No operations; costs next to nothing, so that it can stay on.",
+        help="The phases of a training loop and nothing else: how long each step waits for input, runs forward,"
+        " backward and the optimizer, and which steps took long. No operations; it costs so little that it can stay"
+        " on.",
     )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",

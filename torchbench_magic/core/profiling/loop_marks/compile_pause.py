@@ -7,6 +7,7 @@ The compiler is not imported for this: until the code's own ``torch.compile`` do
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -35,7 +36,6 @@ class CompilePause:
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
             self._leave_compile()
-            import torch._dynamo  # what `torch.compile` does first
 
             self._register()
             return original(*args, **kwargs)
@@ -51,10 +51,8 @@ class CompilePause:
                 (handler.remove_start_callback, self._on_start),
                 (handler.remove_end_callback, self._on_end),
             ):
-                try:
+                with contextlib.suppress(ValueError):  # `torch._dynamo.reset` or the user's code took it away
                     remove(callback)
-                except ValueError:  # `torch._dynamo.reset` or the user's code took it away
-                    pass
 
     def _leave_compile(self) -> None:
         if self._watched is not None:

@@ -108,7 +108,7 @@ class TrainingHooks:
 
         def iter_noted(was: Any) -> Any:
             @functools.wraps(was)
-            def __iter__(loader: Any) -> Any:
+            def iterator_of(loader: Any) -> Any:
                 __tracebackhide__ = True
                 marks = self.marks
                 if threading.get_ident() != marks.thread:
@@ -122,7 +122,7 @@ class TrainingHooks:
                 finally:
                     marks.end(INPUT, of_loader)
 
-            return __iter__
+            return iterator_of
 
         self._replace(DataLoader, "__iter__", iter_noted)
         if iterator is not None and "__next__" in vars(iterator):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import pandas as pd
 
@@ -11,7 +12,7 @@ from torchbench_magic.results.profiling.profile import Source
 from torchbench_magic.results.profiling.trace import Trace
 
 from ..loop_marks.marks import STEP, WIDTH, LoopMarks
-from ..sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
+from ..sources.code_sources import CodeSources, ProfiledBody, sources_of
 from .loop_lines import Places, RecordedLines, SampledLines
 from .phase_rows import Loop, rows_of
 from .spans import spans_of, steps_said, with_loop_heads
@@ -39,7 +40,7 @@ def recorded_loop(
     spans = with_loop_heads(spans_of(record), lines.heads())
     steps = None
     if between_steps:
-        steps = [(a[1], b[0]) for a, b in zip(between_steps, between_steps[1:], strict=False)]
+        steps = [(a[1], b[0]) for a, b in pairwise(between_steps)]
     loop = Loop(spans, trace.begin, trace.begin + trace.duration, places, lines, steps)
     return rows_of(loop, every), every
 

@@ -8,8 +8,9 @@ it. What lies between belongs to the step that was: a checkpoint, logging, an ev
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 
 from ..loop_marks.marks import BACKWARD, INPUT, OPTIMIZER, ZERO_GRAD
@@ -37,21 +38,19 @@ def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
     if len(ends) < FEWEST:
         return []
     found = _asking(spans, ends)
-    first = [span.begin for span in spans if not span.in_backward and span.phase != OPTIMIZER]
+    apart = [span for span in spans if not span.is_inner and (span.phase != OPTIMIZER or span.fact >= 0)]
+    first = [span.begin for span in apart]
     starts = []
     for at, last in enumerate(ends):
         before = ends[at - 1] if at else -1
-        asked = [moment for moment in found[0] if before <= moment < last]
+        asked = found[0][bisect_left(found[0], before) : bisect_left(found[0], last)]
+        after = bisect_left(first, before)
         if asked:
             starts.append(asked[-min(found[1], len(asked))])
-            continue
-        after = bisect_left(first, before)
-        if at and after < len(first) and first[after] < last:
-            starts.append(first[after])
-        elif not at:
-            starts.append(_first_start(spans, last))
+        elif at:
+            starts.append(first[after] if after < len(first) and first[after] < last else before)
         else:
-            starts.append(before)
+            starts.append(_first_start(apart, ends))
     return list(zip(starts, [*starts[1:], _last_end(spans, found[0], ends[-1], end)], strict=True))
 
 
@@ -80,7 +79,7 @@ def _leading(by_one: Mapping[int, Sequence[int]]) -> int | None:
     for other, moments in counted.items():
         if other == leading:
             continue
-        between = sum(bisect_left(moments, b) > bisect_right(moments, a) for a, b in zip(ends, ends[1:], strict=False))
+        between = sum(bisect_left(moments, b) > bisect_right(moments, a) for a, b in pairwise(ends))
         if between < _IN_TURN * (len(ends) - 1):
             return None
     return leading
@@ -116,7 +115,7 @@ def _asking(spans: Sequence[Span], ends: Sequence[int]) -> tuple[list[int], int]
 def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float] | None:
     """(how often in a step, how soon after the optimizer's step); None where it is not in most steps."""
     each = [
-        (bisect_left(moments, after), bisect_left(moments, before)) for after, before in zip(ends, ends[1:], strict=False)
+        (bisect_left(moments, after), bisect_left(moments, before)) for after, before in pairwise(ends)
     ]
     counts = [high - low for low, high in each]
     if sum(count > 0 for count in counts) < _USUAL * len(counts):
@@ -125,22 +124,20 @@ def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float
     return median(count for count in counts if count), median(soon)
 
 
-def _first_start(spans: Sequence[Span], last: int) -> int:
-    """The beginning of the first step, where no input says it: with the phase that the other steps begin with."""
-    before = [s for s in spans if s.begin < last and not s.in_backward and s.phase != OPTIMIZER]
-    kinds = Counter(s.phase for s in before)
-    if kinds[ZERO_GRAD]:
-        zeroed = next(s for s in before if s.phase == ZERO_GRAD)
-        ran = [s.begin for s in before if s.phase == BACKWARD and s.begin < zeroed.begin]
-        if not ran:
-            return zeroed.begin if not _is_late(before, zeroed) else before[0].begin
-    return before[0].begin if before else last
+def _first_start(apart: Sequence[Span], ends: Sequence[int]) -> int:
+    """The beginning of the first step, where no input says it: with the phase that the second one begins with.
 
-
-def _is_late(before: Sequence[Span], zeroed: Span) -> bool:
-    """Whether gradients are cleared between the forward pass and backward, rather than at the step's beginning."""
-    later = [s.phase for s in before if s.begin >= zeroed.end]
-    return bool(later) and later[0] == BACKWARD
+    Args:
+        apart: the spans that a step can begin with.
+    """
+    before = [span for span in apart if span.begin < ends[0]]
+    second = [span for span in apart if ends[0] <= span.begin < ends[1]]
+    if not before or not second:
+        return before[0].begin if before else ends[0]
+    opening = second[0].phase, second[0].place
+    often = sum((span.phase, span.place) == opening for span in second)
+    alike = [span.begin for span in before if (span.phase, span.place) == opening]
+    return alike[-min(often, len(alike))] if alike else before[0].begin
 
 
 def _last_end(spans: Sequence[Span], asked: Sequence[int], last: int, end: int) -> int:

@@ -30,34 +30,31 @@ from .streams import Callers, LineRecord
 from .user_threads import CpuReading, busy_threads, kernel_threads, pool_threads, python_threads, read_cpu
 from .workers import WorkerRecord, Workers
 
-__all__ = ["RecordedRun", "check_counts", "check_phases", "torch_threads"]
+__all__ = ["RecordedRun", "check_counts", "torch_threads"]
 
 _NEED_EVENTS = (
-    *("memory", "shapes", "lines_of", "schedule", "host_memory", "flops", "twice", "python", "concurrency"),
-    "efficiency",
+    *("efficiency", "flops", "shapes", "memory", "lines_of", "schedule", "host_memory", "twice", "python"),
+    "concurrency",
 )
 """Options that go with torch's profiler, or with the lines."""
 
 
 def check_counts(options: ProfileOptions) -> None:
-    """OptionError where threads or events are no whole numbers, or too many."""
+    """OptionError where threads or events are no whole numbers, or too many; and where phases alone are asked for with
+    something that needs torch's profiler."""
     for name, value, most in (("threads", options.threads, MOST_THREADS), ("max_events", options.max_events, MOST)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
             raise OptionError(f"{name}: give a whole number from 1 to {most}")
+    more = [name for name in _NEED_EVENTS if getattr(options, name)]
+    if options.phases and more:
+        asked = f"--{more[0].replace('_', '-')}"
+        raise OptionError(f"--phases records no operations, and {asked} is of these: leave one of them out")
 
 
 def _threads_now() -> int:
     import torch
 
     return int(torch.get_num_threads())
-
-
-def check_phases(options: ProfileOptions) -> None:
-    """OptionError where phases alone are asked for, and something besides that needs torch's profiler."""
-    more = [name for name in _NEED_EVENTS if getattr(options, name)]
-    if options.phases and more:
-        asked = f"--{more[0].replace('_', '-')}"
-        raise OptionError(f"--phases records no operations, and {asked} is of these: leave one of them out")
 
 
 @contextlib.contextmanager

@@ -11,8 +11,8 @@ from .phases import phases_of, step_seconds
 __all__ = ["Outlier", "outliers_of"]
 
 TIMES = 2.0
-"""Times the median: of loops whose steps did the same, on 2 shared cores, the longest step after the first was up to 1.6
-times the median."""
+"""Times the median: what takes twice as long as usual did something else, or was held up; a garbage collection or the
+system's own work takes milliseconds, and lengthens short steps only."""
 LEAST = 1e-3  # seconds more than the median
 FEWEST = 5  # steps: of fewer there is no usual one
 _MOST = 0.5  # of what the step took more: from which on it is said what it was

@@ -37,8 +37,8 @@ def grad_unused(profile: Profile) -> list[Insight]:
         mine = rows[(rows["source_id"] == where.source_id) & (rows["line"] == where.line)]
         count = int(mine["calls"].sum())
         text = (
-            f"`{where}` evaluates with gradients on: {units.count(count)} forward passes record a graph that no backward "
-            f"pass uses, {stake_text(seconds, facts.wall)}."
+            f"`{where}` evaluates with gradients on: {units.count(count)} forward passes record a graph that no "
+            f"backward pass uses, {stake_text(seconds, facts.wall)}."
         )
         evidence: dict[str, object] = {"forward_passes": count, "seconds_per_pass": seconds / max(count, 1)}
         cure = Cure("Evaluate within `torch.inference_mode()`.", "with torch.inference_mode():", "inference_mode")
@@ -49,9 +49,9 @@ def grad_unused(profile: Profile) -> list[Insight]:
 def eval_mode(profile: Profile) -> list[Insight]:
     """Evaluation in training mode, and training that goes on in evaluation mode after an evaluation.
 
-    Both only for modules with dropout or batch norm. Silent: for a loop over ``range(...)``, which may be meant (dropout
-    at test time, several times over); for training that never was in training mode (frozen batch norm); below 5 % of
-    the time. Seconds at stake: the passes, or the steps, that do not do what was meant.
+    Both only for modules with dropout or batch norm. Silent: for a loop over ``range(...)``, which may be meant
+    (dropout at test time, several times over); for training that never was in training mode (frozen batch norm); below
+    5 % of the time. Seconds at stake: the passes, or the steps, that do not do what was meant.
     """
     facts = loop_facts(profile)
     return [] if facts is None else [*_evaluates_in_training_mode(profile, facts), *_trains_in_evaluation_mode(facts)]
@@ -67,8 +67,8 @@ def _evaluates_in_training_mode(profile: Profile, facts: LoopFacts) -> list[Insi
         mine = rows[(rows["source_id"] == where.source_id) & (rows["line"] == where.line)]
         count = int(mine["calls"].sum())
         text = (
-            f"`{where}` evaluates in training mode, {units.count(count)} times: dropout drops, and batch norm learns from "
-            "what is to be evaluated."
+            f"`{where}` evaluates in training mode, {units.count(count)} times: dropout drops, and batch norm learns "
+            "from what is to be evaluated."
         )
         cure = Cure("Set evaluation mode before, and training mode after it.", "model.eval()")
         found.append(Insight("eval-mode", seconds, share, text, {"forward_passes": count}, (where,), (cure,)))
@@ -92,7 +92,7 @@ def _trains_in_evaluation_mode(facts: LoopFacts) -> list[Insight]:
         share = seconds / facts.wall
         if share < LEAST_SHARE:
             continue
-        text = f"`{where}` trains in evaluation mode from step {first} on: dropout is off, and batch norm learns nothing."
+        text = f"`{where}` trains in evaluation mode from step {first} on: dropout is off, batch norm learns nothing."
         evidence: dict[str, object] = {"first_step": first, "steps": len(after)}
         cure = Cure("Set training mode again after the evaluation.", "model.train()")
         return [Insight("eval-mode", seconds, share, text, evidence, (where,), (cure,))]
@@ -102,7 +102,7 @@ def _trains_in_evaluation_mode(facts: LoopFacts) -> list[Insight]:
 def _with(parts: pd.DataFrame, *words: str) -> pd.DataFrame:
     """The forward passes whose mode has all of these words."""
     forward = parts[parts["mode"].notna()]
-    return forward[[set(words) <= set(mode.split()) for mode in forward["mode"]]]
+    return forward[forward["mode"].map(lambda mode: set(words) <= set(mode.split())).astype(bool)]
 
 
 def _is_over_range(profile: Profile, source_id: str, line: int) -> bool:

@@ -8,6 +8,7 @@ from torchbench_magic import units
 
 from ....insights import CodeLine, Cure, Insight
 from ...profile import Profile
+from ..line_uses import recorded_lines
 from ..wording import LEAST_SECONDS, stake_text
 from .loop_facts import FEWEST_STEPS, LoopFacts, loop_facts
 
@@ -15,7 +16,8 @@ __all__ = ["input_bound"]
 
 LEAST = 0.1
 """Of the steps, and of a usual step: a loader that keeps up has the next batch ready, so that what is left is taking it
-over. That took 0.4 to 4 % of a step of 5 to 50 ms with batches up to 1 MB (2 cores, torch 2.13)."""
+over."""
+LEAST_IF_COSTLY = 0.5
 _MOST = 0.5  # of the input: from which on the line that has it is said
 _BUSY = 0.7  # of their time: then the workers are what the loop waits for
 _WAITING = "waiting for the loop"  # rows of `Profile.workers` that are no work
@@ -27,30 +29,34 @@ def input_bound(profile: Profile) -> list[Insight]:
 
     Silent: with fewer than `FEWEST_STEPS`; where only the first steps wait (workers start), or single ones do, except
     where workers start anew again and again; on a device, where waiting may be hidden by work that goes on; where
-    recording took most of the time.
+    recording took most of the time, unless half of what is left is input even if all that recording added is in it.
     Seconds at stake: all input, since a loader beside the loop can have the batch ready.
     """
     facts = loop_facts(profile)
-    if facts is None or facts.steps < FEWEST_STEPS or profile.profiler_cost == "most" or _is_on_device(profile):
+    if facts is None or facts.steps < FEWEST_STEPS or _is_on_device(profile):
         return []
     rows = facts.parts[facts.parts["phase"] == "input"]
-    seconds, whole = float(rows["seconds"].sum()), float(facts.step_seconds.sum())
-    share = seconds / facts.wall
+    waited, whole = float(rows["seconds"].sum()), float(facts.step_seconds.sum())
+    cost = sum(use.cost for use in recorded_lines(profile).lines)  # all of it may be in the input
+    seconds, wall = max(waited - cost, 0.0), max(facts.wall - cost, 1e-9)
+    share, least = seconds / wall, LEAST if profile.profiler_cost != "most" else LEAST_IF_COSTLY
     lines = facts.lines(rows)
-    if not lines or seconds < LEAST_SECONDS or share < LEAST or seconds < LEAST * whole:
+    if not lines or seconds < LEAST_SECONDS or share < least or waited < LEAST * whole:
         return []
     usual = float((facts.each("input", but_first=True) / facts.step_seconds.iloc[1:]).median())
     work = _Workers(facts)
-    if usual < LEAST and not work.restart(facts):
+    restarts = work.restart(facts)
+    if usual < LEAST and not restarts:
         return []
-    inner, inner_share = _inner_line(facts, rows, seconds)
+    inner, inner_share = _inner_line(facts, rows, waited)
     where = lines[0][0]
-    said, cures = _why(work, inner, inner_share, restarts=usual < LEAST)
+    said, cures = _why(work, inner, inner_share, restarts=restarts)
     step = units.seconds_text(float(facts.step_seconds.median()), digits=2)
-    text = f"`{where}` waits for input, {stake_text(seconds, facts.wall)}; a step takes {step}{said}."
+    text = f"`{where}` waits for input, {stake_text(seconds, wall)}; a step takes {step}{said}."
     evidence: dict[str, object] = {
         "steps": facts.steps,
-        "seconds_of_input": seconds,
+        "seconds_of_input": waited,
+        "seconds_of_recording": cost,
         "share_of_a_usual_step": usual,
         "workers": work.count,
         "share_busy": work.busy if work.count else 0.0,
@@ -116,12 +122,13 @@ def _why(
         said = f"; its {_workers(work.count)} {units.percent(work.busy)} % of the time"
         said += f", most at `{work.line}` in `{work.function}`" if work.line else ""
         cheaper = f"Make `{work.line}` cheaper, or do it once, before the loop." if work.line else "Load less."
-        more = Cure("Give the loader more workers, if cores are free.", f"DataLoader(..., num_workers={2 * work.count})")
+        code = f"DataLoader(..., num_workers={2 * work.count})"
+        more = Cure("Give the loader more workers, if cores are free.", code)
         return said, (Cure(cheaper), more)
     if work.count:
         said = f"; its {_workers(work.count)} only {units.percent(work.busy)} % of the time"
         return said, (
-            Cure("Batches take long to hand over: make them smaller, or of fewer tensors; let `__getitem__` return tensors."),
+            Cure("Batches take long to hand over: make them smaller, of fewer objects, or of tensors."),
             Cure("Let workers run further ahead.", "DataLoader(..., prefetch_factor=8)"),
         )
     if inner is not None:
@@ -130,7 +137,8 @@ def _why(
             Cure(f"Make `{inner}` cheaper, or do it once, before the loop."),
             Cure("Load beside the loop, in workers.", "DataLoader(..., num_workers=2)"),
         )
-    return "", (Cure("Prepare the next batch beside the loop: a `DataLoader` with workers.", "DataLoader(..., num_workers=2)"),)
+    text = "Prepare the next batch beside the loop: a `DataLoader` with workers."
+    return "", (Cure(text, "DataLoader(..., num_workers=2)"),)
 
 
 def _workers(count: int) -> str:

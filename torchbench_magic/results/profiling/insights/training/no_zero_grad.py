@@ -44,8 +44,8 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
     seconds = float(facts.step_seconds.iloc[1:].sum())
     where = lines[0][0]
     text = (
-        f"`{where}` adds to the gradients of the steps before: nothing clears them in {units.count(facts.steps)} steps, "
-        "so that all but the first go a wrong way."
+        f"`{where}` adds to the gradients of the steps before: nothing clears them in {units.count(facts.steps)} "
+        "steps, so that all but the first go a wrong way."
     )
     evidence: dict[str, object] = {"steps": facts.steps, "gradients_added_to": added[0], "gradients": added[1]}
     cure = Cure("Clear the gradients before each backward pass.", "optimizer.zero_grad()")
@@ -56,7 +56,8 @@ def _added(profile: Profile) -> tuple[int, int]:
     """(how often autograd added to a gradient that was there, how often it had one to keep)."""
     frames = profile.frames
     names = frames["name"].tolist()
-    kept = {at for at, (kind, name) in enumerate(zip(frames["kind"], names, strict=True)) if kind == "op" and name == _ACCUMULATES}
+    kinds = zip(frames["kind"].tolist(), names, strict=True)
+    kept = {at for at, (kind, name) in enumerate(kinds) if kind == "op" and name == _ACCUMULATES}
     calls = frames["calls"].tolist()
     rows = zip(frames["parent"].tolist(), names, calls, strict=True)
     added = sum(count for parent, name, count in rows if parent in kept and name in _ADDS)
