@@ -199,7 +199,8 @@ HEALTHY = [
         "for _ in loader: pass",
         "net.train()\nfor epoch in range(2):\n    for at, (x, y) in enumerate(loader):\n"
         "        loss = F.cross_entropy(net(x), y) / 4\n"
-        "        loss.backward()\n        if at % 4 == 3:\n            optimizer.step()\n            optimizer.zero_grad()",
+        "        loss.backward()\n        if at % 4 == 3:\n            optimizer.step()\n"
+        "            optimizer.zero_grad()",
     ),
 ]
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
+import pytest
+
 from tests.results.profiling.insights.test_training_kinds import profile_of, rows
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Profile, Source
+from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.views.document import plain
 from torchbench_magic.views.profiling.loops.step_strip import step_strips
 from torchbench_magic.views.profiling.profile import document
+from torchbench_magic.views.profiling.profile_diff import document as diff_document
 
 SAVED = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}
 
@@ -71,3 +75,13 @@ def test_without_steps_there_is_no_table_and_no_picture() -> None:
 def test_the_text_of_a_line_is_never_markup() -> None:
     made = replace(looped(), sources={"ab": Source("ab", "<cell>", "\n" * 8 + "<script>alert(1)</script>", cell=1)})
     assert "<script>alert" not in made.to_html()
+
+
+def test_two_profiles_have_their_phases_side_by_side() -> None:
+    diff = ProfileDiff(profile_of(rows(10)), profile_of(rows(10, {"input": 0.021})), ("before", "after"))
+    (table,) = (each for each in diff_document(diff).tables if each.name == "phases")
+    values = {row.cells[0].text: [cell.value for cell in row.cells[1:]] for group in table.groups for row in group.rows}
+    assert values["input"] == [pytest.approx(0.021), pytest.approx(0.001), pytest.approx(0.02)]
+    assert values["step"] == [pytest.approx(0.0535), pytest.approx(0.0335), pytest.approx(0.02)]
+    without = ProfileDiff(profile_of([], wall=1.0), profile_of(rows(10)), ("before", "after"))
+    assert not [each for each in diff_document(without).tables if each.name == "phases"]

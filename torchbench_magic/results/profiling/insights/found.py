@@ -18,6 +18,7 @@ from .training.evaluation import eval_mode, grad_unused
 from .training.input_bound import input_bound
 from .training.loop_facts import loop_silenced_by
 from .training.no_zero_grad import no_zero_grad
+from .training.on_device import sync, transfer
 from .training.optimizer_loop import optimizer_loop
 
 __all__ = ["KINDS", "STANDS_WITH_COST", "TRAINING_KINDS", "insights_of"]
@@ -28,6 +29,8 @@ TRAINING_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
     "no-zero-grad": no_zero_grad,
     "grad-unused": grad_unused,
     "eval-mode": eval_mode,
+    "sync": sync,
+    "transfer": transfer,
 }
 """Those of a training loop. They know what the lines are for, and come before those that know only what these do."""
 
