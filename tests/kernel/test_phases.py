@@ -63,7 +63,7 @@ def test_after_a_ctrl_c_the_steps_until_then_are_shown_and_nothing_is_left(kerne
     endless = endless.replace("0.2", "0.01").replace("net(x), y", "net(torch.ones(4, 8)), torch.zeros(4).long()")
     kernel.interrupt_after(1.5)
     ran = kernel.run(endless)
-    assert ran.error.startswith("KeyboardInterrupt")
+    assert "KeyboardInterrupt" in ran.error
     assert "Partial: interrupted after" in ran.text()
     assert int(kernel.run("print(_tprofile.phases['step'].nunique())").stdout) > 2
     assert kernel.run("print(state() == before)").stdout.strip() == "True"

@@ -11,7 +11,7 @@ import threading
 import time
 from array import array
 
-from .marks import LoopMarks
+from .marks import PlaceBook
 
 __all__ = ["LineSamples"]
 
@@ -20,15 +20,17 @@ _MOST = 2_000_000  # looks: 14 hours
 
 
 class LineSamples:
-    """Looks between `start` and `stop`.
+    """Looks between `start` and `stop` at the thread that makes this object.
 
     Attributes:
-        record: ``[time, place, ...]``, places by the numbers of ``marks``.
+        record: ``[time, place, ...]``.
+        book: of these places.
     """
 
-    def __init__(self, marks: LoopMarks) -> None:
+    def __init__(self) -> None:
         self.record = array("q")
-        self._marks = marks
+        self.book = PlaceBook()
+        self._wanted = threading.get_ident()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -43,10 +45,10 @@ class LineSamples:
             thread.join(1.0)
 
     def _look(self) -> None:
-        looks, wanted, marks = 0, self._marks.thread, self._marks
+        looks, wanted, book = 0, self._wanted, self.book
         while not self._ended.wait(_SHORTEST + _SPREAD * (looks * _GOLDEN % 1.0)) and looks < _MOST:
             looks += 1
             frame = sys._current_frames().get(wanted)
             if frame is not None:
-                self.record.extend((time.time_ns(), marks.place_of(frame)))
+                self.record.extend((time.time_ns(), book.place_of(frame)))
             del frame

@@ -17,7 +17,19 @@ from typing import Any
 from torchbench_magic.core.code.library_files import is_library_file
 from torchbench_magic.results.profiling.loops.phases import PHASES
 
-__all__ = ["BACKWARD", "FORWARD", "INPUT", "LOSS", "LoopMarks", "OPTIMIZER", "STEP", "TRANSFER", "WIDTH", "ZERO_GRAD"]
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "INPUT",
+    "LOSS",
+    "LoopMarks",
+    "OPTIMIZER",
+    "PlaceBook",
+    "STEP",
+    "TRANSFER",
+    "WIDTH",
+    "ZERO_GRAD",
+]
 
 INPUT, TRANSFER, FORWARD, LOSS, BACKWARD, OPTIMIZER, ZERO_GRAD = (
     1 + PHASES.index(name) for name in ("input", "transfer", "forward", "loss", "backward", "optimizer", "zero_grad")
@@ -33,50 +45,18 @@ MOST = 2_000_000
 _DEEPEST = 120  # frames that are looked through for one of the user's
 
 
-class LoopMarks:
-    """Marks of the thread that makes this object.
+class PlaceBook:
+    """Numbers for lines of the user's code; of one thread, which alone asks for them.
 
     Attributes:
-        thread: that thread's ident; others are to write nothing.
-        record: ``[time, mark, place, fact, ...]``.
-        places: (code, line) of the user's code, by the numbers of the record.
-        is_full: marks were left out from some moment on.
+        places: (code, line) by number.
     """
 
     def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.record = array("q")
         self.places: list[tuple[CodeType, int]] = []
-        self.is_full = False
         self._numbers: dict[tuple[int, int], int] = {}
         self._is_library: dict[int, bool] = {}
         self._held: list[CodeType] = []  # so that their ids stay theirs
-        self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._next = 0
-
-    def begin(self, phase: int) -> None:
-        """A phase begins, called from code that the user's code called."""
-        if len(self.record) >= WIDTH * MOST:
-            self.is_full = True
-            return
-        self.record.extend((time.time_ns(), phase, self.place_of(sys._getframe(1)), -1))
-
-    def begin_at(self, phase: int, frame: FrameType | None) -> None:
-        """The same, with the frame that the phase is called from."""
-        if len(self.record) >= WIDTH * MOST:
-            self.is_full = True
-            return
-        self.record.extend((time.time_ns(), phase, self.place_of(frame), -1))
-
-    def end(self, phase: int, fact: int = -1) -> None:
-        """The phase that began last as this one ends."""
-        if len(self.record) < WIDTH * MOST:
-            self.record.extend((time.time_ns(), -phase, -1, fact))
-
-    def step(self) -> None:
-        """The code says that a step ends here."""
-        if threading.get_ident() == self.thread:
-            self.record.extend((time.time_ns(), STEP, -1, -1))
 
     def place_of(self, frame: FrameType | None) -> int:
         """Number of the line of the user's code that a frame was called from, or stands on; -1 for none."""
@@ -101,6 +81,49 @@ class LoopMarks:
             number = self._numbers[key] = len(self.places)
             self.places.append((code, line))
         return number
+
+
+class LoopMarks:
+    """Marks of the thread that makes this object.
+
+    Attributes:
+        thread: that thread's ident; others are to write nothing.
+        record: ``[time, mark, place, fact, ...]``.
+        book: of the places in the record.
+        is_full: marks were left out from some moment on.
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.record = array("q")
+        self.book = PlaceBook()
+        self.is_full = False
+        self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._next = 0
+
+    def begin(self, phase: int) -> None:
+        """A phase begins, called from code that the user's code called."""
+        if len(self.record) >= WIDTH * MOST:
+            self.is_full = True
+            return
+        self.record.extend((time.time_ns(), phase, self.book.place_of(sys._getframe(1)), -1))
+
+    def begin_at(self, phase: int, frame: FrameType | None) -> None:
+        """The same, with the frame that the phase is called from."""
+        if len(self.record) >= WIDTH * MOST:
+            self.is_full = True
+            return
+        self.record.extend((time.time_ns(), phase, self.book.place_of(frame), -1))
+
+    def end(self, phase: int, fact: int = -1) -> None:
+        """The phase that began last as this one ends."""
+        if len(self.record) < WIDTH * MOST:
+            self.record.extend((time.time_ns(), -phase, -1, fact))
+
+    def step(self) -> None:
+        """The code says that a step ends here."""
+        if threading.get_ident() == self.thread:
+            self.record.extend((time.time_ns(), STEP, -1, -1))
 
     def number_of(self, thing: Any) -> int:
         """A number for an optimizer or a loader, the same as long as it lives; -1 where it takes no weak reference."""

@@ -49,17 +49,28 @@ class OuterCalls:
         """What the call was made with; of a module's parts and parameters what they were at its first call."""
         import torch
 
-        known = self._known.get(module)
-        if known is None:
-            known = self._known[module] = (VARIES if _varies(module) else 0) | (GRAD if _learns(module) else 0)
+        known = self._known_of(module)
         grad = known & GRAD if torch.is_grad_enabled() else 0
-        return (known & VARIES) | (TRAINING if module.training else 0) | grad
+        return (known & VARIES) | (TRAINING if getattr(module, "training", False) else 0) | grad
+
+    def _known_of(self, module: Any) -> int:
+        try:
+            known = self._known.get(module)
+            if known is None:
+                known = self._known[module] = _kept_flags(module)
+        except TypeError:  # a user's module that cannot be hashed
+            return _kept_flags(module)
+        return known
 
 
 def phase_of(module: Any) -> int:
     """A module that computes a loss is one of torch's, or says so by its name."""
     kind = type(module)
     return LOSS if kind.__module__ == "torch.nn.modules.loss" or kind.__name__.endswith("Loss") else FORWARD
+
+
+def _kept_flags(module: Any) -> int:
+    return (VARIES if _varies(module) else 0) | (GRAD if _learns(module) else 0)
 
 
 def _varies(module: Any) -> bool:

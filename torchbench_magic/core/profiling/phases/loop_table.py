@@ -11,7 +11,8 @@ import pandas as pd
 from torchbench_magic.results.profiling.profile import Source
 from torchbench_magic.results.profiling.trace import Trace
 
-from ..loop_marks.marks import STEP, WIDTH, LoopMarks
+from ..loop_marks.line_samples import LineSamples
+from ..loop_marks.marks import STEP, WIDTH, LoopMarks, PlaceBook
 from ..sources.code_sources import CodeSources, ProfiledBody, sources_of
 from .loop_lines import Places, RecordedLines, SampledLines
 from .phase_rows import Loop, rows_of
@@ -34,7 +35,8 @@ def recorded_loop(
         between_steps: what lies between its steps, where a schedule says them; see `RecordedRun`.
     """
     places = Places()
-    record, sources = _resolved(marks, marks.record, body, places)
+    numbers, texts = _numbers(marks.book, body, places)
+    record, sources = _with_numbers(marks.record, numbers), {each.source_id: each for each in texts.of.values()}
     every = {**sources, **known}
     lines = RecordedLines.of(trace, every, places)
     spans = with_loop_heads(spans_of(record), lines.heads())
@@ -46,18 +48,17 @@ def recorded_loop(
 
 
 def sampled_loop(
-    marks: LoopMarks, samples: Sequence[int], body: ProfiledBody, begin: int, end: int
+    marks: LoopMarks, samples: LineSamples, body: ProfiledBody, begin: int, end: int
 ) -> tuple[pd.DataFrame, Mapping[str, Source], CodeSources]:
     """The same of a run without lines, whose stack was looked at; its steps are as the code said, where it did."""
     places = Places()
-    record, sources = _resolved(marks, marks.record, body, places)
-    looked = array("q", samples)
-    numbers, texts = _numbers(marks, body, places)
+    numbers, texts = _numbers(marks.book, body, places)
+    of_samples, others = _numbers(samples.book, body, places)
+    sources = {each.source_id: each for known in (others, texts) for each in known.of.values()}
+    looked = array("q", samples.record)
     for at in range(1, len(looked), 2):
-        looked[at] = numbers[looked[at]] if looked[at] >= 0 else -1
-    said = steps_said(record)
-    spans = spans_of(record)
-    steps = None
+        looked[at] = of_samples[looked[at]] if looked[at] >= 0 else -1
+    spans, said, steps = spans_of(_with_numbers(marks.record, numbers)), steps_said(marks.record), None
     if said:
         first = min([span.begin for span in spans[:1]] + [said[0]])
         steps = list(zip([first, *said], said, strict=False))
@@ -65,24 +66,21 @@ def sampled_loop(
     return rows_of(loop, sources), sources, texts
 
 
-def _resolved(
-    marks: LoopMarks, record: Sequence[int], body: ProfiledBody, places: Places
-) -> tuple[array[int], Mapping[str, Source]]:
-    """The record with the numbers of ``places``, and the sources of these."""
-    numbers, texts = _numbers(marks, body, places)
+def _with_numbers(record: Sequence[int], numbers: Sequence[int]) -> array[int]:
+    """The record with these numbers of places in place of its own."""
     made = array("q", record)
     for at in range(2, len(made), WIDTH):
         if made[at - 1] != STEP and made[at] >= 0:
             made[at] = numbers[made[at]]
-    return made, {source.source_id: source for source in texts.of.values()}
+    return made
 
 
-def _numbers(marks: LoopMarks, body: ProfiledBody, places: Places) -> tuple[list[int], CodeSources]:
-    """Of each place of the marks, its number in ``places``: lines as the reader sees them."""
-    codes = [code for code, _ in marks.places]
+def _numbers(book: PlaceBook, body: ProfiledBody, places: Places) -> tuple[list[int], CodeSources]:
+    """Of each place of a book, its number in ``places``: lines as the reader sees them."""
+    codes = [code for code, _ in book.places]
     texts = sources_of(codes, body.own, body.cells)
     numbers = []
-    for at, (code, line) in enumerate(marks.places):
+    for at, (code, line) in enumerate(book.places):
         source = texts.of.get(texts.codes[at].co_filename)
         cell = body.cells(code.co_filename)
         shown = cell.visible_line(line) if cell is not None else texts.moved.get(at, {}).get(line, line)

@@ -54,7 +54,7 @@ class PhasesRun:
 
     def __init__(self, options: ProfileOptions) -> None:
         self.marks = LoopMarks()
-        self.samples = LineSamples(self.marks)
+        self.samples = LineSamples()
         self.workers = WorkerRecord({}, {})
         self.overhead = 0.0
         self.native_id = threading.get_native_id()
@@ -114,7 +114,7 @@ def profile_of_phases(
 ) -> Profile:
     """The profile of a run that has ended, by ``error`` where that ended it early."""
     started = time.perf_counter()
-    parts, sources, texts = sampled_loop(run.marks, run.samples.record, body, run.begin, run.end)
+    parts, sources, texts = sampled_loop(run.marks, run.samples, body, run.begin, run.end)
     own = texts.of[texts.own[0].co_filename] if body.own else None
     load = doubts_of_load(run.load, run.num_threads)
     doubts = [_partial(run, error), _full(run), *load, _without_steps(parts, error)]

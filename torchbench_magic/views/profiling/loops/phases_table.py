@@ -73,7 +73,7 @@ def _outlier(profile: Profile, outlier: Outlier) -> Iterator[Phrase]:
 
 
 def _times(times: float) -> str:
-    return f"{times:.1f}" if times < 10 else units.count(round(times))
+    return f"{times:.1f}" if times < 9.95 else units.count(round(times))
 
 
 def _place(profile: Profile, source_id: str | None, line: int | None) -> str:

@@ -6,7 +6,7 @@ from torchbench_magic import units
 
 from ....insights import Cure, Insight
 from ...profile import Profile
-from .loop_facts import FEWEST_STEPS, LoopFacts, loop_facts
+from .loop_facts import FEWEST_STEPS, loop_facts
 
 __all__ = ["no_zero_grad"]
 
@@ -33,7 +33,7 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
         return []
     if not (counts["backward"] == 1).all() or len(counts["backward"]) < facts.steps:
         return []
-    if (facts.outside["phase"] == "zero_grad").any() or _zeroes_by_hand(profile, facts):
+    if (facts.outside["phase"] == "zero_grad").any() or _zeroed_by_hand(profile) >= facts.steps - 1:
         return []
     added, expected = _added(profile), _NEARLY_ALL * (facts.steps - 1) / facts.steps
     if not added[1] or added[0] < expected * added[1]:
@@ -64,6 +64,9 @@ def _added(profile: Profile) -> tuple[int, int]:
     return int(added), int(sum(calls[at] for at in kept))
 
 
-def _zeroes_by_hand(profile: Profile, facts: LoopFacts) -> bool:
-    ops = profile.ops[profile.ops["op"].isin(_ZEROES)]
-    return int(ops["calls"].sum()) >= facts.steps - 1
+def _zeroed_by_hand(profile: Profile) -> int:
+    """How often code itself called an operation that sets a tensor to zero; those within others are theirs."""
+    frames = profile.frames
+    mine = frames[(frames["kind"] == "op") & frames["name"].isin(_ZEROES)]
+    kinds = frames["kind"].to_numpy()[mine["parent"].to_numpy()]
+    return int(mine["calls"][kinds != "op"].sum())
