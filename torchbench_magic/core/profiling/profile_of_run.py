@@ -58,6 +58,7 @@ def report(
     if read.lost or read.dropped.ops:  # what was torch and what was Python is not known
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
+    assert laid.trace is not None
     loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
     waited = sampled_waits(run.samples, whole) if run.samples is not None else None

@@ -152,6 +152,11 @@ def test_an_evaluation_that_records_a_graph_is_said() -> None:
     assert found.cures[0].lever == "inference_mode"
 
 
+def test_a_module_that_is_tried_again_and_again_in_training_mode_is_no_evaluation() -> None:
+    assert said(profile_of([*rows(10), evaluated(10, "train graph evaluation")])) == []
+    assert said(profile_of([*rows(10), evaluated(10, "graph evaluation")])) == [("grad-unused", 10)]
+
+
 @pytest.mark.parametrize("mode", ["evaluation", "varies evaluation", "graph", "train graph", "graph trained"])
 def test_an_evaluation_without_a_graph_or_what_is_none_is_not_said(mode: str) -> None:
     assert said(profile_of([*rows(10), evaluated(8, mode)])) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -54,12 +55,13 @@ def outliers_of(parts: pd.DataFrame, most: int = 3) -> tuple[Outlier, ...]:
     found = []
     for step, took in long.items():
         number = int(str(step))
-        more = table.loc[number] - usual
-        top = more.idxmax()
-        phase, source_id, line = top if isinstance(top, tuple) else ("", "", -1)
+        spent: Any = table.loc[number]
+        more = spent - usual
+        top: Any = more.idxmax()
+        phase, source_id, line = top
         out = Outlier(number, float(took), float(took) / median)
         if float(more.max()) >= _MOST * (float(took) - median):
-            share = float(table.loc[number][top]) / float(took)
+            share = float(spent[top]) / float(took)
             place = (source_id or None, int(line) if line >= 0 else None)
             out = Outlier(number, float(took), float(took) / median, str(phase), *place, share)
         found.append(out)

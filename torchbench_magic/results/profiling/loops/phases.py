@@ -82,7 +82,8 @@ def _top_line(rows: pd.DataFrame, seconds: float) -> tuple[str | None, int | Non
     on_lines = rows[rows["line"].notna()].groupby(["source_id", "line"], sort=False)["seconds"].sum()
     if on_lines.empty:
         return None, None, 0.0
-    source_id, line = on_lines.idxmax()  # type: ignore[misc]
+    top: Any = on_lines.idxmax()
+    source_id, line = top
     return str(source_id), int(line), float(on_lines.max()) / seconds
 
 

@@ -28,7 +28,7 @@ def phases_diff_table(diff: ProfileDiff) -> Table | None:
         {"phase": name, "other": now[name], "baseline": before[name], "change": now[name] - before[name]}
         for name in names
     ]
-    scale = units.spread_scale([value for row in rows for value in (row["other"], row["baseline"]) if value])
+    scale = units.spread_scale([value for name in names for value in (now[name], before[name]) if value])
     base, other = (clipped(name, _LONGEST_NAME) for name in diff.names)
     built = (
         texts("phase", "phase of a step", 12, lambda row: str(row["phase"])),

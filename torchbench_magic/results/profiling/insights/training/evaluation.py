@@ -23,7 +23,8 @@ def grad_unused(profile: Profile) -> list[Insight]:
 
     An evaluation is a loop none of whose iterations has a backward pass before the next one begins.
     Silent: under ``no_grad`` and ``inference_mode``; for modules without parameters that learn; for one iteration
-    alone. Seconds at stake: the forward passes; what is saved of them is the recording and the memory that it holds.
+    alone; for a loop over ``range(...)`` with a module in training mode, which may be a trial of that module. Seconds
+    at stake: the forward passes; what is saved of them is the recording and the memory that it holds.
     """
     facts = loop_facts(profile)
     if facts is None:
@@ -35,6 +36,8 @@ def grad_unused(profile: Profile) -> list[Insight]:
         if share < LEAST_SHARE or seconds < LEAST_SECONDS:
             continue
         mine = rows[(rows["source_id"] == where.source_id) & (rows["line"] == where.line)]
+        if len(_with(mine, TRAIN_MODE)) and _is_over_range(profile, where.source_id, where.line):
+            continue
         count = int(mine["calls"].sum())
         text = (
             f"`{where}` evaluates with gradients on: {units.count(count)} forward passes record a graph that no "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from torchbench_magic import units
@@ -87,7 +89,8 @@ class _Workers:
         self.line, self.function, self.share = "", "", 0.0
         if len(work):
             sums = work.groupby(["cell", "file", "line", "function"], dropna=False, sort=False)["seconds"].sum()
-            cell, file, line, self.function = sums.idxmax()  # type: ignore[misc]
+            top: Any = sums.idxmax()
+            cell, file, line, self.function = top
             name = f"In[{cell}]" if pd.notna(cell) else str(file).replace("\\", "/").rpartition("/")[2]
             self.line, self.share = f"{name}:{line}", float(sums.max()) / whole
 
@@ -107,7 +110,8 @@ def _inner_line(facts: LoopFacts, rows: pd.DataFrame, seconds: float) -> tuple[C
     share = float(sums.max()) / seconds
     if share < _MOST:
         return None, share
-    source_id, line = sums.idxmax()  # type: ignore[misc]
+    top: Any = sums.idxmax()
+    source_id, line = top
     return facts.line(source_id, line), min(share, 1.0)
 
 

@@ -26,7 +26,6 @@ class LoopFacts:
         phases: ``step phase seconds``.
         steps: how many.
         wall: seconds of the run.
-        usual: rows of the steps without the first.
     """
 
     profile: Profile
@@ -35,10 +34,6 @@ class LoopFacts:
     phases: pd.DataFrame
     steps: int
     wall: float
-
-    @property
-    def usual(self) -> pd.DataFrame:
-        return self.parts[self.parts["step"] != self.parts["step"].min()]
 
     def each(self, phase: str, *, but_first: bool = False) -> pd.Series[float]:
         """Seconds of each step in a phase."""

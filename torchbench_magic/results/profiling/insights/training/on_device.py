@@ -85,11 +85,12 @@ def transfer(profile: Profile) -> list[Insight]:
     copies = table[(table["kind"] == "memcpy") & table["line"].notna()]
     copies = copies[copies["name"].str.contains(_FROM_PAGEABLE, regex=False).astype(bool)]
     found = []
-    for (source_id, line), mine in copies.groupby(["source_id", "line"], sort=False):
+    for place, mine in copies.groupby(["source_id", "line"], sort=False):
+        source_id, line = str(place[0]), int(str(place[1]))  # type: ignore[index]
         seconds, calls = float(mine["time"].sum()), int(mine["calls"].sum())
         if calls < FEWEST or seconds < LEAST_SECONDS or seconds < LEAST_SHARE * wall:
             continue
-        where = _line(profile, str(source_id), int(line))
+        where = _line(profile, source_id, line)
         text = (
             f"`{where}` copies memory that is not pinned to the device, {units.count(calls)} times, "
             f"{stake_text(seconds, wall)}."
