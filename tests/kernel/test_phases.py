@@ -87,6 +87,13 @@ def test_without_a_loop_it_says_so(kernel: Kernel) -> None:
     assert "No steps were seen: fewer than two steps of an optimizer" in " ".join(ran.text().split())
 
 
-def test_with_an_option_that_needs_operations_it_is_one_line(kernel: Kernel) -> None:
-    ran = kernel.run("%%tprofile --phases --memory\npass")
-    assert "--phases records no operations, and --memory is of these: leave one of them out" in ran.stderr + ran.error
+@pytest.mark.parametrize("option", ["--memory", "--trace x.json", "--stacks x.txt", "--group-by op"])
+def test_with_an_option_that_needs_operations_it_is_one_line(kernel: Kernel, option: str) -> None:
+    ran = kernel.run(f"%%tprofile --phases {option}\npass")
+    said = f"--phases records no operations, and {option.split()[0]} is of these: leave one of them out"
+    assert said in ran.stderr + ran.error
+
+
+def test_a_part_of_the_steps_is_not_taken(kernel: Kernel) -> None:
+    ran = kernel.run("%%tprofile --phases --steps 3\nfor _ in range(3): pass")
+    assert "--phases records all steps: leave --steps out" in ran.stderr + ran.error

@@ -365,8 +365,19 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         Raises:
             OptionError: what is asked does not go together.
         """
+        if self.phases:
+            self._check_phases()
         shapes = self.shapes or self.group_by == "shape"
         return _part(ProfileOptions, self, shapes=shapes, schedule=self._steps_asked(), in_loop=self.steps is not None)
+
+    def _check_phases(self) -> None:
+        """OptionError for what shows operations, and for a part of the steps."""
+        if self.steps is not None:
+            raise OptionError("--phases records all steps: leave --steps out")
+        of_operations = {"--trace": self.trace, "--stacks": self.stacks, "--group-by": self.group_by}
+        for name, value in of_operations.items():
+            if value is not None:
+                raise OptionError(f"--phases records no operations, and {name} is of these: leave one of them out")
 
     def _steps_asked(self) -> Schedule | None:
         """The schedule that ``--schedule``, or ``--steps`` and ``--warmup``, ask for.
