@@ -5,9 +5,10 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
-from tests.results.profiling.insights.test_training_kinds import profile_of, rows
+from tests.results.profiling.insights.test_training_kinds import profile_of, rows, workers
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Profile, Source
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
@@ -85,3 +86,12 @@ def test_two_profiles_have_their_phases_side_by_side() -> None:
     assert values["step"] == [pytest.approx(0.0535), pytest.approx(0.0335), pytest.approx(0.02)]
     without = ProfileDiff(profile_of([], wall=1.0), profile_of(rows(10)), ("before", "after"))
     assert not [each for each in diff_document(without).tables if each.name == "phases"]
+
+
+def test_how_busy_each_worker_was_is_said() -> None:
+    seen = workers(("__getitem__", 9.0), ("waiting for the loop", 0.5), ("starting the worker", 0.5))
+    footer = " ".join(plain(line) for line in document(profile_of(rows(10), workers=seen)).footer)
+    assert "DataLoader workers were busy for this share of their time: worker 0 90 %." in footer
+    many = pd.concat([seen.assign(worker=number) for number in range(20)], ignore_index=True)
+    footer = " ".join(plain(line) for line in document(profile_of(rows(10), workers=many)).footer)
+    assert "Each of the 20 DataLoader workers was busy for 90 to 90 % of its time." in footer

@@ -1,7 +1,7 @@
 """The outermost calls of nn.Modules: the forward passes of a loop, with what the modules and torch were set to.
 
 With lines, the line source reports the calls of modules (see `recording.module_calls`), and those within no other are
-written down here. Without, ``nn.Module.__call__`` is replaced for the time of the run: 0.2 us a call; hooks would be
+written down here. Without, ``nn.Module.__call__`` is replaced for the time of the run: 0.25 us a call; hooks would be
 traced by ``torch.compile`` and cost more.
 """
 

@@ -8,6 +8,7 @@ from torchbench_magic import units
 from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
 from torchbench_magic.results.profiling.loops.outliers import Outlier, outliers_of
 from torchbench_magic.results.profiling.loops.phases import StepShare, shares_of, step_seconds
+from torchbench_magic.results.profiling.loops.worker_shares import busy_shares
 from torchbench_magic.results.profiling.profile import Profile
 
 from ...built_columns import built_table, measured_columns, share, texts
@@ -27,6 +28,7 @@ _WORDS = {
     "zero_grad": "clears gradients",
     "other": "is other code",
 }
+_MOST_WORKERS = 8  # that are named one by one
 _MOST = 0.5  # of a phase: from which on its line is said in the sentence
 
 
@@ -123,9 +125,24 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
             + (" Work on a device goes on beside them." if _has_device(profile) else "")
         ),
     )
+    if said := _workers(profile):
+        yield (Phrase(said),)
     for outlier in _outliers(profile)[1:]:
         said = tuple(_outlier(profile, outlier))
         yield (Phrase(said[0].text[0].upper() + said[0].text[1:]), *said[1:], Phrase("."))
+
+
+def _workers(profile: Profile) -> str:
+    """How busy each worker was; of many the range."""
+    busy = [units.percent(share) for share in busy_shares(profile.workers)]
+    if not busy:
+        return ""
+    if len(busy) <= _MOST_WORKERS:
+        each = ", ".join(f"worker {at} {share} %" for at, share in enumerate(busy))
+        return f"DataLoader workers were busy for this share of their time: {each}."
+    shares = sorted(busy_shares(profile.workers))
+    span = f"{units.percent(shares[0])} to {units.percent(shares[-1])} %"
+    return f"Each of the {units.count(len(busy))} DataLoader workers was busy for {span} of its time."
 
 
 def _has_device(profile: Profile) -> bool:

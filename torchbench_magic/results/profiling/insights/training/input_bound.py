@@ -9,6 +9,7 @@ import pandas as pd
 from torchbench_magic import units
 
 from ....insights import CodeLine, Cure, Insight
+from ...loops.worker_shares import STARTING, WAITING
 from ...profile import Profile
 from ..line_uses import recorded_lines
 from ..wording import LEAST_SECONDS, stake_text
@@ -22,8 +23,6 @@ over."""
 LEAST_IF_COSTLY = 0.5
 _MOST = 0.5  # of the input: from which on the line that has it is said
 _BUSY = 0.7  # of their time: then the workers are what the loop waits for
-_WAITING = "waiting for the loop"  # rows of `Profile.workers` that are no work
-_STARTING = "starting the worker"
 
 
 def input_bound(profile: Profile) -> list[Insight]:
@@ -82,10 +81,10 @@ class _Workers:
         rows = facts.profile.workers
         self.count = int(rows["worker"].nunique())
         whole = float(rows["seconds"].sum())
-        idle = float(rows.loc[rows["function"] == _WAITING, "seconds"].sum())
-        self.starting = float(rows.loc[rows["function"] == _STARTING, "seconds"].sum()) / whole if whole else 0.0
+        idle = float(rows.loc[rows["function"] == WAITING, "seconds"].sum())
+        self.starting = float(rows.loc[rows["function"] == STARTING, "seconds"].sum()) / whole if whole else 0.0
         self.busy = 1 - idle / whole if whole else 0.0
-        work = rows[~rows["function"].isin([_WAITING, _STARTING])]
+        work = rows[~rows["function"].isin([WAITING, STARTING])]
         self.line, self.function, self.share = "", "", 0.0
         if len(work):
             sums = work.groupby(["cell", "file", "line", "function"], dropna=False, sort=False)["seconds"].sum()

