@@ -1,7 +1,8 @@
 """Which line of the user's code runs, looked at some 40 times a second: what a loop does between its phases.
 
 A thread of its own looks at the frames of the one that runs the cell, every 25 ms in the mean; a look takes 1.5 us
-besides the change of threads. Waits are not equal, so that they fall into step with no loop (see `recording.worker_loop`).
+besides the change of threads. Waits are not equal, so that they fall into step with no loop (see
+`recording.worker_loop`).
 """
 
 from __future__ import annotations
