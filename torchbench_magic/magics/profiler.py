@@ -44,7 +44,8 @@ The result is a Profile: it is returned, shown, and kept as `_tprofile`. The val
 is displayed as ever. After an exception what ran until then is shown and kept all the same.
 
 A long job: with `--steps N` some iterations of the cell's loop are recorded; with `--schedule` the code calls
-`torchbench_magic.step()` at the end of each step. Then the Profile has `.cycles`, and is their sum.
+`torchbench_magic.step()` at the end of each step. Then the Profile has `.cycles`, and is their sum. `--phases` tells
+what each step of a training loop spends its time on, and nothing else: it can stay on for a whole run.
 
 Options (before the statement; `--` ends them):
 

@@ -169,9 +169,10 @@ def test_an_evaluation_in_training_mode_is_said_where_it_makes_a_difference() ->
     assert said(profile_of([*rows(10), evaluated(8, "train varies evaluation", 0.001)])) == []
 
 
-def trained_in(modes: list[bool]) -> Profile:
+def trained_in(modes: list[bool], evaluated_in: int | None = 3) -> Profile:
     change = {"mode": lambda step: f"{'train ' if modes[step] else ''}graph varies trained"}
-    return profile_of(rows(len(modes), forward=change))
+    looked = [evaluated(8, "varies evaluation", 0.001) | {"step": evaluated_in}]
+    return profile_of([*rows(len(modes), forward=change), *looked])
 
 
 def test_training_that_goes_on_in_evaluation_mode_is_said_from_that_step_on() -> None:
@@ -185,6 +186,11 @@ def test_training_that_goes_on_in_evaluation_mode_is_said_from_that_step_on() ->
 )
 def test_a_mode_that_never_was_another_or_came_back_is_not_said(modes: list[bool]) -> None:
     assert said(trained_in(modes)) == []
+
+
+@pytest.mark.parametrize("evaluated_in", [None, 1, 7])
+def test_a_mode_that_was_left_without_an_evaluation_before_is_meant(evaluated_in: int | None) -> None:
+    assert said(trained_in([True] * 4 + [False] * 6, evaluated_in)) == []
 
 
 # ---- operations -----------------------------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ def eval_mode(profile: Profile) -> list[Insight]:
     """Evaluation in training mode, and training that goes on in evaluation mode after an evaluation.
 
     Both only for modules with dropout or batch norm. Silent: for a loop over ``range(...)``, which may be meant
-    (dropout at test time, several times over); for training that never was in training mode (frozen batch norm); below
-    5 % of the time. Seconds at stake: the passes, or the steps, that do not do what was meant.
+    (dropout at test time, several times over); for training that never was in training mode, or left it without an
+    evaluation just before (batch norm that is frozen); below 5 % of the time. Seconds at stake: the passes, or the steps, that do not do what was meant.
     """
     facts = loop_facts(profile)
     return [] if facts is None else [*_evaluates_in_training_mode(profile, facts), *_trains_in_evaluation_mode(facts)]
@@ -80,6 +80,7 @@ def _evaluates_in_training_mode(profile: Profile, facts: LoopFacts) -> list[Insi
 
 def _trains_in_evaluation_mode(facts: LoopFacts) -> list[Insight]:
     rows = _with(facts.parts, TRAINED, VARIES)
+    evaluated = set(_with(facts.parts, EVALUATION)["step"].astype("int64"))
     modes = rows.assign(train=rows["mode"].str.split().map(lambda words: TRAIN_MODE in words))
     for _, mine in modes.groupby(["source_id", "line"], sort=False):
         by_step = mine.groupby("step")["train"].any()
@@ -88,7 +89,7 @@ def _trains_in_evaluation_mode(facts: LoopFacts) -> list[Insight]:
             continue
         first = int(off.index[0])
         after = by_step[by_step.index >= first]
-        if after.any() or len(after) < FEWEST_STEPS - 1:
+        if after.any() or len(after) < FEWEST_STEPS - 1 or not evaluated & {first - 1, first}:
             continue
         seconds = float(facts.step_seconds.loc[first:].sum())
         where = facts.line(mine["source_id"].iloc[0], mine["line"].iloc[0])
