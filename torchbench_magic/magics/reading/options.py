@@ -374,8 +374,8 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         """OptionError for what shows operations, and for a part of the steps."""
         if self.steps is not None:
             raise OptionError("--phases records all steps: leave --steps out")
-        of_operations = {"--trace": self.trace, "--stacks": self.stacks, "--group-by": self.group_by}
-        of_operations["--on-trace"] = self.on_trace
+        of_operations = {"--trace": self.trace, "--on-trace": self.on_trace, "--stacks": self.stacks}
+        of_operations["--group-by"] = self.group_by
         for name, value in of_operations.items():
             if value is not None:
                 raise OptionError(f"--phases records no operations, and {name} is of these: leave one of them out")
