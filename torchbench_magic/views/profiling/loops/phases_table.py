@@ -128,8 +128,8 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
     if said := _workers(profile):
         yield (Phrase(said),)
     for outlier in _outliers(profile)[1:]:
-        said = tuple(_outlier(profile, outlier))
-        yield (Phrase(said[0].text[0].upper() + said[0].text[1:]), *said[1:], Phrase("."))
+        first, *rest = _outlier(profile, outlier)
+        yield (Phrase(first.text[0].upper() + first.text[1:]), *rest, Phrase("."))
 
 
 def _workers(profile: Profile) -> str:

@@ -54,7 +54,8 @@ def eval_mode(profile: Profile) -> list[Insight]:
 
     Both only for modules with dropout or batch norm. Silent: for a loop over ``range(...)``, which may be meant
     (dropout at test time, several times over); for training that never was in training mode, or left it without an
-    evaluation just before (batch norm that is frozen); below 5 % of the time. Seconds at stake: the passes, or the steps, that do not do what was meant.
+    evaluation just before (batch norm that is frozen); below 5 % of the time. Seconds at stake: the passes, or the
+    steps, that do not do what was meant.
     """
     facts = loop_facts(profile)
     return [] if facts is None else [*_evaluates_in_training_mode(profile, facts), *_trains_in_evaluation_mode(facts)]

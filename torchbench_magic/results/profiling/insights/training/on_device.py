@@ -86,7 +86,7 @@ def transfer(profile: Profile) -> list[Insight]:
     copies = copies[copies["name"].str.contains(_FROM_PAGEABLE, regex=False).astype(bool)]
     found = []
     for place, mine in copies.groupby(["source_id", "line"], sort=False):
-        source_id, line = str(place[0]), int(str(place[1]))  # type: ignore[index]
+        source_id, line = str(place[0]), int(str(place[1]))
         seconds, calls = float(mine["time"].sum()), int(mine["calls"].sum())
         if calls < FEWEST or seconds < LEAST_SECONDS or seconds < LEAST_SHARE * wall:
             continue
