@@ -589,6 +589,19 @@ def concurrency_gives_the_verdict_on_the_cores(bench: Bench) -> None:
     assert bench.shown.rstrip().endswith(seen.proof_line)
 
 
+def phases_records_these_and_no_operations(bench: Bench) -> None:
+    code = (
+        "net = torch.nn.Linear(4, 1)\noptimizer = torch.optim.SGD(net.parameters(), 0.1)\nfor _ in range(3):\n"
+        "    optimizer.zero_grad()\n    net(torch.ones(4)).sum().backward()\n    optimizer.step()"
+    )
+    assert len(bench("", code).ops)
+    made = bench("--phases", code)
+    assert made.ops.empty
+    assert made.lines.empty
+    assert made.phases["step"].nunique() == 3
+    assert bench.shown.startswith("a step takes ")
+
+
 PROFILE: dict[str, Effect] = SHARED | {
     "overwrite": overwrite_replaces_a_file_of_another_kind,
     "group_by": group_by_splits_the_rows_of_ops,
@@ -604,6 +617,7 @@ PROFILE: dict[str, Effect] = SHARED | {
     "twice": twice_runs_the_code_again_with_and_without_the_profiler,
     "python": python_gives_the_tree_of_functions,
     "concurrency": concurrency_gives_the_verdict_on_the_cores,
+    "phases": phases_records_these_and_no_operations,
     "efficiency": efficiency_tells_how_near_the_roof_each_operation_is,
     "sort_by": sort_by_orders_the_table,
     "row_limit": row_limit_cuts_the_table,

@@ -48,7 +48,8 @@ With `--engines PROFILE` the cell runs on each engine of an ipyparallel cluster,
 `rank`, `world_size` and a process group. The result is a RankProfile, ranks side by side.
 
 A long job: with `--steps N` some iterations of the cell's loop are recorded; with `--schedule` the code calls
-`torchbench_magic.step()` at the end of each step. Then the Profile has `.cycles`, and is their sum.
+`torchbench_magic.step()` at the end of each step. Then the Profile has `.cycles`, and is their sum. `--phases` tells
+what each step of a training loop spends its time on, and nothing else: it can stay on for a whole run.
 
 Options (before the statement; `--` ends them):
 

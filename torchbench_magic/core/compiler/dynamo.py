@@ -51,8 +51,8 @@ _WRAPPER = "_dynamo" + os.sep + "external_utils.py"
 _PLACE = "_dynamo" + os.sep + "convert_frame.py"
 
 
-def leave_alone(codes: Iterable[CodeType]) -> None:
-    """Mark code objects as ones that the compiler runs as they are, with all that they call."""
+def leave_alone(codes: Iterable[CodeType], *, with_called: bool = True) -> None:
+    """Mark code objects as ones that the compiler runs as they are, and what they call too, or not (user's code)."""
     try:
         from torch._C._dynamo import eval_frame
     except ImportError:
@@ -61,7 +61,7 @@ def leave_alone(codes: Iterable[CodeType]) -> None:
     strategy, action = (getattr(eval_frame, name, None) for name in ("_FrameExecStrategy", "_FrameAction"))
     if mark is None or strategy is None or action is None:
         return
-    alone = strategy(action.SKIP, action.SKIP)
+    alone = strategy(action.SKIP, action.SKIP if with_called else action.DEFAULT)
     for code in codes:
         mark(code, alone)
 

@@ -24,6 +24,7 @@ from .holding.roots import is_users_code, last_value
 from .joining.attribution import Joined
 from .joining.joined_run import JoinedRun, join_run
 from .joining.run_events import RunEvents, read_run
+from .phases.loop_table import recorded_loop
 from .profile_doubts import doubts_of_holders, find_doubts
 from .profile_tables import lay_out
 from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
@@ -81,6 +82,8 @@ def report(
     if read.lost or read.dropped.ops:  # what was torch and what was Python is not known
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
+    assert laid.trace is not None
+    loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
     waited = sampled_waits(run.samples, whole) if run.samples is not None else None
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
@@ -113,6 +116,8 @@ def report(
         workers=workers,
         compilations=compilations,
         graph_breaks=graph_breaks,
+        phases_by_line=loop,
+        sources=sources,
         python=python,
         num_threads=run.num_threads,
         concurrency=cores,

@@ -31,6 +31,7 @@ from .body_inputs import InputsOfBody
 from .efficiency.judged_ops import with_efficiency
 from .large_profiles import settled
 from .measured_cost import Repeats, with_repeats
+from .phases.phases_run import PhasesRun, profile_of_phases
 from .profile_doubts import did_not_begin, doubts_of_steps
 from .profile_of_run import Reached, report
 from .python_tree.sampler import check_sampler
@@ -201,10 +202,12 @@ class _Profiling:
         if isinstance(progress, Awaiting):
             progress.await_end(0.0, None, "making the profile", after=_LONG_MAKING)
 
-    def run(self, progress: Progress) -> RecordedRun | SteppedRun:
+    def run(self, progress: Progress) -> RecordedRun | SteppedRun | PhasesRun:
         options, asked = self.options, self.asked
         check_counts(options)
         check_sampler(wanted=options.python)
+        if options.phases:
+            return PhasesRun(options)
         if options.schedule is not None and (options.twice or options.host_memory):
             what = "--twice times" if options.twice else "--host-memory is of"
             raise OptionError(f"{what} the whole body, and a schedule records a part of it: give one of them")
@@ -224,16 +227,18 @@ class _Profiling:
 
         return SteppedRun(options, make_run, self.report, asked.on_trace, progress)
 
-    def report(self, run: RecordedRun, error: BaseException | None, value: Any = None) -> Profile:
+    def report(self, run: RecordedRun | PhasesRun, error: BaseException | None, value: Any = None) -> Profile:
         """``value``: of the body's trailing expression, which whoever shows it keeps."""
         body = ProfiledBody(self.own, self.asked.cells, self.suspends)
+        if isinstance(run, PhasesRun):
+            return profile_of_phases(run, self.options, body, error)
         names = Reached(self.asked.namespace, value)
         made = report(run, self.options, body, error=error, numbering=self.numbering, names=names)
         return replace(made, libraries=libraries_called(made, self.asked.namespace))
 
     def _made(
         self,
-        run: RecordedRun | SteppedRun,
+        run: RecordedRun | SteppedRun | PhasesRun,
         value: Any,
         error: BaseException | None,
         idle: str | None,
@@ -247,7 +252,7 @@ class _Profiling:
         """
         __tracebackhide__ = True
         error, idle = _stripped(error), idle or not_run(value)
-        last = inputs.noted(self.report(run, error, value)) if isinstance(run, RecordedRun) else run.finish(error)
+        last = run.finish(error) if isinstance(run, SteppedRun) else inputs.noted(self.report(run, error, value))
         if self.asked.on_trace is not None and last is not None:
             try:
                 with interrupts_let_through():
@@ -311,6 +316,7 @@ def profile(
     python: bool = False,
     concurrency: bool = False,
     efficiency: bool = False,
+    phases: bool = False,
     progress: Progress = NO_PROGRESS,
 ) -> Profile:
     """Profile a call, or a piece of code, in a script.
@@ -328,7 +334,7 @@ def profile(
         schedule: record only some of the steps, by the numbers of ``torch.profiler.schedule``.
         on_trace: called with each cycle's profile (without a schedule: with the whole one).
         max_events: events above which detail is dropped, and said to be.
-        memory, shapes, host_memory, flops, twice, python, concurrency, efficiency: as in `ProfileOptions`.
+        memory, shapes, host_memory, flops, twice, python, concurrency, efficiency, phases: as in `ProfileOptions`.
 
     Raises:
         Busy, OptionError: as `profile_body`; a schedule that is none.
@@ -364,18 +370,14 @@ def profile(
         raise BodyError(f"a callable or Python text is needed, not {type(target).__name__}")
     options = ProfileOptions(
         threads=threads,
-        memory=memory,
-        shapes=shapes,
+        memory=memory, shapes=shapes, flops=flops, twice=twice, python=python, phases=phases,
         lines_of=tuple(lines_of),
         schedule=schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule),
         max_events=max_events,
         host_memory=host_memory,
-        flops=flops,
-        twice=twice,
-        python=python,
         concurrency=concurrency,
         efficiency=efficiency,
-    )
+    )  # fmt: skip
     asked = Asked(options=options, namespace=names, cells=cells, on_trace=on_trace, progress=progress)
     # the value goes within the run, as in any script that does not keep it
     profiling = _Profiling(asked, own, run_body, keeps_value=False)

@@ -309,6 +309,12 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         help="How near each operation and line came to what this machine can do: FLOP/s and bytes/s against peaks that"
         " are measured once (3 s), and what holds it up: arithmetic, memory, page faults, calls; implies --flops.",
     )  # fmt: skip
+    phases = inherited(
+        "--phases",
+        help="The phases of a training loop and nothing else: how long each step waits for input, runs forward,"
+        " backward and the optimizer, and which steps took long. No operations; it costs so little that it can stay"
+        " on.",
+    )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
         values=lambda: ("op", "shape", "line", "module", "stack"),
@@ -383,8 +389,20 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
         Raises:
             OptionError: what is asked does not go together.
         """
+        if self.phases:
+            self._check_phases()
         shapes = self.shapes or self.group_by == "shape"
         return _part(ProfileOptions, self, shapes=shapes, schedule=self._steps_asked(), in_loop=self.steps is not None)
+
+    def _check_phases(self) -> None:
+        """OptionError for what shows operations, and for a part of the steps."""
+        if self.steps is not None:
+            raise OptionError("--phases records all steps: leave --steps out")
+        of_operations = {"--trace": self.trace, "--on-trace": self.on_trace, "--stacks": self.stacks}
+        of_operations["--group-by"] = self.group_by
+        for name, value in of_operations.items():
+            if value is not None:
+                raise OptionError(f"--phases records no operations, and {name} is of these: leave one of them out")
 
     def _steps_asked(self) -> Schedule | None:
         """The schedule that ``--schedule``, or ``--steps`` and ``--warmup``, ask for.

@@ -18,6 +18,7 @@ __all__ = [
     "GRAPH_BREAK_COLUMNS",
     "HOLDER_COLUMNS",
     "LINE_COLUMNS",
+    "LOOP_COLUMNS",
     "MEMORY_COLUMNS",
     "MODULE_COLUMNS",
     "OP_COLUMNS",
@@ -232,6 +233,21 @@ GRAPH_BREAK_COLUMNS: dict[str, str] = {
     "count": _COUNT,  # how often something was compiled that breaks there
 }
 
+LOOP_COLUMNS: dict[str, str] = {
+    "step": _MAYBE,  # of the loop, from 0; NA for what ran outside of its steps
+    "phase": _TEXT,  # one of loops.phases.PHASES
+    "seconds": _SECONDS,  # of the thread that runs the loop; those of a step add up to it
+    "calls": _COUNT,  # how often the phase was entered there; 0 for `loss` and `other`, which are what is left
+    "cell": _MAYBE,
+    "line": _MAYBE,  # of the user's code, as shown; NA where it is not known
+    "file": _TEXT,
+    "source_id": _TEXT,
+    "inner_source_id": _TEXT,  # of `input`: where the line runs code of the user's, such as `__getitem__`,
+    "inner_line": _MAYBE,  # the line of that with the most time in it
+    "inner_seconds": _SECONDS,
+    "mode": _TEXT,  # of `forward`: words of loops.modes; else None
+}
+
 PROFILE_TABLES: dict[str, dict[str, str]] = {
     "lines": LINE_COLUMNS,
     "ops": OP_COLUMNS,
@@ -242,6 +258,7 @@ PROFILE_TABLES: dict[str, dict[str, str]] = {
     "holders": HOLDER_COLUMNS,
     "compilations": COMPILATION_COLUMNS,
     "graph_breaks": GRAPH_BREAK_COLUMNS,
+    "phases_by_line": LOOP_COLUMNS,
 }
 """Field of a `Profile` -> the columns of its table."""
 

@@ -68,6 +68,7 @@ def sum_of_cycles(
         "frames": sum_of_frames([each.frames for each in cycles]),
         "compilations": _one_after_the_other([each.compilations for each in cycles]),
         "graph_breaks": _added([each.graph_breaks for each in cycles], _BREAK_KEYS),
+        "phases_by_line": pd.concat([each.phases_by_line for each in cycles], ignore_index=True),
         "python": sum_of_sampled([each.python for each in cycles if each.python is not None]),
         "concurrency": joined_concurrency([each.concurrency for each in cycles if each.concurrency is not None]),
         "trace": one_after_the_other([each.trace for each in cycles if each.trace is not None]),

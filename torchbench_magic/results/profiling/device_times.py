@@ -11,7 +11,7 @@ from .columns import frame_of
 from .source_texts import Source
 from .trace import KINDS, Ints, Trace
 
-__all__ = ["DEVICE_COLUMNS", "IDLE_COLUMNS", "device_table", "idle_gaps", "idle_share"]
+__all__ = ["DEVICE_COLUMNS", "IDLE_COLUMNS", "busy_stretches", "device_table", "idle_gaps", "idle_share"]
 
 DEVICE_COLUMNS: dict[str, str] = {
     "kind": "object",  # kernel, memcpy, memset; runtime: a call of the host, whose time is the host's
@@ -105,7 +105,7 @@ def _places(text_of: Mapping[str, Source], trace: Trace, nodes: list[int]) -> di
 # ---- idle gaps ----------------------------------------------------------------------------------------------------
 
 
-def _busy(trace: Trace, device: str) -> tuple[Ints, Ints]:
+def busy_stretches(trace: Trace, device: str) -> tuple[Ints, Ints]:
     """Start and end of each stretch in which something ran on a stream of the device, in order, disjoint."""
     on = [number for number, track in enumerate(trace.tracks) if track.device == device]
     mine = trace.events[trace.is_on_device & np.isin(trace.events["track"].to_numpy(), on)]
@@ -124,7 +124,7 @@ def idle_share(trace: Trace | None) -> dict[str, float]:
     if trace is None:
         return found
     for device in trace.devices:
-        start, end = _busy(trace, device)
+        start, end = busy_stretches(trace, device)
         span = int(end[-1] - start[0])
         found[device] = 1 - float((end - start).sum()) / span if span else 0.0
     return found
@@ -136,7 +136,7 @@ def idle_gaps(trace: Trace | None, text_of: Mapping[str, Source]) -> pd.DataFram
         return frame_of(IDLE_COLUMNS, {})
     parts = []
     for device in trace.devices:
-        start, end = _busy(trace, device)
+        start, end = busy_stretches(trace, device)
         begins, ends = end[:-1], start[1:]
         nodes = [_most_active(trace, a, b) for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
         places = _places(text_of, trace, nodes)

@@ -40,6 +40,7 @@ from .frames.call_trees import is_tree
 from .frames.modules import modules_of
 from .frames.sampled_trees import is_sampled_tree
 from .frames.stacks import write_stacks
+from .loops.phases import empty_phases, phases_of
 from .profile_options import MAX_EVENTS, ProfileOptions
 from .source_texts import Source
 from .trace import Trace
@@ -101,6 +102,8 @@ class Profile(Storable):
             columns of `COMPILATION_COLUMNS`; empty where nothing was compiled.
         graph_breaks: the lines at which it could not go on and compiled the rest by itself: columns of
             `GRAPH_BREAK_COLUMNS`.
+        phases_by_line: the phases of the steps of a training loop by the lines they were entered from, columns of
+            `LOOP_COLUMNS`; empty where there was no loop. `phases` sums them up.
         python: with ``--python``, where Python time went in the cell's own thread: the tree of functions, those of
             libraries too, a row per place in it, a caller before what it calls; columns of `PYTHON_COLUMNS`. Times are
             sampled. Empty where nothing could be sampled (``.warnings`` says why); None without the option.
@@ -148,6 +151,7 @@ class Profile(Storable):
     workers: pd.DataFrame = field(default_factory=lambda: frame_of(WORKER_COLUMNS, {}))
     compilations: pd.DataFrame = field(default_factory=lambda: frame_of(COMPILATION_COLUMNS, {}))
     graph_breaks: pd.DataFrame = field(default_factory=lambda: frame_of(GRAPH_BREAK_COLUMNS, {}))
+    phases_by_line: pd.DataFrame = field(default_factory=empty_phases)
     python: pd.DataFrame | None = None
     concurrency: Concurrency | None = None
     efficiency: Efficiency | None = None
@@ -199,6 +203,13 @@ class Profile(Storable):
         ratios = np.array([recorded / without for recorded, without in self.repeats])
         found = median_interval(ratios)
         return found.low - 1, found.high - 1
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """``step phase seconds``: how long each step of the training loop spent in each phase (``input transfer forward
+        loss backward optimizer zero_grad other``), on the thread that runs it; the phases of a step add up to it.
+        Empty where no steps were seen."""
+        return phases_of(self.phases_by_line)
 
     @property
     def arguments(self) -> pd.DataFrame:

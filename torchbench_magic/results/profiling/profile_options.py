@@ -29,6 +29,7 @@ class ProfileOptions:
         python: where Python time goes, by samples of the stack.
         concurrency: whether the cores were used well, by a process that looks at the threads.
         efficiency: how near ops came to what the machine can do; implies ``shapes`` and ``flops``.
+        phases: the phases of a training loop alone: no operations, and lines only now and then.
     """
 
     threads: int | None = None
@@ -44,6 +45,7 @@ class ProfileOptions:
     python: bool = False
     concurrency: bool = False
     efficiency: bool = False
+    phases: bool = False
 
     @property
     def complete(self) -> ProfileOptions:

@@ -20,6 +20,8 @@ from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
 from .insight_lines import MOST_SHOWN, first_insights, unfolding
 from .lines import lines_table
+from .loops.phases_table import loop_clause, loop_footer, phases_table
+from .loops.step_strip import step_strips
 from .modules import modules_table
 from .of_roof import efficiency_clause, efficiency_footer
 from .operations import STEP_RANGE, grouped, operations, sort_column
@@ -54,11 +56,12 @@ def document(
     ops = operations(profile, sort_by=sort_by, row_limit=row_limit, group_by=group_by)
     lines = lines_table(profile)
     tables: list[Table | None] = [lines]
-    if profile.has_op_times or lines is None:
+    if (profile.has_op_times or lines is None) and not profile.options.phases:
         first = group_by is not None if operations_first is None else operations_first
         tables.insert(0 if first else 1, ops)
-    if profile.has_op_times:
+    if profile.has_op_times and not profile.options.phases:
         tables.append(modules_table(profile))
+    tables.insert(len(tables) if lines is not None else 0, phases_table(profile))
     tables += [compilations_table(profile), graph_breaks_table(profile)]
     tables += [cores_table(profile), python_table(profile), workers_table(profile)]
     pictures: list[Drawn] = []
@@ -74,7 +77,7 @@ def document(
         footer=tuple(_footer(profile, lines)),
         where=of_result(".ops"),
         drawn=tuple(pictures),
-        picture=cores_picture(profile) + (roofline_svg(profile) or ""),
+        picture=step_strips(profile) + cores_picture(profile) + (roofline_svg(profile) or ""),
     )
 
 
@@ -90,6 +93,14 @@ def check_keys(sort_by: str | None, group_by: str | None) -> None:
 def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     """``In[2]:10 takes 45 % of the time (1.45 of 3.22 s), forward and backward; peak 1.14 GiB; In[3]:4 allocates
     most, 954 MiB``."""
+    loop = list(loop_clause(profile))
+    yield from loop
+    if profile.options.phases:
+        if not loop:
+            yield Phrase(f"no steps of a training loop were seen in {units.seconds_text(profile.wall_time)}")
+        return
+    if loop:
+        yield Phrase("; ")
     yield from _time_clause(profile, is_by_module)
     yield from python_clause(profile)
     yield from cores_clause(profile)
@@ -284,13 +295,15 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append("Python: what its allocators and NumPy hold, net of the line and highest above the start.")
     if profile.options.flops:
         definitions.append(_flops_covered(profile))
-    if profile.has_op_times:
+    if profile.has_op_times and not profile.options.phases:
         definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
         definitions += _side_by_side(profile)
     definitions += filter(None, [python_footer(profile), efficiency_footer(profile)])
     if profile.insights:
         definitions.append(_about_insights(len(profile.insights)))
-    yield (Phrase(" ".join(definitions)),)
+    if definitions:
+        yield (Phrase(" ".join(definitions)),)
+    yield from loop_footer(profile)
     yield from _idle(profile)
     yield from cores_footer(profile)
     yield (Phrase(" · ".join(_measured(profile))),)

@@ -17,6 +17,7 @@ from ..document import Document, Phrase, StyledText, Unfolding, backticked, clip
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table, Tone
 from .insight_lines import MOST_SHOWN, unfolding
+from .loops.phases_diff import phases_diff_table
 from .place_names import op_text
 
 __all__ = ["document", "place_in_other"]
@@ -30,10 +31,13 @@ _MATCHES = {"same": "", "text": "", "edited": "edited", "new": "new", "gone": "g
 def document(diff: ProfileDiff) -> Document:
     """The difference, ready for any carrier: the lines, then the operations."""
     lines = _lines(diff)
+    tables = [_ops(diff)] if lines is None else [lines, _ops(diff)]
+    if (phases := phases_diff_table(diff)) is not None:
+        tables.insert(0 if lines is None else 1, phases)
     return Document(
         kind="comparison of profiles",
         sentence=tuple(_sentence(diff)),
-        tables=(_ops(diff),) if lines is None else (lines, _ops(diff)),
+        tables=tuple(tables),
         insights=tuple(_insights(diff)),
         doubts=tuple(backticked(str(doubt)) for doubt in diff.warnings),
         footer=tuple(_footer(diff, has_lines=lines is not None)),

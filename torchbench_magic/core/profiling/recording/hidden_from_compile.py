@@ -18,6 +18,8 @@ from torchbench_magic.core.compiler import dynamo
 __all__ = ["hide_from_compiler"]
 
 _OBSERVERS = (
+    "torchbench_magic.core.profiling.loop_marks.line_samples",
+    "torchbench_magic.core.profiling.loop_marks.marks",
     "torchbench_magic.core.profiling.python_tree.sampler",
     "torchbench_magic.core.profiling.recording.host_memory",
     "torchbench_magic.core.profiling.recording.module_calls",
@@ -26,15 +28,22 @@ _OBSERVERS = (
     "torchbench_magic.core.profiling.recording.tracing",
 )
 
+_WRAPPERS = (
+    "torchbench_magic.core.profiling.loop_marks.outer_modules",
+    "torchbench_magic.core.profiling.loop_marks.training_hooks",
+)
+"""What calls the user's code: itself left alone, and what it calls compiled as ever."""
+
 
 def hide_from_compiler() -> None:
     """Mark the code of what observes. Anew for every run: ``torch._dynamo.reset`` may forget it."""
-    dynamo.leave_alone(_codes())
+    dynamo.leave_alone(_codes(_OBSERVERS))
+    dynamo.leave_alone(_codes(_WRAPPERS), with_called=False)
 
 
 @cache
-def _codes() -> tuple[CodeType, ...]:
-    modules = [importlib.import_module(name) for name in _OBSERVERS]
+def _codes(names: tuple[str, ...]) -> tuple[CodeType, ...]:
+    modules = [importlib.import_module(name) for name in names]
     return tuple(inner for module in modules for code in _defined_in(module) for inner in codes_within(code))
 
 

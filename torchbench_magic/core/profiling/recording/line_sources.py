@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from ..loop_marks import marks
 from ..python_tree import sampler
 from .streams import NO_LIMIT, Callers, LineRecord, Watch
 
 __all__ = ["SOURCE_MODULES", "LineSource", "NoLines", "choose_line_source"]
 
-SOURCE_MODULES = (*(f"{__package__}.{name}" for name in ("monitoring", "tracing")), sampler.__name__)
+SOURCE_MODULES = (*(f"{__package__}.{name}" for name in ("monitoring", "tracing")), sampler.__name__, marks.__name__)
 """Where the functions stand that the interpreter calls for each line, and for samples: an event has two numbers, and a
 hook that raises is taken away."""
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ..loop_marks.outer_modules import OuterCalls
 from ..torch_events.events import Ints
 
 __all__ = ["ModuleCalls", "ModuleRecord"]
@@ -92,9 +93,11 @@ class ModuleCalls:
 
     Attributes:
         code: of the function that calls a module; None before ``start``, and where torch has it no more.
+        outer: told of the calls too.
     """
 
     code: CodeType | None = None
+    outer: OuterCalls | None = None
 
     def __init__(self, namespace: Mapping[str, Any], used: Collection[str] = ()) -> None:
         self._namespace, self._used = namespace, frozenset(used)
@@ -132,13 +135,18 @@ class ModuleCalls:
         number = self._numbers.get(id(module))
         if number is None:
             number = self._add(module)
+        if self.outer is not None:
+            self.outer.enter(module, frame.f_back)
         put(time.time_ns())
         put(number)
 
     def leave(self, frame: FrameType) -> None:
         """A frame of `code` ends, whatever ends it."""
         put = getattr(self._local, "put", None)
-        number = self._numbers.get(id(frame.f_locals[self._called]))
+        module = frame.f_locals[self._called]
+        if self.outer is not None:
+            self.outer.leave(module)
+        number = self._numbers.get(id(module))
         if put is not None and number is not None:
             put(time.time_ns())
             put(-1 - number)

@@ -20,6 +20,8 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
 from ..concurrency.concurrency_run import ConcurrencyRun
+from ..loop_marks.marks import LoopMarks
+from ..loop_marks.training_hooks import TrainingHooks
 from ..python_tree.sampler import PythonSampler, SampleRecord
 from ..torch_events.kineto import Kineto, make_ready
 from .hidden_from_compile import hide_from_compiler
@@ -32,12 +34,23 @@ from .workers import WorkerRecord, Workers
 
 __all__ = ["RecordedRun", "check_counts", "torch_threads"]
 
+_NEED_EVENTS = (
+    *("efficiency", "flops", "shapes", "memory", "lines_of", "schedule", "host_memory", "twice", "python"),
+    "concurrency",
+)
+"""Options that go with torch's profiler, or with the lines."""
+
 
 def check_counts(options: ProfileOptions) -> None:
-    """OptionError where threads or events are no whole numbers, or too many."""
+    """OptionError where threads or events are no whole numbers, or too many; and where phases alone are asked for with
+    something that needs torch's profiler."""
     for name, value, most in (("threads", options.threads, MOST_THREADS), ("max_events", options.max_events, MOST)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
             raise OptionError(f"{name}: give a whole number from 1 to {most}")
+    more = [name for name in _NEED_EVENTS if getattr(options, name)]
+    if options.phases and more:
+        asked = f"--{more[0].replace('_', '-')}"
+        raise OptionError(f"--phases records no operations, and {asked} is of these: leave one of them out")
 
 
 def _threads_now() -> int:
@@ -77,6 +90,7 @@ class RecordedRun:
         begin, end: Unix ns of entering and leaving the body; the profiler starts before and stops after.
         record: the line events.
         modules: the calls of modules.
+        marks: the phases of a training loop.
         workers: where DataLoader workers spent their time.
         samples: of the Python stack; None where they were not asked for.
         concurrency: how the cores were used; None where that was not asked for.
@@ -141,6 +155,9 @@ class RecordedRun:
         self.unseen: Exception | None = None
         self._compiler = CompileWatch(progress)
         self._modules = modules if modules is not None else ModuleCalls({}, ())
+        self.marks = LoopMarks()
+        self._hooks = TrainingHooks(self.marks, with_modules=False)
+        self._modules.outer = self._hooks.outer
         self._kineto = Kineto(memory=options.memory, shapes=options.shapes, all_threads=not options.memory)
 
     def running(self, wanted: Callable[[CodeType], bool]) -> tuple[FrameType, ...]:
@@ -172,12 +189,14 @@ class RecordedRun:
                 self._compiler.start()
                 hide_from_compiler()
                 self._workers.start()
+                self._hooks.start()
                 self.busy = busy_threads(self.cpu[0])
                 self._source.start(self._callers, self._modules)
                 if self._sampler is not None:
                     self._below = self._callers or Callers.of_this_call()
                     self._sampler.start(self._below.frames)
             except BaseException:
+                self._hooks.stop()
                 self._workers.stop()
                 self._compiler.stop()
                 if self.host is not None:
@@ -240,6 +259,7 @@ class RecordedRun:
                 self.samples, self._below = self._sampler.stop(), None
             self.record = self._source.stop()
         finally:
+            self._hooks.stop()
             self.modules = self._modules.stop()
             self.workers = self._workers.stop()
             self.compiled = self._compiler.stop()

@@ -18,10 +18,12 @@ from torchbench_magic.core.machine.waiting_for_cores import CoreWait
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.progress import Progress
 from torchbench_magic.errors import BodyError, Busy
+from torchbench_magic.results.profiling.loops.phases import renumbered
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.profile_options import ProfileOptions
 from torchbench_magic.results.profiling.schedule import Action
 
+from ..loop_marks.current import note_step
 from ..torch_events.kineto import make_ready
 from ..torch_events.torch_profiler import marker
 from .recorded_run import RecordedRun, torch_threads
@@ -46,6 +48,7 @@ def step() -> None:
     __tracebackhide__ = True
     if _current is not None:
         _current.step()
+    note_step()
 
 
 def step_num() -> int | None:
@@ -247,7 +250,8 @@ class SteppedRun:
                         self._on_trace(made)
 
     def _keep(self, run: RecordedRun, error: BaseException | None) -> Profile:
-        profile = replace(self._make_profile(run, error), steps=tuple(self._steps))
+        made, steps = self._make_profile(run, error), tuple(self._steps)
+        profile = replace(made, steps=steps, phases_by_line=renumbered(made.phases_by_line, steps))
         if run.load is not None:
             self.load = run.load if self.load is None else self.load + run.load
         self._steps = []

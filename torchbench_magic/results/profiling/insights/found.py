@@ -17,8 +17,28 @@ from .outside_torch import numpy, python
 from .overhead import overhead
 from .processor_kinds import PROCESSOR_KINDS, processor_silenced_by
 from .silenced import silenced_by
+from .training.evaluation import eval_mode, grad_unused
+from .training.input_bound import input_bound
+from .training.loop_facts import loop_silenced_by
+from .training.no_zero_grad import no_zero_grad
+from .training.on_device import sync, transfer
+from .training.optimizer_loop import optimizer_loop
 
-__all__ = ["KINDS", "STANDS_WITH_COST", "insights_of"]
+__all__ = ["KINDS", "STANDS_WITH_COST", "TRAINING_KINDS", "insights_of"]
+
+TRAINING_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
+    "input-bound": input_bound,
+    "optimizer-loop": optimizer_loop,
+    "no-zero-grad": no_zero_grad,
+    "grad-unused": grad_unused,
+    "eval-mode": eval_mode,
+    "sync": sync,
+    "transfer": transfer,
+}
+"""Those of a training loop. They know what the lines are for, and come before those that know only what these do."""
+
+ABOUT_RESULTS = frozenset({"no-zero-grad", "eval-mode"})
+"""Kinds that say what is wrong with the result: they are about no seconds that another kind could have."""
 
 KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
     "constant": constant,
@@ -55,6 +75,8 @@ def insights_of(profile: Profile) -> tuple[Insight, ...]:
         compiled = [each for kind in COMPILE_KINDS.values() for each in kind(profile)]
     if not processor_silenced_by(profile):
         kept = [each for kind in PROCESSOR_KINDS.values() for each in kind(profile)]
+    if not loop_silenced_by(profile):
+        kept += [each for kind in TRAINING_KINDS.values() for each in kind(profile)]
     if not silenced_by(profile):
         for name, kind in KINDS.items():
             if profile.profiler_cost != "most" or name in STANDS_WITH_COST:
@@ -73,5 +95,6 @@ def _with_body(profile: Profile, insights: list[Insight]) -> tuple[Insight, ...]
 
 def _is_said(insight: Insight, kept: list[Insight]) -> bool:
     """Whether those kept, about its lines, have half of its seconds already."""
-    said = sum(each.seconds for each in kept if set(each.places) & set(insight.places))
+    about = [each for each in kept if each.kind not in ABOUT_RESULTS]
+    said = sum(each.seconds for each in about if set(each.places) & set(insight.places))
     return said >= _SAME * insight.seconds

@@ -1,0 +1,208 @@
+"""What notes the phases of a loop: each is seen where it is, and nothing of it is left."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, dataloader
+
+from tests.interrupting import lines_run, with_interrupt_at
+from torchbench_magic import profile
+from torchbench_magic.core.profiling import loop_marks
+from torchbench_magic.core.profiling.loop_marks.marks import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    LOSS,
+    OPTIMIZER,
+    ZERO_GRAD,
+    LoopMarks,
+)
+from torchbench_magic.core.profiling.loop_marks.training_hooks import TrainingHooks
+from torchbench_magic.core.profiling.phases.spans import spans_of
+from torchbench_magic.errors import OptionError
+
+
+def state() -> tuple[object, ...]:
+    """Everything that hooks change."""
+    from torch.optim import optimizer
+
+    return (
+        torch.autograd.backward,
+        torch.autograd.grad,
+        torch.compile,
+        vars(nn.Module).get("__call__"),
+        vars(nn.Module).get("zero_grad"),
+        vars(torch.optim.Optimizer).get("zero_grad"),
+        vars(DataLoader).get("__iter__"),
+        vars(dataloader._BaseDataLoaderIter).get("__next__"),
+        *(vars(torch.amp.GradScaler).get(name) for name in ("step", "unscale_", "update")),
+        tuple(optimizer._global_optimizer_pre_hooks),
+        tuple(optimizer._global_optimizer_post_hooks),
+        tuple(name in vars(torch.Tensor) for name in ("to", "cuda", "cpu")),
+    )
+
+
+def noted(code: Callable[[], Any]) -> list[int]:
+    """The phases that ran, in their order."""
+    marks = LoopMarks()
+    hooks = TrainingHooks(marks, with_modules=True)
+    hooks.start()
+    try:
+        code()
+    finally:
+        hooks.stop()
+    return [span.phase for span in spans_of(marks.record) if not span.is_inner]
+
+
+def test_every_phase_is_noted_and_everything_is_put_back() -> None:
+    before = state()
+    net, loss = nn.Linear(2, 2), nn.MSELoss()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step() -> None:
+        for x in DataLoader(torch.ones(2, 2), batch_size=2):
+            optimizer.zero_grad()
+            loss(net(x), x).backward()
+            optimizer.step()
+
+    assert noted(step) == [INPUT, INPUT, ZERO_GRAD, FORWARD, LOSS, BACKWARD, OPTIMIZER, INPUT]
+    assert state() == before
+
+
+def test_a_module_within_a_module_is_part_of_its_call() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    assert noted(lambda: net(torch.ones(2))) == [FORWARD]
+
+
+def test_after_an_exception_in_a_forward_pass_the_next_one_is_noted() -> None:
+    net = nn.Linear(2, 2)
+
+    def code() -> None:
+        with pytest.raises(RuntimeError):
+            net(torch.ones(3))
+        net(torch.ones(2))
+
+    assert noted(code) == [FORWARD, FORWARD]
+
+
+def test_an_iterator_from_before_is_input_too() -> None:
+    batches = iter(DataLoader(torch.ones(4, 2)))
+    assert noted(lambda: next(batches)) == [INPUT]
+
+
+def test_a_step_that_the_scaler_leaves_out_is_one_all_the_same() -> None:
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def code() -> None:
+        scaler.scale(net(torch.full((2,), float("inf"))).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    assert noted(code) == [FORWARD, BACKWARD, OPTIMIZER, OPTIMIZER]
+
+
+def test_other_threads_are_not_noted() -> None:
+    net = nn.Linear(2, 2)
+
+    def code() -> None:
+        thread = threading.Thread(target=lambda: net(torch.ones(2)).sum().backward())
+        thread.start()
+        thread.join()
+
+    assert noted(code) == []
+
+
+def test_what_the_users_code_put_in_our_place_stays() -> None:
+    before = torch.autograd.backward
+    mine = lambda *args, **kwargs: None
+
+    def code() -> None:
+        torch.autograd.backward = mine
+
+    try:
+        noted(code)
+        assert torch.autograd.backward is mine
+    finally:
+        torch.autograd.backward = before
+
+
+def test_objects_of_the_loop_are_not_kept_alive() -> None:
+    marks = LoopMarks()
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
+    number = marks.number_of(optimizer)
+    assert marks.number_of(optimizer) == number
+    before = sys.getrefcount(optimizer)
+    gc.collect()
+    assert before <= 2
+    assert marks.number_of(torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)) != number
+
+
+COMPILED = """\
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+fast = torch.compile(net, backend="eager")
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+def train():
+    for _ in range(4):
+        optimizer.zero_grad()
+        fast(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("phases", [True, False])
+@pytest.mark.parametrize("warm", [True, False])
+def test_observing_compiles_no_frame_more(phases: bool, warm: bool) -> None:
+    def frames(run: Callable[[Callable[[], None]], object]) -> int:
+        import torch._dynamo
+        from torch._dynamo.utils import counters
+
+        torch._dynamo.reset()
+        names: dict[str, Any] = {"torch": torch}
+        exec(COMPILED, names)
+        if warm:
+            names["train"]()
+        counters.clear()
+        run(names["train"])
+        return int(counters["frames"]["total"])
+
+    assert frames(lambda train: profile(train, phases=phases)) == frames(lambda train: train())
+
+
+@pytest.mark.slow
+def test_a_ctrl_c_at_any_line_leaves_nothing() -> None:
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step() -> None:
+        for x in DataLoader(torch.ones(2, 2), batch_size=2):
+            optimizer.zero_grad()
+            net(x).sum().backward()
+            optimizer.step()
+
+    def run() -> None:
+        profile(step, phases=True)
+
+    run()
+    before = state()
+    places = lines_run(run, [Path(loop_marks.__path__[0])])
+    assert len(places) > 50
+    for place in places:
+        with_interrupt_at(place, run)
+        assert state() == before, place
+
+
+@pytest.mark.parametrize("option", ["memory", "shapes", "flops", "twice", "python", "concurrency", "efficiency"])
+def test_phases_go_with_no_option_that_needs_operations(option: str) -> None:
+    with pytest.raises(OptionError, match=f"--phases records no operations, and --{option}"):
+        profile(lambda: None, phases=True, **{option: True})

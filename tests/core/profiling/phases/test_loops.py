@@ -1,0 +1,304 @@
+"""Loops that run, with lines and without: their steps and phases are where they are. No time is asserted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchbench_magic import profile, step
+from torchbench_magic.results.profiling.profile import Profile
+
+Runs = Callable[[Callable[[], object]], Profile]
+DATA = TensorDataset(torch.ones(24, 4), torch.zeros(24, dtype=torch.int64))
+
+
+@pytest.fixture(params=[True, False], ids=["phases", "lines"])
+def run(request: pytest.FixtureRequest) -> Runs:
+    return lambda target: profile(target, phases=request.param)
+
+
+def steps_of(made: Profile) -> int:
+    return int(made.phases["step"].nunique())
+
+
+def calls(made: Profile) -> pd.DataFrame:
+    """How often each step entered each phase: rows steps, columns phases."""
+    parts = made.phases_by_line
+    inside = parts[parts["step"].notna()]
+    return inside.pivot_table("calls", "step", "phase", aggfunc="sum", fill_value=0)
+
+
+def adds_up(made: Profile) -> None:
+    """Phases of a step add up to it, and steps to no more than the run."""
+    assert made.phases["seconds"].ge(0).all()
+    assert made.phases["seconds"].sum() <= made.wall_time * 1.001
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+def test_a_loop_with_a_loader_has_all_of_its_phases(run: Runs) -> None:
+    net, optimizer = Net(), None
+    optimizer = torch.optim.AdamW(net.parameters())
+
+    def train() -> None:
+        for _ in range(2):
+            for x, y in DataLoader(DATA, batch_size=4):
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(net(x), y)
+                loss.backward()
+                optimizer.step()
+
+    made = run(train)
+    assert steps_of(made) == 12
+    found = calls(made)
+    for phase in ("forward", "backward", "optimizer", "zero_grad"):
+        assert (found[phase] == 1).all(), phase
+    assert (found["input"] >= 1).all()
+    seconds = made.phases.groupby("phase")["seconds"].sum()
+    assert seconds[["input", "forward", "loss", "backward", "optimizer", "zero_grad"]].gt(0).all()
+    assert seconds["transfer"] == 0
+    adds_up(made)
+
+
+def test_each_phase_stands_on_its_line(run: Runs) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for x, y in DataLoader(DATA, batch_size=4):
+            optimizer.zero_grad()
+            out = net(x)
+            loss = functional.cross_entropy(out, y)
+            loss.backward()
+            optimizer.step()
+
+    made = run(train)
+    first = train.__code__.co_firstlineno
+    parts = made.phases_by_line
+    entered = parts[parts["step"].notna() & (parts["calls"] > 0)]
+    lines = {phase: sorted(set(mine["line"] - first)) for phase, mine in entered.groupby("phase")}
+    assert lines == {"input": [1], "zero_grad": [2], "forward": [3], "backward": [5], "optimizer": [6]}
+
+
+def test_accumulated_gradients_are_one_step(run: Runs) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for at, (x, y) in enumerate(DataLoader(DATA, batch_size=2)):
+            functional.cross_entropy(net(x), y).backward()
+            if at % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    made = run(train)
+    assert steps_of(made) == 4
+    assert (calls(made)[["forward", "backward"]] == 3).all().all()
+
+
+def test_a_gan_makes_one_step_of_two_optimizers(run: Runs) -> None:
+    maker, judge = nn.Linear(4, 4), nn.Linear(4, 1)
+    of_maker, of_judge = (torch.optim.Adam(net.parameters()) for net in (maker, judge))
+
+    def train() -> None:
+        for _ in range(5):
+            fake = maker(torch.randn(8, 4))
+            of_judge.zero_grad()
+            (judge(fake.detach()).mean() - judge(torch.randn(8, 4)).mean()).backward()
+            of_judge.step()
+            of_maker.zero_grad()
+            judge(fake).mean().neg().backward()
+            of_maker.step()
+
+    made = run(train)
+    assert steps_of(made) == 5
+    assert (calls(made)["optimizer"] == 2).all()
+    assert (calls(made)["forward"] == 4).all()
+
+
+def test_an_optimizer_that_calls_the_model_leaves_it_its_time(run: Runs) -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = net(torch.ones(4, 4)).square().mean()
+        loss.backward()
+        return loss
+
+    def train() -> None:
+        for _ in range(4):
+            optimizer.step(closure)
+
+    made = run(train)
+    assert steps_of(made) == 4
+    found = calls(made)
+    assert (found["optimizer"] == 1).all()
+    assert (found["forward"] == found["backward"]).all()
+    adds_up(made)
+
+
+def test_mixed_precision_with_a_scaler_is_steps_that_were_left_out_too(run: Runs) -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def train() -> None:
+        for at in range(5):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = net(torch.full((2, 4), float("inf") if at == 2 else 1.0)).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    made = run(train)
+    assert steps_of(made) == 5
+
+
+def test_an_evaluation_within_the_loop_is_no_step(run: Runs) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    held_out = DataLoader(DATA, batch_size=8)
+
+    def train() -> None:
+        for at, (x, y) in enumerate(DataLoader(DATA, batch_size=2)):
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+            if at == 5:
+                net.eval()
+                with torch.no_grad():
+                    for x_, _ in held_out:
+                        net(x_)
+                net.train()
+
+    made = run(train)
+    assert steps_of(made) == 12
+    assert calls(made)["forward"].tolist() == [1] * 5 + [4] + [1] * 6
+    parts = made.phases_by_line
+    modes = set(parts["mode"].dropna())
+    assert modes == {"train graph varies trained", "varies evaluation"}
+
+
+def test_a_loop_without_an_optimizer_has_no_steps(run: Runs) -> None:
+    net = Net()
+
+    def evaluate() -> None:
+        for x, _ in DataLoader(DATA, batch_size=2):
+            net(x)
+
+    made = run(evaluate)
+    assert made.phases.empty
+    assert list(made.phases.columns) == ["step", "phase", "seconds"]
+    assert set(made.phases_by_line["mode"].dropna()) == {"train graph varies evaluation"}
+
+
+def test_an_update_by_hand_is_no_step_and_step_says_where_one_is() -> None:
+    weight = torch.ones(4, requires_grad=True)
+
+    def train() -> None:
+        for _ in range(3):
+            weight.sum().backward()
+            with torch.no_grad():
+                weight.sub_(0.1 * weight.grad)
+            weight.grad = None
+            step()
+
+    made = profile(train, phases=True)
+    assert steps_of(made) == 3
+    assert (calls(made)["backward"] == 1).all()
+
+
+def test_steps_of_a_schedule_have_their_numbers() -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for _ in range(8):
+            optimizer.zero_grad()
+            net(torch.ones(4)).sum().backward()
+            optimizer.step()
+            step()
+
+    made = profile(train, schedule="wait=1,warmup=1,active=2,repeat=2")
+    assert sorted(set(made.phases["step"])) == [2, 3, 6, 7]
+    assert [sorted(set(each.phases["step"])) for each in made.cycles] == [[2, 3], [6, 7]]
+    assert (calls(made)[["forward", "backward", "optimizer", "zero_grad"]] == 1).all().all()
+
+
+def test_a_checkpoint_that_runs_its_module_again_is_backward(run: Runs) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.zero_grad()
+            checkpoint(net, torch.ones(4, requires_grad=True), use_reentrant=False).sum().backward()
+            optimizer.step()
+
+    assert (calls(run(train))["forward"] == 1).all()
+
+
+def test_an_error_in_a_step_gives_the_steps_until_then() -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    seen: list[Profile] = []
+
+    def train() -> None:
+        for at in range(5):
+            optimizer.zero_grad()
+            net(torch.ones(4)).sum().backward()
+            optimizer.step()
+            if at == 3:
+                raise RuntimeError("no more")
+
+    from torchbench_magic.core.code.body import compile_body
+    from torchbench_magic.core.profiling.profiler import Asked, profile_body
+    from torchbench_magic.results.cell_text import Body
+    from torchbench_magic.results.profiling.profile_options import ProfileOptions
+
+    body = compile_body(Body("train()", "<cell>"))
+    asked = Asked(options=ProfileOptions(phases=True), namespace={"train": train})
+    outcome = profile_body(body, asked)
+    assert isinstance(outcome.error, RuntimeError)
+    assert steps_of(outcome.profile) == 4
+    assert outcome.profile.partial
+    assert not seen
+
+
+def test_a_profile_of_phases_is_stored_and_shown_as_it_was(tmp_path: Any) -> None:
+    from torchbench_magic import load
+
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for x, y in DataLoader(DATA, batch_size=4):
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+    made = profile(train, phases=True)
+    made.save(tmp_path / "runs.sqlite")
+    (read,) = load(tmp_path / "runs.sqlite")
+    pd.testing.assert_frame_equal(read.phases, made.phases)
+    pd.testing.assert_frame_equal(read.phases_by_line, made.phases_by_line)
+    assert str(read) == str(made)
+    assert "a step takes " in str(made)

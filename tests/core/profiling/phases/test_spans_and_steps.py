@@ -1,0 +1,258 @@
+"""Marks with given times become spans, steps and phases: a loop of any shape has its steps where it iterates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+
+from torchbench_magic.core.profiling.loop_marks.marks import (
+    BACKWARD,
+    FORWARD,
+    INPUT,
+    OPTIMIZER,
+    TRANSFER,
+    ZERO_GRAD,
+)
+from torchbench_magic.core.profiling.phases.loop_lines import Places
+from torchbench_magic.core.profiling.phases.phase_rows import Loop, rows_of
+from torchbench_magic.core.profiling.phases.spans import Span, pieces_of, spans_of, with_loop_heads
+from torchbench_magic.core.profiling.phases.step_bounds import recognised_steps
+from torchbench_magic.results.profiling.loops.phases import phases_of
+
+LOADER, OTHER_LOADER = 1, 2
+ONE, TWO = 11, 12
+
+
+class NoLines:
+    def shares(self, begin: int, end: int) -> dict[int, float]:
+        return {}
+
+
+class Told:
+    """Spans one after the other on a clock that is given: each phase takes as long as said, with 1 ns between."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.spans: list[Span] = []
+
+    def does(self, *phases: tuple[int, int] | tuple[int, int, int]) -> Told:
+        for phase, length, *fact in phases:
+            self.now += 1
+            self.spans.append(Span(self.now, self.now + length, phase, phase, fact[0] if fact else -1))
+            self.now += length
+        return self
+
+    def waits(self, length: int) -> Told:
+        self.now += length
+        return self
+
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        return recognised_steps(self.spans, self.now)
+
+
+def begins(told: Told, phase: int, fact: int | None = None) -> list[int]:
+    return [s.begin for s in told.spans if s.phase == phase and fact in (None, s.fact)]
+
+
+def usual(told: Told, number: int = 1) -> Told:
+    for _ in range(number):
+        told.does((INPUT, 20, LOADER), (ZERO_GRAD, 2), (FORWARD, 10), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
+    return told
+
+
+def test_a_step_begins_with_the_input_that_follows_an_optimizers_step() -> None:
+    told = usual(Told(), 4).does((INPUT, 1, LOADER))
+    asked = begins(told, INPUT)
+    assert told.steps == list(pairwise(asked))
+
+
+def test_what_a_loop_does_after_the_optimizer_belongs_to_the_step_that_was() -> None:
+    told = Told()
+    for at in range(5):
+        usual(told).waits(1000 if at == 2 else 0)
+    lengths = [end - begin for begin, end in told.steps]
+    assert lengths.index(max(lengths)) == 2
+
+
+def test_without_input_a_step_begins_with_the_first_phase_after_the_optimizer() -> None:
+    told = Told()
+    for _ in range(4):
+        told.does((ZERO_GRAD, 2), (FORWARD, 10), (BACKWARD, 30), (OPTIMIZER, 5, ONE)).waits(7)
+    assert [begin for begin, _ in told.steps] == begins(told, ZERO_GRAD)
+
+
+def test_gradients_that_are_cleared_before_backward_do_not_begin_a_step() -> None:
+    told = Told()
+    for _ in range(4):
+        told.does((FORWARD, 10), (ZERO_GRAD, 2), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
+    assert [begin for begin, _ in told.steps] == begins(told, FORWARD)
+
+
+def test_accumulated_gradients_make_one_step_of_several_batches() -> None:
+    told = Told()
+    for _ in range(3):
+        for _ in range(4):
+            told.does((INPUT, 20, LOADER), (FORWARD, 10), (BACKWARD, 30))
+        told.does((OPTIMIZER, 5, ONE), (ZERO_GRAD, 2))
+    told.does((INPUT, 1, LOADER))
+    assert [begin for begin, _ in told.steps] == begins(told, INPUT)[:-1:4]
+
+
+def test_two_optimizers_that_take_turns_make_one_step() -> None:
+    told = Told()
+    for _ in range(4):
+        told.does((ZERO_GRAD, 1), (FORWARD, 9), (BACKWARD, 9), (OPTIMIZER, 5, ONE))
+        told.does((ZERO_GRAD, 1), (FORWARD, 9), (BACKWARD, 9), (OPTIMIZER, 5, TWO))
+    assert [begin for begin, _ in told.steps] == begins(told, ZERO_GRAD)[::2]
+
+
+def test_two_loops_one_after_the_other_are_steps_of_both() -> None:
+    told = Told()
+    for optimizer in (ONE, TWO):
+        for _ in range(4):
+            told.does((ZERO_GRAD, 1), (FORWARD, 9), (BACKWARD, 9), (OPTIMIZER, 5, optimizer))
+    assert len(told.steps) == 8
+
+
+def test_an_evaluation_within_the_loop_belongs_to_the_step_before_it() -> None:
+    told = Told()
+    for at in range(10):
+        usual(told)
+        if at == 4:
+            for _ in range(3):
+                told.does((INPUT, 20, OTHER_LOADER), (FORWARD, 10))
+    told.does((INPUT, 1, LOADER))
+    assert [begin for begin, _ in told.steps] == begins(told, INPUT, LOADER)[:-1]
+
+
+def test_an_evaluation_after_each_epoch_belongs_to_its_last_step() -> None:
+    told = Told()
+    first_of_epoch = []
+    for _ in range(3):
+        told.does((INPUT, 50, LOADER))  # the making of the iterator: workers start
+        first_of_epoch.append(told.spans[-1].begin)
+        usual(told, 5).does((INPUT, 1, LOADER))  # and nothing more comes
+        for _ in range(2):
+            told.does((INPUT, 20, OTHER_LOADER), (FORWARD, 10))
+    steps = told.steps
+    assert len(steps) == 15
+    assert [begin for begin, _ in steps][::5] == first_of_epoch
+
+
+def test_an_optimizer_within_the_backward_pass_makes_one_step_of_each_pass() -> None:
+    told = Told()
+    for _ in range(3):
+        told.does((INPUT, 5, LOADER), (FORWARD, 10), (BACKWARD, 30))
+        begin = told.spans[-1].begin
+        told.spans += [Span(begin + 5 * n, begin + 5 * n + 2, OPTIMIZER, 0, n, True, True) for n in range(1, 4)]
+    told.spans.sort(key=lambda span: (span.begin, -span.end))
+    assert len(told.steps) == 3
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fewer_than_two_steps_of_an_optimizer_are_no_loop(count: int) -> None:
+    assert usual(Told(), count).steps == []
+
+
+def test_a_loop_without_an_optimizer_has_no_steps() -> None:
+    told = Told()
+    for _ in range(5):
+        told.does((INPUT, 20, LOADER), (FORWARD, 10))
+    assert told.steps == []
+
+
+# ---- spans ----------------------------------------------------------------------------------------------------------
+
+
+def marks(*given: tuple[int, int, int]) -> list[int]:
+    """(time, mark, fact) each, in places that are the marks' phases."""
+    return [number for time, mark, fact in given for number in (time, mark, abs(mark), fact)]
+
+
+def test_what_never_ended_is_left_out_and_the_rest_stands() -> None:
+    forward, backward = [(5, FORWARD, -1), (9, -FORWARD, 3)], [(12, BACKWARD, -1), (20, -BACKWARD, -1)]
+    found = spans_of(marks((0, OPTIMIZER, -1), *forward, *backward))
+    assert [(s.begin, s.end, s.phase, s.fact) for s in found] == [(5, 9, FORWARD, 3), (12, 20, BACKWARD, -1)]
+
+
+def test_an_inner_phase_that_was_cut_off_ends_nothing_of_the_outer_one() -> None:
+    found = spans_of(marks((0, OPTIMIZER, -1), (5, FORWARD, -1), (9, -OPTIMIZER, ONE)))
+    assert [(s.begin, s.end, s.phase) for s in found] == [(0, 9, OPTIMIZER)]
+
+
+def test_a_transfer_that_moved_nothing_is_none() -> None:
+    found = spans_of(marks((0, TRANSFER, -1), (5, -TRANSFER, 0), (6, TRANSFER, -1), (9, -TRANSFER, 1)))
+    assert [(s.begin, s.end) for s in found] == [(6, 9)]
+
+
+def test_the_innermost_phase_has_the_time_but_within_a_backward_pass() -> None:
+    closure = [Span(10, 30, FORWARD, 0, is_inner=True), Span(40, 60, BACKWARD, 0, is_inner=True)]
+    closure = [Span(0, 100, OPTIMIZER, 0), *closure]
+    inside = [Span(45, 50, FORWARD, 0, is_inner=True, in_backward=True)]
+    pieces = pieces_of(sorted([*closure, *inside], key=lambda span: (span.begin, -span.end)))
+    found = [(p.begin, p.end, p.phase) for p in pieces]
+    assert found == [
+        (0, 10, OPTIMIZER),
+        (10, 30, FORWARD),
+        (30, 40, OPTIMIZER),
+        (40, 60, BACKWARD),
+        (60, 100, OPTIMIZER),
+    ]
+
+
+def test_the_head_of_a_loop_is_input_unless_it_trains_or_is_of_the_model() -> None:
+    spans = [Span(10, 20, FORWARD, 0), Span(30, 40, BACKWARD, 0)]
+    heads = [Span(0, 9, INPUT, 1), Span(12, 13, INPUT, 2), Span(25, 45, INPUT, 3)]
+    assert [s.place for s in with_loop_heads(spans, heads) if s.phase == INPUT] == [1]
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------
+
+
+def seconds(told: Told, steps: Iterable[tuple[int, int]] | None = None) -> dict[int, dict[str, float]]:
+    loop = Loop(told.spans, 0, told.now, Places(), NoLines(), None if steps is None else list(steps))
+    for number in range(20):
+        loop.places.number("source", number)
+    found: dict[int, dict[str, float]] = {}
+    for step, phase, took in phases_of(rows_of(loop, {})).itertuples(index=False):
+        found.setdefault(step, {})[phase] = round(took * 1e9)
+    return found
+
+
+def test_the_phases_of_a_step_add_up_to_it() -> None:
+    told = usual(Told(), 4).does((INPUT, 1, LOADER))
+    found = seconds(told)
+    assert [sum(each.values()) for each in found.values()] == [end - begin for begin, end in told.steps]
+    assert list(found[0]) == ["input", "transfer", "forward", "loss", "backward", "optimizer", "zero_grad", "other"]
+
+
+def test_what_lies_between_forward_and_backward_is_the_loss() -> None:
+    told = Told()
+    for _ in range(3):
+        told.does((INPUT, 20, LOADER), (FORWARD, 10)).waits(40)
+        told.does((ZERO_GRAD, 2), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
+    found = seconds(told)
+    assert found[1]["loss"] == 42  # 40, and 1 on either side of what clears the gradients
+    assert found[1]["other"] == 3
+
+
+def test_a_forward_pass_that_no_backward_pass_follows_has_no_loss() -> None:
+    told = Told()
+    for _ in range(3):
+        usual(told).does((FORWARD, 10)).waits(40)
+    assert seconds(told)[1]["loss"] == 1  # between forward and backward of the training
+    assert seconds(told)[1]["other"] > 40
+
+
+def test_steps_that_the_code_said_are_taken_as_they_are_and_cut_a_phase() -> None:
+    told = Told().does((INPUT, 20, LOADER), (FORWARD, 10))
+    found = seconds(told, [(0, 15), (15, 32)])
+    assert [found[0]["input"], found[1]["input"], found[1]["forward"]] == [14, 6, 10]
+    assert [sum(each.values()) for each in found.values()] == [15, 17]
+
+
+def test_without_steps_the_table_of_phases_is_empty() -> None:
+    assert seconds(Told().does((INPUT, 20, LOADER), (FORWARD, 10))) == {}

@@ -1,0 +1,97 @@
+"""The steps of a loop in every carrier: the sentence, the table of phases, the strips; and no text is markup."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from tests.results.profiling.insights.test_training_kinds import profile_of, rows, workers
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.profiling.profile import Profile, Source
+from torchbench_magic.results.profiling.profile_diff import ProfileDiff
+from torchbench_magic.views.document import plain
+from torchbench_magic.views.profiling.loops.step_strip import step_strips
+from torchbench_magic.views.profiling.profile import document
+from torchbench_magic.views.profiling.profile_diff import document as diff_document
+
+SAVED = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}
+
+
+def looped(steps: int = 20) -> Profile:
+    late = {"step": 7, "phase": "other", "seconds": 0.3, "calls": 0, **SAVED}
+    return profile_of([*rows(steps), late])
+
+
+def test_the_sentence_says_what_a_step_is_made_of_and_which_took_long() -> None:
+    said = plain(document(looped()).sentence)
+    assert said == (
+        "a step takes 33.5 ms: 41 % is the backward pass at In[1]:5; step 7 took 10 times the median, 90 % of it at "
+        "In[1]:9 for _ in range(20):"
+    )
+
+
+def test_steps_that_took_long_are_not_named_where_others_had_the_processor() -> None:
+    assert "step 7" not in plain(document(replace(looped(), warnings=[Doubt("busy", "Busy machine.")])).sentence)
+
+
+def test_every_carrier_has_the_phases() -> None:
+    made = looped()
+    for text in (str(made), made.to_markdown(), made.to_html()):
+        for phase in ("input", "forward", "backward", "optimizer", "zero_grad", "other"):
+            assert phase in text
+    (table,) = (each for each in document(made).tables if each.name == "phases")
+    shares = [row.cells[2].value for group in table.groups for row in group.rows]
+    assert abs(sum(float(str(share)) for share in shares) - 1) < 1e-9
+
+
+def test_the_picture_has_a_strip_a_step_and_as_much_of_each_phase_as_it_took() -> None:
+    made = profile_of(rows(4))
+    picture = step_strips(made)
+    root = ET.fromstring(picture[picture.index("<svg") : picture.index("</svg>") + 6])
+    bars = [each for each in root.iter() if each.tag == "rect" and float(each.get("width", "0")) > 10.5]
+    height = {
+        name: [float(bar.get("height", "0")) for bar in bars if bar.get("class") == f"p-{name}"]
+        for name in ("forward", "backward")
+    }
+    assert [len(each) for each in height.values()] == [4, 4]
+    assert all(abs(back / forth - 2) < 0.05 for forth, back in zip(*height.values(), strict=True))
+
+
+def test_many_steps_share_strips_and_a_step_that_goes_beyond_is_marked() -> None:
+    assert "3 a strip (their mean)" in step_strips(profile_of(rows(400)))
+    assert 'class="cut"' in step_strips(looped())
+    assert 'class="cut"' not in step_strips(profile_of(rows(20)))
+
+
+def test_without_steps_there_is_no_table_and_no_picture() -> None:
+    made = profile_of([], wall=1.0)
+    assert step_strips(made) == ""
+    assert plain(document(made).sentence) == "no steps of a training loop were seen in 1.00 s"
+    assert not [each for each in document(made).tables if each.name == "phases"]
+
+
+def test_the_text_of_a_line_is_never_markup() -> None:
+    made = replace(looped(), sources={"ab": Source("ab", "<cell>", "\n" * 8 + "<script>alert(1)</script>", cell=1)})
+    assert "<script>alert" not in made.to_html()
+
+
+def test_two_profiles_have_their_phases_side_by_side() -> None:
+    diff = ProfileDiff(profile_of(rows(10)), profile_of(rows(10, {"input": 0.021})), ("before", "after"))
+    (table,) = (each for each in diff_document(diff).tables if each.name == "phases")
+    values = {row.cells[0].text: [cell.value for cell in row.cells[1:]] for group in table.groups for row in group.rows}
+    assert values["input"] == [pytest.approx(0.021), pytest.approx(0.001), pytest.approx(0.02)]
+    assert values["step"] == [pytest.approx(0.0535), pytest.approx(0.0335), pytest.approx(0.02)]
+    without = ProfileDiff(profile_of([], wall=1.0), profile_of(rows(10)), ("before", "after"))
+    assert not [each for each in diff_document(without).tables if each.name == "phases"]
+
+
+def test_how_busy_each_worker_was_is_said() -> None:
+    seen = workers(("__getitem__", 9.0), ("waiting for the loop", 0.5), ("starting the worker", 0.5))
+    footer = " ".join(plain(line) for line in document(profile_of(rows(10), workers=seen)).footer)
+    assert "DataLoader workers were busy for this share of their time: worker 0 90 %." in footer
+    many = pd.concat([seen.assign(worker=number) for number in range(20)], ignore_index=True)
+    footer = " ".join(plain(line) for line in document(profile_of(rows(10), workers=many)).footer)
+    assert "Each of the 20 DataLoader workers was busy for 90 to 90 % of its time." in footer

@@ -1,0 +1,139 @@
+"""The record of a training loop: when each phase begins and ends on the thread that runs the cell, and where.
+
+Four numbers a mark, a few marks a step: a whole run fits into memory. Functions here are not broken off by a Ctrl-C
+(`interrupts_let_through` is told of this module), so that a mark is whole or not there.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from array import array
+from types import CodeType, FrameType
+from typing import Any
+
+from torchbench_magic.core.code.library_files import is_library_file
+from torchbench_magic.results.profiling.loops.phases import PHASES
+
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "INPUT",
+    "LOSS",
+    "LoopMarks",
+    "OPTIMIZER",
+    "PlaceBook",
+    "STEP",
+    "TRANSFER",
+    "WIDTH",
+    "ZERO_GRAD",
+]
+
+INPUT, TRANSFER, FORWARD, LOSS, BACKWARD, OPTIMIZER, ZERO_GRAD = (
+    1 + PHASES.index(name) for name in ("input", "transfer", "forward", "loss", "backward", "optimizer", "zero_grad")
+)
+"""A mark: the number of a phase as it begins, the same negative as it ends."""
+STEP = 100
+"""The mark of a step that the code itself ended (`torchbench_magic.step`)."""
+WIDTH = 4
+"""Numbers of a mark: Unix ns, the mark, the place (as a phase begins) or -1, and a fact (as it ends): the number of
+the loader or the optimizer, or the flags of a module's call."""
+MOST = 2_000_000
+"""Marks that are kept: 64 MB, about 150 000 steps."""
+_DEEPEST = 120  # frames that are looked through for one of the user's
+
+
+class PlaceBook:
+    """Numbers for lines of the user's code; of one thread, which alone asks for them.
+
+    Attributes:
+        places: (code, line) by number.
+    """
+
+    def __init__(self) -> None:
+        self.places: list[tuple[CodeType, int]] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._is_library: dict[int, bool] = {}
+        self._held: list[CodeType] = []  # so that their ids stay theirs
+
+    def place_of(self, frame: FrameType | None) -> int:
+        """Number of the line of the user's code that a frame was called from, or stands on; -1 for none."""
+        known = self._is_library
+        for _ in range(_DEEPEST):
+            if frame is None:
+                return -1
+            code = frame.f_code
+            is_library = known.get(id(code))
+            if is_library is None:
+                is_library = known[id(code)] = is_library_file(code.co_filename)
+                self._held.append(code)
+            if not is_library:
+                return self._number(code, frame.f_lineno or code.co_firstlineno)
+            frame = frame.f_back
+        return -1
+
+    def _number(self, code: CodeType, line: int) -> int:
+        key = id(code), line
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.places)
+            self.places.append((code, line))
+        return number
+
+
+class LoopMarks:
+    """Marks of the thread that makes this object.
+
+    Attributes:
+        thread: that thread's ident; others are to write nothing.
+        record: ``[time, mark, place, fact, ...]``.
+        book: of the places in the record.
+        is_full: marks were left out from some moment on.
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.record = array("q")
+        self.book = PlaceBook()
+        self.is_full = False
+        self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._next = 0
+
+    def begin(self, phase: int) -> None:
+        """A phase begins, called from code that the user's code called."""
+        if len(self.record) >= WIDTH * MOST:
+            self.is_full = True
+            return
+        self.record.extend((time.time_ns(), phase, self.book.place_of(sys._getframe(1)), -1))
+
+    def begin_at(self, phase: int, frame: FrameType | None) -> None:
+        """The same, with the frame that the phase is called from."""
+        if len(self.record) >= WIDTH * MOST:
+            self.is_full = True
+            return
+        self.record.extend((time.time_ns(), phase, self.book.place_of(frame), -1))
+
+    def end(self, phase: int, fact: int = -1) -> None:
+        """The phase that began last as this one ends."""
+        if len(self.record) < WIDTH * MOST:
+            self.record.extend((time.time_ns(), -phase, -1, fact))
+
+    def step(self) -> None:
+        """The code says that a step ends here."""
+        if threading.get_ident() == self.thread:
+            self.record.extend((time.time_ns(), STEP, -1, -1))
+
+    def number_of(self, thing: Any) -> int:
+        """A number for an optimizer or a loader, the same as long as it lives; -1 where it takes no weak reference."""
+        found = self._objects.get(id(thing))
+        if found is not None and found[0]() is thing:
+            return found[1]
+        try:
+            reference = weakref.ref(thing)
+        except TypeError:
+            return -1
+        self._next += 1
+        self._objects[id(thing)] = (reference, self._next)
+        return self._next

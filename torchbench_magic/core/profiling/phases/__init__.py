@@ -1,0 +1,1 @@
+"""From marks to steps and phases: pure functions, and the run of ``--phases``."""

@@ -1,0 +1,166 @@
+"""The run of ``--phases``: a loop with hooks at its phases and a look at its lines now and then, no torch profiler; and
+what it recorded as a `Profile` without lines and operations."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Self
+
+import pandas as pd
+
+from torchbench_magic.core.machine.contention import contention_between
+from torchbench_magic.core.machine.environment import read_environment
+from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch, native_io_threads
+from torchbench_magic.core.process.held_interrupts import interrupts_held
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
+from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
+from torchbench_magic.units import count, seconds_text
+
+from ..loop_marks.current import marking
+from ..loop_marks.line_samples import LineSamples
+from ..loop_marks.marks import WIDTH, LoopMarks
+from ..loop_marks.training_hooks import TrainingHooks
+from ..machine_load import doubts_of_load
+from ..recording.hidden_from_compile import hide_from_compiler
+from ..recording.recorded_run import torch_threads
+from ..recording.user_threads import kernel_threads
+from ..recording.workers import WorkerRecord, Workers, worker_table
+from ..sources.code_sources import ProfiledBody
+from .loop_table import sampled_loop
+
+__all__ = ["PhasesRun", "profile_of_phases"]
+
+
+class PhasesRun:
+    """``with PhasesRun(...) as run: run.enter(); body(); run.leave()``, on the thread that runs the cell.
+
+    Attributes:
+        begin, end: Unix ns of entering and leaving the body.
+        marks: of its phases.
+        samples: looks at its lines.
+        workers: what DataLoader workers did.
+        load: how long threads waited for a core; None where that is not known.
+        overhead: seconds that starting and stopping took.
+        native_id: of the thread.
+    """
+
+    begin = 0
+    end = 0
+    num_threads = 1
+    load: CoreWait | None = None
+
+    def __init__(self, options: ProfileOptions) -> None:
+        self.marks = LoopMarks()
+        self.samples = LineSamples()
+        self.workers = WorkerRecord({}, {})
+        self.overhead = 0.0
+        self.native_id = threading.get_native_id()
+        self._workers = Workers()
+        self._hooks = TrainingHooks(self.marks, with_modules=True)
+        self._threads = options.threads
+        self._cores = CoreWatch(kernel_threads() | native_io_threads())
+        self._wall = [0, 0]
+        self._undone = contextlib.ExitStack()
+
+    @property
+    def wall_time(self) -> float:
+        """Seconds between enter and leave, by the clock that nobody sets."""
+        return (self._wall[1] - self._wall[0]) / 1e9
+
+    def __enter__(self) -> Self:
+        import torch
+
+        started = time.perf_counter()
+        with interrupts_held(), contextlib.ExitStack() as undone:
+            undone.enter_context(torch_threads(self._threads))
+            self.num_threads = torch.get_num_threads()
+            undone.enter_context(marking(self.marks))
+            undone.callback(self._stop_workers)
+            self._workers.start()
+            hide_from_compiler()
+            undone.callback(self._hooks.stop)
+            self._hooks.start()
+            undone.callback(self.samples.stop)
+            self.samples.start()
+            self._undone = undone.pop_all()
+        self.overhead += time.perf_counter() - started
+        return self
+
+    def enter(self) -> None:
+        self._cores.start()
+        self._wall[0] = time.perf_counter_ns()
+        self.begin = time.time_ns()
+
+    def leave(self) -> None:
+        self.end = time.time_ns()
+        self._wall[1] = time.perf_counter_ns()
+        self.load = self._cores.stop(self.wall_time)
+
+    def __exit__(self, *error: object) -> None:
+        started = time.perf_counter()
+        with interrupts_held():
+            self._undone.close()
+        self.overhead += time.perf_counter() - started
+
+    def _stop_workers(self) -> None:
+        self.workers = self._workers.stop()
+
+
+def profile_of_phases(
+    run: PhasesRun, options: ProfileOptions, body: ProfiledBody, error: BaseException | None = None
+) -> Profile:
+    """The profile of a run that has ended, by ``error`` where that ended it early."""
+    started = time.perf_counter()
+    parts, sources, texts = sampled_loop(run.marks, run.samples, body, run.begin, run.end)
+    own = texts.of[texts.own[0].co_filename] if body.own else None
+    load = doubts_of_load(run.load, run.num_threads)
+    doubts = [_partial(run, error), _full(run), *load, _without_steps(parts, error)]
+    shown = lambda file, line: (
+        (cell.number, cell.visible_line(line)) if (cell := body.cells(file)) is not None else (None, line)
+    )
+    return Profile(
+        lines=frame_of(LINE_COLUMNS, {}),
+        ops=frame_of(OP_COLUMNS, {}),
+        wall_time=run.wall_time,
+        num_threads=run.num_threads,
+        sources=dict(sources),
+        source_id=own.source_id if own is not None else None,
+        options=options,
+        warnings=[doubt for doubt in doubts if doubt is not None],
+        environment=read_environment(),
+        contention=contention_between(run.load.spent) if run.load is not None else None,
+        partial=error is not None,
+        line_source="none",
+        workers=worker_table(run.workers, shown),
+        phases_by_line=parts,
+        profiler_time=run.overhead + time.perf_counter() - started,
+    )
+
+
+def _partial(run: PhasesRun, error: BaseException | None) -> Doubt | None:
+    if error is None:
+        return None
+    what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
+    text = f"Partial: {what} after {seconds_text(run.wall_time)}. What ran until then is shown."
+    return Doubt("partial", text, facts={"wall_time": run.wall_time})
+
+
+def _full(run: PhasesRun) -> Doubt | None:
+    if not run.marks.is_full:
+        return None
+    kept = len(run.marks.record) // WIDTH
+    text = f"After {count(kept)} marks of phases no more were kept: later steps are not shown."
+    return Doubt("phases-cut", text, "Profile a part of the job.", {"marks": kept})
+
+
+def _without_steps(parts: pd.DataFrame, error: BaseException | None) -> Doubt | None:
+    if error is not None or parts["step"].notna().any():
+        return None
+    return Doubt(
+        "no-steps",
+        "No steps were seen: fewer than two steps of an optimizer, and no call of `torchbench_magic.step()`.",
+        "Call `torchbench_magic.step()` at the end of each step, or profile without `--phases`.",
+    )

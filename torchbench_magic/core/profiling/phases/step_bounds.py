@@ -1,0 +1,150 @@
+"""Where the steps of a training loop begin and end, recognised from what its optimizers and its loader do.
+
+A step ends where an iteration does. With every step of an optimizer there is one, or (gradient accumulation) some: so a
+step begins where the loop first asks for input after an optimizer's step, and without input with the first phase after
+it. What lies between belongs to the step that was: a checkpoint, logging, an evaluation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+
+from ..loop_marks.marks import BACKWARD, INPUT, OPTIMIZER, ZERO_GRAD
+from .spans import Span
+
+__all__ = ["recognised_steps"]
+
+FEWEST = 2
+"""Optimizer steps: one alone is no loop."""
+_USUAL = 0.6  # of the stretches between optimizer steps in which the loop's own input is asked for
+_IN_TURN = 0.8  # of the steps of one optimizer that have one of every other between them: they are one step
+_RARE = 10  # times as many steps as another optimizer has: the other one has nothing to do with this loop
+
+_Key = tuple[int, ...]
+
+
+def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
+    """(begin, end) of each step, Unix ns, one after the other; none where there are fewer than `FEWEST`.
+
+    Args:
+        spans: by their beginning, heads of loops included.
+        end: of the body.
+    """
+    ends = _ends(spans)
+    if len(ends) < FEWEST:
+        return []
+    found = _asking(spans, ends)
+    apart = [span for span in spans if not span.is_inner and (span.phase != OPTIMIZER or span.fact >= 0)]
+    first = [span.begin for span in apart]
+    starts = []
+    for at, last in enumerate(ends):
+        before = ends[at - 1] if at else -1
+        asked = found[0][bisect_left(found[0], before) : bisect_left(found[0], last)]
+        after = bisect_left(first, before)
+        if asked:
+            starts.append(asked[-min(found[1], len(asked))])
+        elif at:
+            starts.append(first[after] if after < len(first) and first[after] < last else before)
+        else:
+            starts.append(_first_start(apart, ends))
+    return list(zip(starts, [*starts[1:], _last_end(spans, found[0], ends[-1], end)], strict=True))
+
+
+def _ends(spans: Sequence[Span]) -> list[int]:
+    """When each step of the loop has made its optimizers' steps."""
+    steppers = [s for s in spans if s.phase == OPTIMIZER and s.fact >= 0 and not s.is_inner]
+    if not steppers:  # optimizers that step within the backward pass, parameter by parameter
+        inside = [s.begin for s in spans if s.phase == OPTIMIZER and s.in_backward]
+        passes = [s for s in spans if s.phase == BACKWARD and not s.is_inner]
+        return [s.end for s in passes if bisect_left(inside, s.end) > bisect_left(inside, s.begin)]
+    by_one: dict[int, list[int]] = defaultdict(list)
+    for span in steppers:
+        by_one[span.fact].append(span.end)
+    leading = _leading(by_one)
+    return sorted(by_one[leading] if leading is not None else [span.end for span in steppers])
+
+
+def _leading(by_one: Mapping[int, Sequence[int]]) -> int | None:
+    """The optimizer whose step is the last of each of the loop's steps, of several that take turns; else None."""
+    most = max(len(ends) for ends in by_one.values())
+    counted = {one: ends for one, ends in by_one.items() if len(ends) * _RARE >= most}
+    fewest = min(len(ends) for ends in counted.values())
+    rarest = [one for one, ends in counted.items() if len(ends) <= fewest + 1]
+    leading = max(rarest, key=lambda one: counted[one][0])
+    ends = counted[leading]
+    for other, moments in counted.items():
+        if other == leading:
+            continue
+        between = sum(bisect_left(moments, b) > bisect_right(moments, a) for a, b in pairwise(ends))
+        if between < _IN_TURN * (len(ends) - 1):
+            return None
+    return leading
+
+
+def _asking(spans: Sequence[Span], ends: Sequence[int]) -> tuple[list[int], int]:
+    """(when the loop asks for its input, how often it does so in a step): of all inputs that are asked for in most
+    steps, the one that is asked for once, and of these the first; empty where none is."""
+    by_loader: dict[_Key, list[int]] = defaultdict(list)
+    by_place: dict[_Key, list[int]] = defaultdict(list)
+    last: _Key | None = None
+    for span in spans:
+        if span.in_backward:
+            continue
+        if span.phase != INPUT:
+            last = None
+            continue
+        if span.is_inner:
+            continue
+        key = (span.place, span.fact)
+        if key != last:  # the making of an iterator, and its first batch, are one
+            by_loader[key].append(span.begin)
+            by_place[(span.place,)].append(span.begin)
+        last = key
+    for keys in (by_loader, by_place):
+        counted = {key: found for key, moments in keys.items() if (found := _per_step(moments, ends)) is not None}
+        if counted:
+            best = min(counted, key=lambda key: (abs(counted[key][0] - 1), counted[key][1]))
+            return keys[best], max(int(counted[best][0]), 1)
+    return [], 1
+
+
+def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float] | None:
+    """(how often in a step, how soon after the optimizer's step); None where it is not in most steps."""
+    each = [
+        (bisect_left(moments, after), bisect_left(moments, before)) for after, before in pairwise(ends)
+    ]
+    counts = [high - low for low, high in each]
+    if sum(count > 0 for count in counts) < _USUAL * len(counts):
+        return None
+    soon = [moments[low] - after for (low, high), after in zip(each, ends, strict=False) if high > low]
+    return median(count for count in counts if count), median(soon)
+
+
+def _first_start(apart: Sequence[Span], ends: Sequence[int]) -> int:
+    """The beginning of the first step, where no input says it: with the phase that the second one begins with.
+
+    Args:
+        apart: the spans that a step can begin with.
+    """
+    before = [span for span in apart if span.begin < ends[0]]
+    second = [span for span in apart if ends[0] <= span.begin < ends[1]]
+    if not before or not second:
+        return before[0].begin if before else ends[0]
+    opening = second[0].phase, second[0].place
+    often = sum((span.phase, span.place) == opening for span in second)
+    alike = [span.begin for span in before if (span.phase, span.place) == opening]
+    return alike[-min(often, len(alike))] if alike else before[0].begin
+
+
+def _last_end(spans: Sequence[Span], asked: Sequence[int], last: int, end: int) -> int:
+    """Where the last step ends: as the loop asks once more and gets nothing; without input, with a `zero_grad` that
+    comes next, or the optimizer's step."""
+    after = bisect_left(asked, last)
+    if after < len(asked):
+        return asked[after]
+    following = next((s for s in spans if s.begin >= last), None)
+    return min(following.end, end) if following is not None and following.phase == ZERO_GRAD else last

@@ -1,0 +1,21 @@
+"""The words of column ``mode``: how a module was called in a forward pass, and what became of its result."""
+
+from __future__ import annotations
+
+__all__ = ["EVALUATION", "GRAPH", "TRAINED", "TRAIN_MODE", "VARIES", "mode_text"]
+
+TRAIN_MODE = "train"
+"""The module was in training mode; else in evaluation mode."""
+GRAPH = "graph"
+"""It recorded a graph for a backward pass."""
+VARIES = "varies"
+"""It has dropout or batch norm, to which the mode makes a difference."""
+TRAINED = "trained"
+"""A backward pass followed, before the loop asked for its next input."""
+EVALUATION = "evaluation"
+"""It is of a loop none of whose iterations has a backward pass."""
+
+
+def mode_text(words: dict[str, bool]) -> str:
+    """Those that are true, in a fixed order; empty where none is."""
+    return " ".join(word for word in (TRAIN_MODE, GRAPH, VARIES, TRAINED, EVALUATION) if words.get(word))

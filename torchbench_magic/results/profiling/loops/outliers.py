@@ -1,0 +1,68 @@
+"""Steps that took much longer than the others, and what they did in that time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from .phases import phases_of, step_seconds
+
+__all__ = ["Outlier", "outliers_of"]
+
+TIMES = 2.0
+"""Times the median: what takes twice as long as usual did something else, or was held up; a garbage collection or the
+system's own work takes milliseconds, and lengthens short steps only."""
+LEAST = 1e-3  # seconds more than the median
+FEWEST = 5  # steps: of fewer there is no usual one
+_MOST = 0.5  # of what the step took more: from which on it is said what it was
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A step that took long.
+
+    Attributes:
+        seconds: of the step; ``times``: of the median.
+        phase, source_id, line: what has most of the time that it took more than usual; empty and None where nothing
+            has half of it.
+        share: of the step, that this took.
+    """
+
+    step: int
+    seconds: float
+    times: float
+    phase: str = ""
+    source_id: str | None = None
+    line: int | None = None
+    share: float = 0.0
+
+
+def outliers_of(parts: pd.DataFrame, most: int = 3) -> tuple[Outlier, ...]:
+    """At most so many, the longest first; the first step, which does what is done once, is none."""
+    phases = phases_of(parts)
+    seconds = step_seconds(phases)
+    if len(seconds) < FEWEST:
+        return ()
+    median = float(seconds.median())
+    long = seconds.iloc[1:]
+    long = long[(long > TIMES * median) & (long > median + LEAST)].nlargest(most)
+    inside = parts[parts["step"].notna()]
+    keyed = inside.assign(source_id=inside["source_id"].fillna(""), line=inside["line"].fillna(-1).astype("int64"))
+    table = keyed.pivot_table("seconds", "step", ["phase", "source_id", "line"], aggfunc="sum", fill_value=0.0)
+    usual = table.median()
+    found = []
+    for step, took in long.items():
+        number = int(str(step))
+        spent: Any = table.loc[number]
+        more = spent - usual
+        top: Any = more.idxmax()
+        phase, source_id, line = top
+        out = Outlier(number, float(took), float(took) / median)
+        if float(more.max()) >= _MOST * (float(took) - median):
+            share = float(spent[top]) / float(took)
+            place = (source_id or None, int(line) if line >= 0 else None)
+            out = Outlier(number, float(took), float(took) / median, str(phase), *place, share)
+        found.append(out)
+    return tuple(found)

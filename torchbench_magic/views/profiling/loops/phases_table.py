@@ -1,0 +1,150 @@
+"""The phases of a training loop in a clause of the sentence, a table and a line of the footer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchbench_magic import units
+from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
+from torchbench_magic.results.profiling.loops.outliers import Outlier, outliers_of
+from torchbench_magic.results.profiling.loops.phases import StepShare, shares_of, step_seconds
+from torchbench_magic.results.profiling.loops.worker_shares import busy_shares
+from torchbench_magic.results.profiling.profile import Profile
+
+from ...built_columns import built_table, measured_columns, share, texts
+from ...document import Phrase, StyledText, clipped, code
+from ...name_in_notebook import of_result
+from ...table import Table
+
+__all__ = ["loop_clause", "loop_footer", "phases_table"]
+
+_WORDS = {
+    "input": "waits for input",
+    "transfer": "moves tensors",
+    "forward": "is the forward pass",
+    "loss": "is the loss",
+    "backward": "is the backward pass",
+    "optimizer": "is the optimizer",
+    "zero_grad": "clears gradients",
+    "other": "is other code",
+}
+_MOST_WORKERS = 8  # that are named one by one
+_MOST = 0.5  # of a phase: from which on its line is said in the sentence
+
+
+def loop_clause(profile: Profile) -> Iterator[Phrase]:
+    """``a step takes 212 ms: 48 % waits for input at In[4]:3; step 7 took 3.1 times the median, 88 % of it at In[4]:9
+    torch.save(...)``; nothing without steps."""
+    seconds = step_seconds(profile.phases)
+    if seconds.empty or seconds.sum() <= 0:
+        return
+    parts = profile.phases_by_line
+    top = max(shares_of(parts), key=lambda each: each.share)
+    yield Phrase(f"a step takes {units.seconds_text(float(seconds.median()))}: ")
+    yield Phrase(f"{units.percent(top.share)} % {_WORDS[top.phase]}")
+    if top.line is not None and top.line_share >= _MOST:
+        yield Phrase(" at ")
+        yield code(_place(profile, top.source_id, top.line))
+    for outlier in _outliers(profile)[:1]:
+        yield Phrase("; ")
+        yield from _outlier(profile, outlier)
+
+
+def _outliers(profile: Profile) -> tuple[Outlier, ...]:
+    """Steps that took long by what they did: where other processes had the processor, that is not known."""
+    if any(doubt.kind in LOAD_KINDS for doubt in profile.warnings):
+        return ()
+    return outliers_of(profile.phases_by_line)
+
+
+def _outlier(profile: Profile, outlier: Outlier) -> Iterator[Phrase]:
+    yield Phrase(f"step {outlier.step} took {_times(outlier.times)} times the median")
+    if not outlier.phase:
+        return
+    yield Phrase(f", {units.percent(outlier.share)} % of it")
+    if outlier.phase != "other":
+        yield Phrase(f" {outlier.phase}")
+    if outlier.line is not None:
+        yield Phrase(" at ")
+        yield code(_place(profile, outlier.source_id, outlier.line))
+        source = profile.sources.get(str(outlier.source_id))
+        text = source.line(outlier.line).strip() if source is not None else ""
+        if text:
+            yield Phrase(" ")
+            yield code(clipped(text, 40))
+
+
+def _times(times: float) -> str:
+    return f"{times:.1f}" if times < 9.95 else units.count(round(times))
+
+
+def _place(profile: Profile, source_id: str | None, line: int | None) -> str:
+    source = profile.sources.get(str(source_id))
+    return f"{source.label if source is not None else '?'}:{line}"
+
+
+def phases_table(profile: Profile) -> Table | None:
+    """A row per phase that took any time; None without steps."""
+    found = shares_of(profile.phases_by_line)
+    if not found:
+        return None
+    steps = len(step_seconds(profile.phases))
+    scale = units.spread_scale([each.median for each in found])
+    built = (
+        texts("phase", "phase of a step", 12, lambda each: each["share"].phase),
+        measured_columns("median", "median", scale),
+        share("share", lambda each: each["share"].share),
+        texts("place", "line", 30, lambda each: _line(profile, each["share"])),
+        texts("source", "source", 60, lambda each: _source(profile, each["share"]), quiet=True),
+    )
+    rows = [{"share": each, "median": each.median} for each in found]
+    said = f"{units.count(steps)} steps. Each of them: {of_result('.phases')}"
+    return built_table("phases", built, rows, lambda each: str(each["share"].phase), hidden=said)
+
+
+def _line(profile: Profile, each: StepShare) -> str:
+    if each.line is None:
+        return ""
+    place = _place(profile, each.source_id, each.line)
+    return place if each.line_share > 0.995 else f"{place} {units.percent(each.line_share)} %"
+
+
+def _source(profile: Profile, each: StepShare) -> str:
+    source = profile.sources.get(str(each.source_id))
+    return source.line(each.line).strip() if source is not None and each.line is not None else ""
+
+
+def loop_footer(profile: Profile) -> Iterator[StyledText]:
+    """What the phases are, and the other steps that took long."""
+    if profile.phases.empty:
+        return
+    yield (
+        Phrase(
+            "Phases are of the thread that runs the loop and add up to the step; loss is what lies between the forward "
+            "and the backward pass, other what is in no phase."
+            + (" Work on a device goes on beside them." if _has_device(profile) else "")
+        ),
+    )
+    if said := _workers(profile):
+        yield (Phrase(said),)
+    for outlier in _outliers(profile)[1:]:
+        first, *rest = _outlier(profile, outlier)
+        yield (Phrase(first.text[0].upper() + first.text[1:]), *rest, Phrase("."))
+
+
+def _workers(profile: Profile) -> str:
+    """How busy each worker was; of many the range."""
+    busy = [units.percent(share) for share in busy_shares(profile.workers)]
+    if not busy:
+        return ""
+    if len(busy) <= _MOST_WORKERS:
+        each = ", ".join(f"worker {at} {share} %" for at, share in enumerate(busy))
+        return f"DataLoader workers were busy for this share of their time: {each}."
+    shares = sorted(busy_shares(profile.workers))
+    span = f"{units.percent(shares[0])} to {units.percent(shares[-1])} %"
+    return f"Each of the {units.count(len(busy))} DataLoader workers was busy for {span} of its time."
+
+
+def _has_device(profile: Profile) -> bool:
+    moved = profile.phases.loc[profile.phases["phase"] == "transfer", "seconds"].sum() > 0
+    return bool(moved) or float(profile.ops["self_device_time"].fillna(0).sum()) > 0

@@ -1,0 +1,106 @@
+"""The steps of a training loop, drawn: a strip a step, its phases on top of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from torchbench_magic import units
+from torchbench_magic.results.profiling.loops.phases import PHASES
+from torchbench_magic.results.profiling.profile import Profile
+
+from ...drawing.scales import round_ticks
+from ...drawing.svg import figure, svg_text, theme
+
+__all__ = ["step_strips"]
+
+_WIDTH, _HEIGHT = 640, 96  # px
+_MOST = 160  # strips: of more steps, neighbours share one
+_TALLEST = 3.0  # times the median: what goes beyond is cut, and said to be
+_HUES = {
+    "input": "#d28a1a",
+    "transfer": "#2ca184",
+    "forward": "#2468b0",
+    "loss": "#7a5fb5",
+    "backward": "#5b9bd5",
+    "optimizer": "#a4527e",
+    "zero_grad": "#c9a9bb",
+    "other": "#9aa0a6",
+}
+_STYLE = (
+    "<style>"
+    + theme(".tb-steps", ("bg", "ink0", "ink1", "ink2", "rule1"), "margin:8px 0;overflow-x:auto")
+    + ".tb-steps text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
+    "font-variant-numeric:tabular-nums}.tb-steps .ax{stroke:var(--rule1)}.tb-steps .cut{fill:var(--ink0)}"
+    + "".join(
+        f".tb-steps .p-{name}{{fill:{hue};fill:color-mix(in srgb,{hue} 84%,var(--ink0))}}"
+        for name, hue in _HUES.items()
+    )
+    + "</style>"
+)
+
+
+def step_strips(profile: Profile) -> str:
+    """The picture as markup; empty with fewer than two steps."""
+    phases = profile.phases
+    if phases["step"].nunique() < 2:
+        return ""
+    table = phases.pivot(index="step", columns="phase", values="seconds")[list(PHASES)]
+    shared = -(-len(table) // _MOST)
+    if shared > 1:
+        table = table.groupby(np.arange(len(table)) // shared).mean()
+    whole = table.sum(axis=1)
+    top = min(float(whole.max()), _TALLEST * float(whole.median())) or 1.0
+    of = f", {shared} a strip (their mean)" if shared > 1 else ""
+    cut = "; ▲ goes beyond" if float(whole.max()) > top else ""
+    used = [name for name in PHASES if table[name].sum() > 0]
+    parts = [
+        *_bars(table, top),
+        *_axes(table, top, phases),
+        svg_text(0, -8, f"time of each step{of}{cut}", "start"),
+        *_legend(used),
+    ]
+    said = "The phases of each step, on top of each other; the numbers are in the table of phases."
+    drawn = figure((_WIDTH, _HEIGHT), (56, 24, 16, 46), said, parts)
+    return f'{_STYLE}<div class="tb-steps">{drawn}</div>'
+
+
+def _bars(table: pd.DataFrame, top: float) -> Iterator[str]:
+    wide = _WIDTH / len(table)
+    gap = min(1.0, wide * 0.15)
+    for at, row in enumerate(table.to_numpy(np.float64).tolist()):
+        below, left = 0.0, at * wide
+        for name, seconds in zip(table.columns, row, strict=True):
+            low, high = (min(value / top, 1.0) * _HEIGHT for value in (below, below + seconds))
+            below += seconds
+            if high - low >= 0.2:
+                size = f'x="{left:.1f}" y="{_HEIGHT - high:.1f}" width="{wide - gap:.1f}" height="{high - low:.1f}"'
+                yield f'<rect class="p-{name}" {size}/>'
+        if below > top * 1.0001:
+            middle = left + (wide - gap) / 2
+            yield f'<path class="cut" d="M{middle - 4:.1f},-1h8l-4,-5z"/>'
+
+
+def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str]:
+    yield f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
+    scale = units.smallest_scale([top])
+    ticks = round_ticks(0.0, top / scale.size)
+    ticks = ticks[:: 1 + len(ticks) // 5]
+    for at, tick in enumerate(ticks):
+        y = _HEIGHT * (1 - tick * scale.size / top)
+        unit = f" {scale.unit}" if at == len(ticks) - 1 else ""
+        yield f'<line class="ax" x1="-4" x2="0" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield svg_text(-8, y + 4, f"{tick:g}{unit}", "end")
+    first, last = int(phases["step"].min()), int(phases["step"].max())
+    yield svg_text(0, _HEIGHT + 14, f"step {first}", "start")
+    yield svg_text(_WIDTH, _HEIGHT + 14, f"step {last}", "end")
+
+
+def _legend(used: list[str]) -> Iterator[str]:
+    x = 0
+    for name in used:
+        yield f'<rect class="p-{name}" x="{x}" y="{_HEIGHT + 25}" width="10" height="10"/>'
+        yield svg_text(x + 14, _HEIGHT + 34, name, "start")
+        x += 30 + 6 * len(name)
