@@ -26,12 +26,6 @@ from .timing.timing_task import Task
 __all__ = ["compare"]
 
 
-def _measured(task: Task) -> Comparison:
-    if task.plan.levers is not None:
-        return try_levers(task)
-    return compare_bodies(task) if task.plan.processes is None else compare_in_processes(task)
-
-
 def compare(
     stmts: Mapping[str, str | Callable[[], object]],
     *,
@@ -130,7 +124,9 @@ def compare(
 
 
 def _measured(task: Task) -> Comparison:
-    """Here, in fresh interpreters, or on engines."""
+    """Here, in fresh interpreters, or on engines; under levers."""
+    if task.plan.levers is not None:
+        return try_levers(task)
     if task.plan.engines is not None:
         return compare_on_engines(task)
     return compare_bodies(task) if task.plan.processes is None else compare_in_processes(task)
