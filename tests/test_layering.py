@@ -53,7 +53,7 @@ ROOMS = {
     "core/timing": ("points", "effects"),
     "core/timing/effects": ("first_calls", "restoring"),
     "results/profiling": ("frames", "loops", "insights"),
-    "results/profiling/insights": ("of_memory",),
+    "results/profiling/insights": ("of_memory", "training"),
     "results/timing": ("proof", "across_processes", "across_runs", "across_engines"),
     "core/machine": ("facts", "peaks"),
     "core/profiling": (

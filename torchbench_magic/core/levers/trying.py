@@ -60,7 +60,8 @@ def check_trial(task: Task) -> None:
             "--try runs one body as it is and under levers: leave the `# ---` sections out, and give setup with --setup"
         )
     others = {"--sweep and --fuzz": bool(task.points), "--callgrind": task.counting is not None}
-    others |= {"--processes": plan.processes is not None, "--description": plan.description is not None}
+    others |= {"--processes": plan.processes is not None, "--engines": plan.engines is not None}
+    others |= {"--description": plan.description is not None}
     others |= {"--baseline": plan.baseline is not None}
     for option, is_given in others.items():
         if is_given:
