@@ -25,7 +25,7 @@ from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
 from .recording.recorded_run import RecordedRun
 from .recording.workers import worker_table
 from .sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
-from .tables.sampled_functions import doubts_of_sampling, sampled_functions, sampled_waits
+from .tables.sampled_functions import doubts_of_sampling, sampled_functions
 from .torch_events.paused_collector import collector_paused
 from .waiting_for_workers import waits_for_workers
 
@@ -58,7 +58,6 @@ def report(
         laid.lines[["self_cpu_time", "cpu_time", "python_time", "backward_cpu_time"]] = np.nan
         laid.frames[["self_cpu_time", "backward_cpu_time", "module_backward_time"]] = np.nan
     python, doubts_of_python = _python(run, read, whole, texts, body)
-    waited = sampled_waits(run.samples, whole) if run.samples is not None else None
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
@@ -72,7 +71,7 @@ def report(
     doubts = [
         *doubts_of_concurrency(cores),
         waits,
-        *find_doubts(run, read, whole.joined, texts.of, options, error, waited),
+        *find_doubts(run, read, whole.joined, texts.of, options, error),
         cost_doubt(cost, recorded) if cost is not None and recorded is not None else None,
         *doubts_of_python,
         *texts.doubts,
