@@ -23,7 +23,6 @@ from .recording.recorded_run import RecordedRun
 from .recording.steps import SteppedRun
 from .recording.user_threads import unseen_cpu_seconds
 from .sources.statement_lines import read_statements
-from .torch_events.events import Ints
 from .waiting_lines import waits_of_a_line
 
 __all__ = ["did_not_begin", "doubts_of_holders", "doubts_of_steps", "find_doubts"]
@@ -38,14 +37,12 @@ def find_doubts(
     sources: Mapping[str, Source],
     options: ProfileOptions,
     error: BaseException | None = None,
-    waited: tuple[Ints, Ints, Ints] | None = None,
 ) -> list[Doubt]:
     """All doubts about one run, the gravest first.
 
     Args:
         sources: by file name.
         error: what ended the body early.
-        waited: (begin, end, ns of waiting) of stretches of the cell's own thread, where it was sampled.
     """
     found = [
         _partial(run, error),
@@ -56,7 +53,7 @@ def find_doubts(
         _lines_cut(run, options),
         _clocks(run, read.offset),
         *doubts_of_load(run.load, run.num_threads),
-        waits_of_a_line(run, joined, sources, waited),
+        waits_of_a_line(run, joined, sources),
         _threads_without_lines(run, joined),
         _forked(run, joined),
         _compiled_modules(run, joined),

@@ -33,7 +33,7 @@ from .recording.workers import worker_table
 from .sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
 from .tables.compilation_tables import cells_compiled, compilation_tables, with_time_around
 from .tables.holder_table import holder_table
-from .tables.sampled_functions import doubts_of_sampling, sampled_functions, sampled_waits
+from .tables.sampled_functions import doubts_of_sampling, sampled_functions
 from .torch_events.paused_collector import collector_paused
 from .waiting_for_workers import waits_for_workers
 
@@ -85,7 +85,6 @@ def report(
     assert laid.trace is not None
     loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
-    waited = sampled_waits(run.samples, whole) if run.samples is not None else None
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
     compilations, graph_breaks = compilation_tables(
         with_time_around(run.compiled, read.of_body), laid.ops, texts, body.cells
@@ -104,7 +103,7 @@ def report(
         _unseen(run.unseen),
         switched_off([] if text is None else [text]),
         waits,
-        *find_doubts(run, read, whole.joined, texts.of, options, error, waited),
+        *find_doubts(run, read, whole.joined, texts.of, options, error),
         cost_doubt(cost, recorded) if cost is not None and recorded is not None else None,
         *doubts_of_python,
         *doubts_of_holders(held),

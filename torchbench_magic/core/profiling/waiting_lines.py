@@ -14,6 +14,7 @@ from .joining.attribution import Joined
 from .joining.segments import NO_LINE
 from .joining.thread_join import ThreadJoin
 from .recording.recorded_run import RecordedRun
+from .tables.sampled_functions import sampled_waits
 from .torch_events.events import Ints
 
 __all__ = ["waits_of_a_line"]
@@ -23,21 +24,17 @@ _BESIDE = 0.25  # of the line's time in which the thread is in torch
 _ASLEEP = 0.5  # of the line's time that the thread of the cell cannot have computed
 
 
-def waits_of_a_line(
-    run: RecordedRun,
-    joined: Joined,
-    sources: Mapping[str, Source],
-    waited: tuple[Ints, Ints, Ints] | None = None,
-) -> Doubt | None:
+def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Source]) -> Doubt | None:
     """About the line of the cell's own thread with the most time outside torch; None where it does not wait.
 
-    That it waits is known by the samples of the thread where there are any (``waited``: begin, end and ns of waiting of
-    stretches), else by its processor time: the line can have computed no more than that.
+    That it waits is known by the samples of the thread where there are any, else by its processor time: the line can
+    have computed no more than that.
     """
     line, begins, ends = _longest_outside_torch(joined)
     outside = int((ends - begins).sum())
     if line is None or outside < _LEAST * joined.wall:
         return None
+    waited = None if run.samples is None else sampled_waits(run.samples, joined)
     sampled = None if waited is None else _waited_within(begins, ends, *waited)
     if (outside - run.own_cpu if sampled is None else sampled) < _ASLEEP * outside:
         return None

@@ -18,6 +18,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.columns import PYTHON_COLUMNS, frame_of
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
 
+from ..joining.attribution import Joined
 from ..joining.joined_run import JoinedRun
 from ..joining.tree_frames import FUNCTION
 from ..python_tree.sampled_time import active_before, idle_times, sampled_times, waited, without_callers
@@ -77,8 +78,8 @@ def sampled_functions(
         return frame_of(PYTHON_COLUMNS, {})
     paths = _Paths()
     rows, row_of_stack = _rows(record, body, paths, frozenset(map(id, codes)))
-    whole, torch = _times(record, run)
-    waiting = _waiting(record, run, whole, torch)
+    whole, torch = _times(record, run.joined)
+    waiting = _waiting(record, run.joined, whole, torch)
     after = np.array(record.moments, dtype=np.int64) > run.joined.end  # at the return of the body itself
     at = np.where(after, 0, row_of_stack[np.array(record.stacks, dtype=np.int64)])
     inside = whole > 0  # not before the body began, nor between two recorded steps
@@ -126,23 +127,21 @@ def _covers(record: SampleRecord, missing: float) -> bool:
     return record.complete and missing <= _SLACK * record.interval
 
 
-def _times(record: SampleRecord, run: JoinedRun) -> tuple[Ints, Ints]:
+def _times(record: SampleRecord, joined: Joined) -> tuple[Ints, Ints]:
     """(ns, ns of it in torch) that each sample stands for, of the time of the run."""
-    joined = run.joined
     moments = np.array([record.began, *record.moments], dtype=np.int64)
     ops = joined.ops
     mine = (ops.native == joined.threads[0].segments.native_id) & ~ops.is_range
     mine[mine] = without_callers(ops.start[mine], ops.end[mine], moments)
     begins, dues = np.array(record.begins, dtype=np.int64), np.array(record.dues, dtype=np.int64)
-    return sampled_times(moments, begins, dues, (ops.start[mine], ops.end[mine]), _active(run))
+    return sampled_times(moments, begins, dues, (ops.start[mine], ops.end[mine]), _active(joined))
 
 
-def _active(run: JoinedRun) -> Callable[[Ints], Ints]:
-    joined = run.joined
+def _active(joined: Joined) -> Callable[[Ints], Ints]:
     return partial(active_before, begin=joined.begin, end=joined.end, left_out=joined.left_out)
 
 
-def _waiting(record: SampleRecord, run: JoinedRun, whole: Ints, torch: Ints) -> Ints:
+def _waiting(record: SampleRecord, joined: Joined, whole: Ints, torch: Ints) -> Ints:
     """Ns of each sample outside torch in which the thread surely wanted no processor; 0 where its clock is too coarse.
 
     What it did not want of a stretch it may have lacked in torch (waiting for torch's own threads), or in what is no
@@ -151,18 +150,18 @@ def _waiting(record: SampleRecord, run: JoinedRun, whole: Ints, torch: Ints) -> 
     if not len(record.wanted):
         return np.zeros_like(whole)
     moments = np.array([record.began, *record.moments], dtype=np.int64)
-    outside = np.diff(moments) - np.diff(_active(run)(moments))
+    outside = np.diff(moments) - np.diff(_active(joined)(moments))
     idle = idle_times(moments, np.array(record.wanted, dtype=np.int64)) - outside - torch
     return waited(idle, whole - torch, np.array(record.begins, dtype=np.int64) > 0)
 
 
-def sampled_waits(record: SampleRecord, run: JoinedRun) -> tuple[Ints, Ints, Ints] | None:
+def sampled_waits(record: SampleRecord, joined: Joined) -> tuple[Ints, Ints, Ints] | None:
     """(begin, end, ns of waiting) of each stretch that a sample is of; None where the samples do not tell."""
     if not len(record.moments) or not len(record.wanted):
         return None
     moments = np.array([record.began, *record.moments], dtype=np.int64)
     begins = np.array(record.begins, dtype=np.int64)
-    waiting = _waiting(record, run, *_times(record, run))
+    waiting = _waiting(record, joined, *_times(record, joined))
     return np.where(begins > 0, begins, moments[:-1]), moments[1:], waiting
 
 
