@@ -25,7 +25,7 @@ from types import (
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from torchbench_magic.core.code.held_values import class_dict
+from torchbench_magic.core.code.held_values import class_dict, class_order
 from torchbench_magic.core.code.reached_objects import dict_of, is_users_class
 
 __all__ = ["ATOMS", "CONTAINERS", "Lead", "limit_of", "node_parts", "parts"]
@@ -47,7 +47,7 @@ class Lead(NamedTuple):
 ATOMS = frozenset(
     {
         *(int, float, complex, bool, str, bytes, bytearray, type(None), type(...), range, slice),
-        *(type, CodeType, BuiltinFunctionType, MemberDescriptorType, GetSetDescriptorType),
+        *(CodeType, BuiltinFunctionType, MemberDescriptorType, GetSetDescriptorType),
     }
 )
 """Types of what holds nothing, or leads away from what the reader holds."""
@@ -80,6 +80,9 @@ def parts(value: Any) -> _Parts:
     elif kind is functools._lru_cache_wrapper:
         yield from ((Lead("cache"), each) for each in gc.get_referents(value) if each is not value.__wrapped__)
         yield Lead("within"), value.__wrapped__
+        return
+    elif issubclass(kind, type):
+        yield from _of_class(value)
         return
     elif issubclass(kind, ModuleType) or _library_of(kind) in _SHELLS:
         return
@@ -183,13 +186,15 @@ def _attributes(value: Any, kind: type) -> _Parts:
     if not issubclass(kind, (list, tuple, dict, deque)):  # what C code holds: slots, a partial's arguments, iterators
         referents = (each for each in gc.get_referents(value) if each is not held)
         yield from ((Lead("within"), each) for each in referents if type(each) not in ATOMS and not _leads_away(each))
-    for base in kind.__mro__:
-        if is_users_class(base):
-            yield from (
-                (Lead("class", f"{base.__qualname__}.{name}"), item)
-                for name, item in list(class_dict(base).items())
-                if type(item) not in ATOMS and type(item) is not FunctionType
-            )
+    yield from ((Lead("within"), base) for base in class_order(kind) if is_users_class(base))
+
+
+def _of_class(kind: type) -> _Parts:
+    """What a user's class holds itself."""
+    if is_users_class(kind):
+        name_of_class = kind.__qualname__.rpartition("<locals>.")[2]
+        for name, item in list(class_dict(kind).items()):
+            yield Lead("class", f"{name_of_class}.{name}"), item
 
 
 def _leads_away(value: Any) -> bool:

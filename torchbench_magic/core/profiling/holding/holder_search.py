@@ -20,7 +20,7 @@ from torchbench_magic.printable import printable
 
 from ..torch_events.older_blocks import without_overrides
 from .held_objects import ATOMS, CONTAINERS, Lead, limit_of, node_parts, parts
-from .roots import Root, hidden_roots, visible_roots
+from .roots import Root, hidden_roots, local_roots, module_roots, variable_roots
 
 __all__ = ["MOST_SECONDS", "HeldBlock", "Holdings", "find_holders"]
 
@@ -127,8 +127,8 @@ def find_holders(
     met.seen.update(map(id, [namespace, *map(dict_of, list(sys.modules.values()))]))
     cut = False
     with without_overrides():
-        by_itself = [*([last] if last is not None else []), *hidden_roots(namespace)]
-        for roots in (visible_roots(namespace, tuple(running)), by_itself):
+        visible = (variable_roots(namespace), local_roots(running), module_roots(namespace))
+        for roots in (*visible, [*([last] if last is not None else []), *hidden_roots(namespace)]):
             if not cut:
                 cut = _walk(roots, met, found, torch.Tensor, lambda: clock() - started > most_seconds)
     left_out = []

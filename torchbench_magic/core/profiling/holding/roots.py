@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -14,7 +14,7 @@ from torchbench_magic.core.code.library_files import is_users_file
 from torchbench_magic.core.code.reached_objects import is_users_module
 from torchbench_magic.results.cell_text import CellText
 
-__all__ = ["Root", "hidden_roots", "is_users_code", "last_value", "visible_roots"]
+__all__ = ["Root", "hidden_roots", "is_users_code", "last_value", "local_roots", "module_roots", "variable_roots"]
 
 _HISTORY = re.compile(r"_+|_i+|_i?\d+")
 _IPYTHONS = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"})
@@ -43,20 +43,24 @@ def is_users_code(code: CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_OPTIMIZED) and is_users_file(code.co_filename)
 
 
-def visible_roots(namespace: Mapping[str, Any], running: tuple[FrameType, ...] = ()) -> Iterator[Root]:
-    """The variables of the cell or script, of the functions that are still running, and of the user's own modules.
-
-    Args:
-        running: frames of the user's code that have not ended.
-    """
+def variable_roots(namespace: Mapping[str, Any]) -> Iterator[Root]:
+    """The variables of the cell or script."""
     for name, value in list(namespace.items()):
         if name not in _IPYTHONS | _OURS and not (_is_notebook(namespace) and _HISTORY.fullmatch(name)):
             yield Root(name, "variable", value)
+
+
+def local_roots(running: Iterable[FrameType]) -> Iterator[Root]:
+    """Those of functions of the user's that have not ended."""
     for frame in running:
         if sys.version_info >= (3, 13):  # before, a dict of locals stays with the frame and holds them itself
             code = frame.f_code.co_qualname.replace("<locals>.", "")
             for name, value in list(frame.f_locals.items()):
                 yield Root(name, "variable", value, f"`{name}` in `{code}`, which is still running")
+
+
+def module_roots(namespace: Mapping[str, Any]) -> Iterator[Root]:
+    """Those of the user's own modules, but the one that ``namespace`` is of."""
     for module_name, module in list(sys.modules.items()):
         if module is None or not is_users_module(module) or vars(module) is namespace or _is_notebook(vars(module)):
             continue
