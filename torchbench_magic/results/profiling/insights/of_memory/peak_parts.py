@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ...allocations import alive_blocks, devices_of, older_freed, peak_of
 from ...columns import PEAK_COLUMNS, frame_of
+from ...cycles import highest_cycle
 from ...profile import Profile
 from ...trace import Trace
 
@@ -34,7 +35,9 @@ _ROLES = {"parameter": "parameters", "buffer": "buffers", "gradient": "gradients
 
 
 def peak_parts(profile: Profile) -> pd.DataFrame:
-    """Columns of `PEAK_COLUMNS`, of each device the largest part first. Empty without ``--memory``."""
+    """Columns of `PEAK_COLUMNS`, of each device the largest part first. Empty without ``--memory``. Of a schedule, those
+    of the cycle with the highest peak."""
+    profile = highest_cycle(profile.cycles) if profile.cycles else profile
     memory = profile.memory
     rows: list[dict[str, object]] = []
     for device in devices_of(memory):
