@@ -141,6 +141,19 @@ def test_the_users_own_process_group_is_used_and_left(kernel: Kernel) -> None:
     healthy(kernel)
 
 
+def test_a_rank_that_cannot_begin_frees_the_others(kernel: Kernel) -> None:
+    start = (
+        "import ipyparallel\nclient = ipyparallel.Client(profile='engines')\n"
+        "_ = client[1].execute('import torch.profiler; busy = torch.profiler.profile(); busy.start()', block=True)"
+    )
+    assert not kernel.run(start).error
+    ran = kernel.run("%%tprofile --engines engines\n" + STEPS)
+    assert "rank 1: engine 1" in ran.stderr
+    assert "ended with Busy: a torch profiler runs already" in ran.stderr
+    assert not kernel.run("_ = client[1].execute('busy.stop()', block=True)\nclient.close()").error
+    healthy(kernel)
+
+
 @pytest.mark.parametrize(
     ("line", "cell", "said"),
     [

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ from torchbench_magic.core.engines.sent_names import folders_known, unpack_names
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.process.torch_import import import_torch
 from torchbench_magic.errors import OptionError, TorchBenchError
-from torchbench_magic.results.cell_text import Body
+from torchbench_magic.results.cell_text import Body, CellText
 from torchbench_magic.results.storage.packed_columns import pack_columns
 from torchbench_magic.results.storage.profile_record import profile_record
 from torchbench_magic.results.storage.records import decoded
@@ -43,6 +43,9 @@ __all__ = ["GIVEN", "end_job", "prepare", "run_rank"]
 GIVEN = ("rank", "world_size")
 """Names that the cell finds on every rank."""
 _LONGEST_VALUE = 10_000  # characters of the text of the cell's last expression
+
+
+_Texts = Callable[[str], CellText | None]
 
 
 @dataclass
@@ -126,25 +129,33 @@ def run_rank(*, rank: int, world_size: int, store: Mapping[str, Any], several_ho
         ``profile`` (header and packed tables), ``backend``, ``clock``, ``error`` (``kind text lines when freed``).
     """
     (job,) = _job
-    with folders_known(job.asked["folders"]), known_cells(job.asked["cells"]) as text_of:
-        if store:
-            _make_group(job, rank, world_size, store)
-        from torch import distributed
-
-        backend = str(distributed.get_backend())
-        clock = clock_against_rank_0(rank, world_size) if several_hosts and backend == "gloo" else None
-        job.names.update(rank=rank, world_size=world_size)
-        job.names.setdefault("__name__", "__main__")
-        watch = WaitingWatch(text_of, job.sockets)
-        with watch:
-            _warm_up()
-            distributed.barrier()  # profilers start at different moments
-            told = _profiled(job, text_of, watch)
+    try:
+        with folders_known(job.asked["folders"]), known_cells(job.asked["cells"]) as text_of:
+            told = _ran(job, rank, world_size, store, text_of, several_hosts=several_hosts)
+    except BaseException:  # before or after the cell: a profiler that runs already, a Ctrl-C
+        _free_the_others()
+        raise
     if told["error"] is not None:
         _free_the_others()
-    else:
-        _keep_names(job)
-    return {**told, "backend": backend, "clock": clock}
+    _keep_names(job)
+    return told
+
+
+def _ran(
+    job: _Job, rank: int, world_size: int, store: Mapping[str, Any], text_of: _Texts, *, several_hosts: bool
+) -> dict[str, Any]:
+    if store:
+        _make_group(job, rank, world_size, store)
+    from torch import distributed
+
+    backend = str(distributed.get_backend())
+    clock = clock_against_rank_0(rank, world_size) if several_hosts and backend == "gloo" else None
+    job.names.update(rank=rank, world_size=world_size)
+    job.names.setdefault("__name__", "__main__")
+    with WaitingWatch(text_of, job.sockets) as watch:
+        _warm_up()
+        distributed.barrier()  # profilers start at different moments
+        return {**_profiled(job, text_of, watch), "backend": backend, "clock": clock}
 
 
 def _make_group(job: _Job, rank: int, world_size: int, store: Mapping[str, Any]) -> None:
@@ -170,7 +181,7 @@ def _warm_up() -> None:
     _warm.append(True)
 
 
-def _profiled(job: _Job, text_of: Any, watch: WaitingWatch) -> dict[str, Any]:
+def _profiled(job: _Job, text_of: _Texts, watch: WaitingWatch) -> dict[str, Any]:
     from torchbench_magic.core.profiling.profiler import Asked, profile_body
 
     options = decoded(job.asked["options"])
@@ -196,7 +207,7 @@ def _text(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
-def _error(error: BaseException, text_of: Any, *, freed: bool) -> dict[str, Any]:
+def _error(error: BaseException, text_of: _Texts, *, freed: bool) -> dict[str, Any]:
     """What ended the cell: its type, its text, the line of the cell, its traceback."""
     shown = without_own_frames(error.__traceback__)
     place = ""
