@@ -141,6 +141,12 @@ def test_the_users_own_process_group_is_used_and_left(kernel: Kernel) -> None:
     healthy(kernel)
 
 
+def test_what_a_cell_without_torch_prints_is_not_lost(kernel: Kernel) -> None:
+    ran = kernel.run("%%tprofile --engines engines\nprint('seen', rank)")
+    assert "rank 0: seen 0\nrank 1: seen 1\n" in ran.stdout
+    assert "runs no operation of torch" in ran.stderr
+
+
 def test_a_rank_that_cannot_begin_frees_the_others(kernel: Kernel) -> None:
     start = (
         "import ipyparallel\nclient = ipyparallel.Client(profile='engines')\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,8 @@ def deliver_ranks(outcome: RankOutcome, options: ProfilerOptions, doubts: list[D
     """The result goes to the reader; after it, what ended the job early."""
     profile: Any = outcome.profile
     is_interrupted = False
+    for rank, text in outcome.printed.items():  # there is no result to hold it
+        sys.stdout.write("".join(f"rank {rank}: {line}\n" for line in text.splitlines()))
     if profile is not None:
         profile = replace(profile, warnings=[*doubts, *profile.warnings])
         profile, is_interrupted = _written(profile, options, delivery.progress)

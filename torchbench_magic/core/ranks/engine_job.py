@@ -72,10 +72,12 @@ class RankOutcome:
     Attributes:
         profile: of the ranks that came back; None where none did.
         error: what ended it early, to be raised; None where all ran to their end.
+        printed: by each rank; the profile, where there is one, has it too.
     """
 
     profile: RankProfile | None
     error: BaseException | None = None
+    printed: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -264,7 +266,7 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     if not whole:
         if error is None:
             error = InputError("the cell runs no operation of torch on any rank: there is nothing to lay side by side")
-        return RankOutcome(None, error)
+        return RankOutcome(None, error, {rank: each.stdout + each.stderr for rank, each in sorted(run.answers.items())})
     made = profile_of_ranks(whole, doubts)
     ranks = [each.rank for each in whole]
     printed = tuple(run.answers[rank].stdout + run.answers[rank].stderr for rank in ranks)
