@@ -18,6 +18,7 @@ __all__ = ["step_strips"]
 
 _WIDTH, _HEIGHT = 640, 96  # px
 _MOST = 160  # strips: of more steps, neighbours share one
+_THINNEST = 0.2  # px: what is thinner is not drawn
 _TALLEST = 3.0  # times the median: what goes beyond is cut, and said to be
 _HUES = {
     "input": "#d28a1a",
@@ -68,19 +69,21 @@ def step_strips(profile: Profile) -> str:
 
 
 def _bars(table: pd.DataFrame, top: float) -> Iterator[str]:
+    """One path a phase: a mark of its own for each bar would be most of an output."""
     wide = _WIDTH / len(table)
-    gap = min(1.0, wide * 0.15)
-    for at, row in enumerate(table.to_numpy(np.float64).tolist()):
-        below, left = 0.0, at * wide
-        for name, seconds in zip(table.columns, row, strict=True):
-            low, high = (min(value / top, 1.0) * _HEIGHT for value in (below, below + seconds))
-            below += seconds
-            if high - low >= 0.2:
-                size = f'x="{left:.1f}" y="{_HEIGHT - high:.1f}" width="{wide - gap:.1f}" height="{high - low:.1f}"'
-                yield f'<rect class="p-{name}" {size}/>'
-        if below > top * 1.0001:
-            middle = left + (wide - gap) / 2
-            yield f'<path class="cut" d="M{middle - 4:.1f},-1h8l-4,-5z"/>'
+    bar = wide - min(1.0, wide * 0.15)
+    above = np.minimum(np.cumsum(table.to_numpy(np.float64), axis=1) / top, 1.0) * _HEIGHT
+    below = np.hstack([np.zeros((len(table), 1)), above[:, :-1]])
+    for column, name in enumerate(table.columns):
+        moves = [
+            f"M{at * wide:.1f} {_HEIGHT - high:.1f}h{bar:.1f}v{high - low:.1f}h{-bar:.1f}z"
+            for at, (low, high) in enumerate(zip(below[:, column].tolist(), above[:, column].tolist(), strict=True))
+            if high - low >= _THINNEST
+        ]
+        if moves:
+            yield f'<path class="p-{name}" d="{"".join(moves)}"/>'
+    for at in np.nonzero(table.sum(axis=1).to_numpy() > top * 1.0001)[0].tolist():
+        yield f'<path class="cut" d="M{at * wide + bar / 2 - 4:.1f} -1h8l-4 -5z"/>'
 
 
 def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str]:
