@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -70,16 +71,16 @@ def test_the_parts_of_a_rank_add_up(name: str) -> None:
     profile = load_ranks(TRACES / name)
     ranks = profile.ranks
     assert list(ranks) == [
-        "rank", "span", "compute", "communication", "overlap", "wait", "transfer", "other", "blame"
+        "rank", "span", "compute", "communication", "overlap", "wait", "transfer", "unsplit", "other", "blame"
     ]  # fmt: skip
     total = ranks["compute"] + ranks["communication"] - ranks["overlap"] + ranks["other"]
     assert np.allclose(total, ranks["span"])
-    assert np.allclose(ranks["wait"] + ranks["transfer"], ranks["communication"])
+    assert np.allclose(ranks["wait"] + ranks["transfer"] + ranks["unsplit"], ranks["communication"])
     assert (ranks.to_numpy() >= 0).all()
     assert (ranks["span"] <= profile.span + 1e-9).all()
     line = profile.timeline
     assert ((line["end"] - line["begin"]).groupby(line["rank"]).sum() <= profile.span * 1.01).all()
-    assert set(line["what"]) <= {"compute", "wait", "transfer", "other"}
+    assert set(line["what"]) <= {"compute", "wait", "transfer", "unsplit", "other"}
 
 
 def test_operations_have_a_column_for_each_rank_and_their_ratio() -> None:
@@ -161,6 +162,138 @@ def test_where_there_are_several_groups_gloo_does_not_say_whose_a_collective_is(
     profile = load_ranks(tmp_path)
     assert kinds(profile) == {"several-groups", "no-collectives"}
     assert profile.straggler is None
+
+
+def test_a_rank_that_is_late_with_nothing_that_it_does_longer_is_not_named(tmp_path: Path) -> None:
+    """The other one has the better core in this run: it computes a seventh longer, and is last in every collective."""
+    made = arrivals(3 * MS, count=60)
+    for rank in (0, 1):
+        events = []
+        for each in of_rank(rank, made):
+            if each["name"] == "aten::mm":  # ends at the collective
+                more = (20 if rank == 0 else 23) * MS - each["dur"]
+                each["ts"], each["dur"] = each["ts"] - more, each["dur"] + more
+            events.append(each)
+        write(tmp_path / f"rank{rank}.json", document(rank, events))
+    profile = load_ranks(tmp_path)
+    assert profile.ranks["blame"][1] > profile.threshold
+    assert (profile.straggler, profile.unnamed) == (None, "no cause")
+    assert profile.insights == ()
+    said = " ".join(repr(profile).split())
+    assert "No rank holds the others up: rank 1 makes them wait the most" in said
+    assert "does nothing so much longer that its core would not explain it" in said
+
+
+def test_what_comes_before_the_first_collective_makes_nobody_late(tmp_path: Path) -> None:
+    """Rank 1 starts 400 ms earlier and prepares; afterwards it is late with nothing that is seen."""
+    made = arrivals(3 * MS, count=60) + 500 * MS
+    for rank in (0, 1):
+        events = []
+        for each in of_rank(rank, made):
+            events.append(each)
+            if each["name"] == "aten::mm":
+                each["ts"], each["dur"] = each["ts"] - 10 * MS, each["dur"] + 10 * MS + (3 * MS if rank else 0)
+        events.append(event("python_function", "job.py(3): prepare", 20 * MS, 530 * MS)) if rank else None
+        write(tmp_path / f"rank{rank}.json", document(rank, events))
+    assert load_ranks(tmp_path).straggler is None
+
+
+def broadcasts(folder: Path, late: float, *, ranks: int = 3, count: int = 20) -> RankProfile:
+    """The root, rank 0, comes ``late`` us after the others to each broadcast; all come to all-reduces together."""
+    for rank in range(ranks):
+        events = of_rank(rank, arrivals(0.0, ranks, count))
+        for at in range(1, count + 1):
+            begin = at * 50 * MS + 5 * MS + (late if rank == 0 else 0)
+            end = at * 50 * MS + 5 * MS + late + 200
+            shape = {"Input Dims": [[[10]], []]}
+            events.append(event("cpu_op", "c10d::broadcast_", begin, begin + 20, **shape))
+            events.append(event("user_annotation", "gloo:broadcast", begin + 30, end, 2, **{"Input Dims": [[10]]}))
+        write(folder / f"rank{rank}.json", document(rank, events, ranks))
+    return load_ranks(folder)
+
+
+def test_time_in_a_broadcast_is_not_called_transfer_and_nobody_is_cleared(tmp_path: Path) -> None:
+    profile = broadcasts(tmp_path / "late", 20 * MS)
+    victim = profile.ranks.iloc[1]
+    assert victim["unsplit"] == pytest.approx(20 * 20.17e-3, abs=1e-4)
+    assert victim["transfer"] < 0.01
+    assert profile.straggler is None
+    assert kinds(profile) == {"wait-or-transfer"}
+    doubt = profile.warnings[0]
+    assert doubt.facts["rank"] in (1, 2)
+    assert doubt.facts["seconds"] == pytest.approx(20 * 20.17e-3, rel=0.06)
+    said = " ".join(repr(profile).split())
+    assert re.search(r"Which rank holds the others up is not known: rank [12] stands", said)
+    assert "wait or transfer" in said
+    assert "No rank" not in said
+    assert "unsplit" in set(profile.timeline["what"])
+    assert all(each.kind != "waiting-for" for each in profile.insights), "it is not known to be data on their way"
+    assert kinds(broadcasts(tmp_path / "quick", 0.0)) == set()
+
+
+def test_of_two_ranks_the_root_that_is_late_is_named(tmp_path: Path) -> None:
+    profile = broadcasts(tmp_path, 20 * MS, ranks=2)
+    assert profile.straggler is not None
+    assert profile.straggler.rank == 0
+    assert profile.straggler.late == pytest.approx(20 * 20e-3, rel=0.01)
+    assert profile.ranks["unsplit"].tolist() == [0, 0]
+    assert profile.ranks["transfer"].max() < 0.02
+    assert kinds(profile) == set()
+
+
+def test_a_rank_that_ends_while_others_wait_for_it_is_said(tmp_path: Path) -> None:
+    made = arrivals(0.0, ranks=3, count=12)
+    for rank in range(3):
+        events = of_rank(rank, made)
+        head: dict[str, Any] = {}
+        if rank == 1:
+            events = [each for each in events if each["ts"] < 520 * MS]
+            head = {"torchbench_magic_rank": {"rank": 1, "world_size": 3, "backend": "gloo", "ended": "ValueError"}}
+        else:
+            events = [each for each in events if each["ts"] < 540 * MS]
+            events.append(event("cpu_op", "c10d::allreduce_", 550 * MS, 550 * MS + 50, **{"Input Dims": [[[10]], []]}))
+            events.append(event("user_annotation", "gloo:all_reduce", 550 * MS + 60, 3600 * MS, 2,
+                                **{"Input Dims": [[10]]}))  # fmt: skip
+        write(tmp_path / f"rank{rank}.json", document(rank, events, 3, **head))
+    profile = load_ranks(tmp_path)
+    assert profile.ended.startswith("Rank 1 ended early, at ")
+    assert "with ValueError; the others stood 3.05 s in collectives that it never came to" in profile.ended
+    assert profile.partial
+    assert repr(profile).startswith("Rank 1 ended early")
+    doubt = next(each for each in profile.warnings if each.kind == "rank-ended-early")
+    assert doubt.facts["rank"] == 1
+    assert doubt.facts["waited"] == pytest.approx(3.05, abs=0.01)
+    assert "wait-or-transfer" not in kinds(profile), "it is known whom they waited for"
+    assert (profile.ranks["transfer"] < 0.1).all()
+    made_told = json.loads((tmp_path / "rank1.json").read_text())
+    del made_told["torchbench_magic_rank"]
+    write(tmp_path / "rank1.json", made_told)
+    untold = load_ranks(tmp_path)
+    assert (untold.ended, "rank-ended-early" in kinds(untold)) == ("", True)
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_rank_that_is_late_in_its_group_is_named(tmp_path: Path, told: bool) -> None:
+    made = arrivals(15 * MS, ranks=3)
+    for rank in range(3):
+        events = of_rank(rank, arrivals(0.0, ranks=3) + 25 * MS, backend="nccl" if told else "gloo")
+        if rank < 2:
+            inner = of_rank(rank, made[:2], backend="nccl" if told else "gloo")
+            for each in inner:
+                if told and "ncclDev" in each["name"]:
+                    each["args"] |= {"Group size": 2, "Process Group Name": "3", "Process Group Ranks": "[0, 1]"}
+                elif each["args"].get("Input Dims"):
+                    each["args"] = json.loads(json.dumps(each["args"]).replace("10", "7"))
+            events += inner
+        else:  # works meanwhile
+            kind = ("kernel", "ampere_sgemm") if told else ("cpu_op", "aten::mm")
+            events += [event(*kind, at * 50 * MS - 10 * MS, at * 50 * MS + 14 * MS, 7) for at in range(1, 11)]
+        write(tmp_path / f"rank{rank}.json", document(rank, events, 3))
+    profile = load_ranks(tmp_path)
+    assert profile.straggler is not None
+    assert profile.straggler.rank == 1
+    assert profile.collectives == 20
+    assert "unmatched-collectives" not in kinds(profile)
 
 
 def test_lines_of_our_own_traces_are_named_with_their_cell(tmp_path: Path) -> None:

@@ -93,6 +93,9 @@ def test_a_script_that_fails_on_one_rank_leaves_both_traces_at_once(folder: Path
     assert time.monotonic() - before < 60, "the other rank waits for nobody's timeout"
     assert process.returncode != 0
     assert "RuntimeError: planted" in said
+    assert not re.search(r"rankrun\.py\"|rank_script\.py|runpy", said.partition("ChildFailedError")[0].partition(
+        "torch/distributed/run.py")[0]), "the frames of the script alone"  # fmt: skip
+    assert re.search(r'File "\S*script\.py", line 14, in <module>', said)
     first = re.search(r"torchbench_magic: rank (\d) ended with (\w+)", said)
     assert first is not None
     assert first.groups() == ("1", "RuntimeError")
@@ -101,6 +104,7 @@ def test_a_script_that_fails_on_one_rank_leaves_both_traces_at_once(folder: Path
     assert profile.collectives == 7
     assert profile.straggler is not None
     assert profile.straggler.rank == 1
+    assert re.match(r"Rank 1 ended early, at .* with RuntimeError", profile.ended)
 
 
 def test_after_ctrl_c_both_traces_are_there(folder: Path) -> None:
@@ -128,6 +132,21 @@ def test_the_exit_status_of_the_script_stays(folder: Path) -> None:
     profile = load_ranks(folder / "traces")
     assert [doubt.kind for doubt in profile.warnings] == ["one-rank"]
     assert "aten::add" in set(profile.ops["op"])
+
+
+@pytest.mark.parametrize(("text", "last"), [("def f():\n    1 / 0\nf()\n", "ZeroDivisionError: division by zero"),
+                                            ("import nothing_there\n", "ModuleNotFoundError"),
+                                            ("x = = 1\n", "SyntaxError")])  # fmt: skip
+def test_the_traceback_of_a_script_is_that_of_python(tmp_path: Path, text: str, last: str) -> None:
+    (tmp_path / "one.py").write_text(text)
+    plain = [sys.executable, str(tmp_path / "one.py")]
+    ours = [sys.executable, "-m", "torchbench_magic.rankrun", "--out", "traces", str(tmp_path / "one.py")]
+    said = [
+        subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120).stderr
+        for command in (plain, ours)
+    ]
+    assert last in said[0]
+    assert said[0] in said[1]
 
 
 PROCESSES = """

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from torchbench_magic.results.ranks.blame import LEAST_SHARE, blame_of, straggler_of
+from torchbench_magic.results.ranks.collectives import ABSENT
 from torchbench_magic.results.ranks.stretches import joined_stretches
 
 MS = 1_000_000
@@ -94,3 +95,24 @@ def test_waits_of_several_ranks_for_one_count_once() -> None:
     found = blame_of(arrival, np.zeros((3, 3), dtype=np.int64), [np.zeros((0, 2), dtype=np.int64)] * 3)
     assert found.totals.tolist() == [0, 0, pytest.approx(30e-3)]
     assert found.last.tolist() == [0, 0, 1]
+
+
+def test_a_rank_that_is_no_member_neither_waits_nor_is_waited_for() -> None:
+    arrival = np.array([[0, 50, 90, 0, 60], [0, 50, 90, 0, 80], [0, 70, 90, ABSENT, ABSENT]])
+    arrival[arrival > ABSENT] *= MS
+    found = blame_of(arrival, np.zeros((3, 3), dtype=np.int64), [np.zeros((0, 2), dtype=np.int64)] * 3)
+    assert found.totals.tolist() == [0, pytest.approx(20e-3), pytest.approx(20e-3)]
+    assert found.of == 3, "the first of all ranks and the first of the group do not count"
+
+
+def test_waits_that_are_alike_for_long_are_few() -> None:
+    """A rank has the worse core for the first third, another one for the rest: two spells, not 300 waits."""
+    numbers = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(100):
+        lead = np.repeat(numbers.normal(0, 1, 5), 60) + numbers.normal(0, 3, 300)
+        arrival = np.tile(np.arange(301) * 50 * MS, (2, 1))
+        arrival[1, 1:] += (np.maximum(lead, 0) * 5 * MS).astype(np.int64)
+        arrival[0, 1:] += (np.maximum(-lead, 0) * 5 * MS).astype(np.int64)
+        wrong += named(arrival) is not None
+    assert wrong <= 15, f"{wrong} of 100"

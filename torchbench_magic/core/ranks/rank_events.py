@@ -40,6 +40,8 @@ _WRAPPERS = (*_CALL, "autograd::engine", "torch::autograd", "DistributedDataPara
 _HOST_WORK = re.compile(r"(gloo|mpi|ucc|xccl|hccl):")
 _DEVICE_WORK = re.compile(r"(nccl|rccl|oneccl|hccl)\w*", re.IGNORECASE)
 _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_ALONE = (", 1)", ", '1')")
+"""End of the key of a collective in a group of one rank."""
 _CELL = re.compile(r"In\[(\d+)\]:(\d+)")
 _LINE = re.compile(r"(.+?\.py):(\d+)\b")
 
@@ -92,12 +94,13 @@ class RankColumns:
                     (self.steps if name.startswith("ProfilerStep") else self.spans).extend((start, end))
 
     def _key(self, kind: str, event: Mapping[str, Any]) -> int:
-        """``kind shapes group``; only the kind where it is none that all wait in, or of another group than all."""
+        """``kind shapes group``, the group's size last; empty for what is no collective."""
         args = _mapping(event.get("args"))
         dims: list[Any] = next((each for each in args.get("Input Dims") or () if each), [])
         if dims and not isinstance(dims[0], list):
             dims = [dims]
-        told = (args.get("In msg nelems"), args.get("Process Group Name"), args.get("Group size"))
+        group = (args.get("Process Group Name"), args.get("Process Group Ranks"), args.get("Group size"))
+        told = (args.get("In msg nelems"), *group)
         text = f"{kind} {dims!r} {told!r}" if kind else ""
         return self.keys.setdefault(text, len(self.keys))
 
@@ -126,6 +129,7 @@ def read_rank(path: Path) -> RankRun:
         world_size=told["world_size"],
         backend=told["backend"],
         grouped=told["grouped"],
+        ended=told["ended"],
         base=base if isinstance(base, int) and 0 <= base < 2**62 else 0,
         file=str(path),
     )
@@ -140,7 +144,7 @@ class RankFacts:
     """What is known of a rank besides its events.
 
     Attributes:
-        rank, clock, world_size, backend, grouped, file: as in `RankRun`.
+        rank, clock, world_size, backend, grouped, file, ended: as in `RankRun`.
         base: ns since 1970 that the times of its events count from.
     """
 
@@ -151,6 +155,7 @@ class RankFacts:
     grouped: bool = False
     base: int = 0
     file: str = ""
+    ended: str = ""
 
 
 def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
@@ -169,8 +174,7 @@ def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
         for at in np.unique(device[:, 0]):
             mine = device[device[:, 0] == at]
             rows[names[at], "device"] = (len(mine), int((mine[:, 3] - mine[:, 2]).sum()))
-    world = -1 if facts.world_size is None else facts.world_size
-    wanted = np.array([bool(key) and _is_of_all(key, world, grouped=facts.grouped) for key in keys] + [False])
+    wanted = np.array([bool(key) and not key.endswith(_ALONE) for key in keys] + [False])
     calls, others = _calls(_table(columns.calls, 3), host_work, device_work, keys, wanted)
     run = RankRun(
         rank=facts.rank,
@@ -186,7 +190,8 @@ def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
         others=others,
         compute=compute,
         ops=rows,
-        places=_places(columns, names),
+        places=_places(columns, names, int(calls.end[0]) if len(calls) else 0),
+        ended=facts.ended,
     )
     return run.moved(facts.base)
 
@@ -208,6 +213,7 @@ def _told(head: Mapping[str, Any]) -> dict[str, Any]:
         "offset": offset if known else None,
         "error": error if known else 0,
         "grouped": _has_groups(info),
+        "ended": name if isinstance(name := own.get("ended"), str) and name.isidentifier() else "",
     }
 
 
@@ -258,7 +264,7 @@ def _ops(ops: Ints, names: list[str]) -> tuple[dict[tuple[str, str], tuple[int, 
 def _calls(
     calls: Ints, host: Ints, device: Ints, keys: list[str], wanted: NDArray[np.bool_]
 ) -> tuple[CollectiveCalls, Ints]:
-    """Collectives with a ``wanted`` key, in which all wait for all; and the stretches of other communication."""
+    """Collectives with a ``wanted`` key; and the stretches of other communication."""
     work = device if len(device) else host
     work = work[np.argsort(work[:, 1], kind="stable")]
     mine = work[wanted[work[:, 0]]]
@@ -277,14 +283,6 @@ def _calls(
     return made, joined_stretches(rest[:, 1], rest[:, 2])
 
 
-def _is_of_all(key: str, world: int, *, grouped: bool) -> bool:
-    """Whether the group of a collective is the whole job. gloo does not tell; then it is, unless there are others."""
-    size = key.rpartition(", ")[2].rstrip(")")
-    if not size.isdigit():
-        return not grouped
-    return world < 0 or int(size) == world
-
-
 def _has_groups(info: Mapping[str, Any]) -> bool:
     """Whether some of the ranks have a process group of their own."""
     world, groups = info.get("world_size"), info.get("pg_config")
@@ -292,9 +290,12 @@ def _has_groups(info: Mapping[str, Any]) -> bool:
     return isinstance(world, int) and any(isinstance(size, int) and 1 < size < world for size in sizes)
 
 
-def _places(columns: RankColumns, names: list[str]) -> dict[CodePlace, int]:
-    """ns in each line, or else function, of the user's, without what it calls that is the user's too."""
+def _places(columns: RankColumns, names: list[str], since: int) -> dict[CodePlace, int]:
+    """ns in each line, or else function, of the user's, without what it calls that is the user's too; ``since`` the
+    first collective: what comes before it is the start of the job, which differs between ranks and is not blamed."""
     table = _table(columns.lines if len(columns.lines) else columns.frames, 4)
+    table = table[table[:, 3] > since]
+    table[:, 2] = np.maximum(table[:, 2], since)
     found: Counter[CodePlace] = Counter()
     for thread in np.unique(table[:, 1]):
         mine = table[table[:, 1] == thread]

@@ -33,6 +33,9 @@ class RankRecording:
         folder: made where there is none; this rank writes ``rankN.json.gz`` in it.
         stack: functions are recorded too, so that the one that makes a rank late is known.
 
+    Attributes:
+        ended: to be set to the name of the exception that ends the job on this rank; the trace tells it.
+
     Raises:
         InputError: the folder cannot be made, or RANK and WORLD_SIZE hold no numbers.
     """
@@ -46,6 +49,7 @@ class RankRecording:
         self.rank, self.world_size, self.backend = _number("RANK", 0), _number("WORLD_SIZE", 1), ""
         self._clock: tuple[int, int] | None = None
         self._stack = stack
+        self.ended = ""
         self.profiler: Any = None
 
     def start(self) -> None:
@@ -84,6 +88,8 @@ class RankRecording:
             return
         self.look()
         told: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size, "backend": self.backend}
+        if self.ended:
+            told["ended"] = self.ended
         if self._clock is not None:
             told["clock"] = {"offset_ns": self._clock[0], "error_ns": self._clock[1]}
         self.profiler.add_metadata_json(RANK_KEY, json.dumps(told))
@@ -162,6 +168,9 @@ def rank_profile(folder: str | os.PathLike[str] = "traces", *, stack: bool = Tru
     recording.start()
     try:
         yield recording.profiler
+    except Exception as error:
+        recording.ended = type(error).__name__
+        raise
     finally:
         with interrupts_held():
             recording.stop()

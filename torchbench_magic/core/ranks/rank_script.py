@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 from torchbench_magic.errors import TorchBenchError
@@ -23,6 +24,8 @@ from torchbench_magic.errors import TorchBenchError
 from .rank_recording import RankRecording
 
 __all__ = ["main"]
+
+_RANKRUN = Path(__file__).parents[2] / "rankrun.py"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +49,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TorchBenchError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    except BaseException:
+        _show_the_scripts_frames()
+        raise
     return 0
+
+
+def _show_the_scripts_frames() -> None:
+    """Python prints the frames of the script that raises, as it would without us; the process ends with that."""
+    before = sys.excepthook
+
+    def shown(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+            frames = frames.tb_next
+        before(kind, error.with_traceback(frames), frames)
+
+    sys.excepthook = shown
+
+
+def _is_ours(file: str) -> bool:
+    """Ours, or of `runpy`, which is frozen or a file."""
+    return file == "<frozen runpy>" or Path(file) in (Path(runpy.__file__), Path(__file__), _RANKRUN)
 
 
 def _run(script: Path, arguments: Sequence[str]) -> None:
@@ -66,6 +89,7 @@ def _recorded(recording: RankRecording) -> Iterator[None]:
     except BaseException as error:
         if not (isinstance(error, SystemExit) and not error.code):
             recording.look()
+            recording.ended = type(error).__name__
             # before the others are freed, whose errors follow from this one: torchrun names whichever ends first
             sys.stderr.write(f"torchbench_magic: rank {recording.rank} ended with {type(error).__name__}\n")
             sys.stderr.flush()

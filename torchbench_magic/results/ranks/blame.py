@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..profiling.trace import Ints
+from .collectives import ABSENT
 from .stretches import Floats, joined_stretches, nanoseconds, without
 
 __all__ = ["FEWEST", "LEAST_SHARE", "Blame", "Guilty", "blame_of", "straggler_of"]
@@ -74,13 +75,16 @@ class Guilty:
 def blame_of(arrival: Ints, error: Ints, compute: Sequence[Ints]) -> Blame:
     """The waits in collectives (int64 [ranks, n], ns, all on one clock); the first collective does not count.
 
-    The first one also waits for ranks whose profiler or process started later (0.2 s on torch 2.13), which ends there.
+    The first one also waits for ranks whose profiler or process started later (0.2 s on torch 2.13), which ends there;
+    so does the first one of each group.
 
     Args:
+        arrival: `collectives.ABSENT` and below where a rank is no member of the group.
         error: int64 [ranks, ranks], ns: what clocks may differ by. Only what a rank waited beyond it counts.
         compute: of each rank, when it computed.
     """
-    arrival = arrival[:, 1:]
+    present = arrival > ABSENT // 2
+    arrival = np.delete(arrival, np.unique(present, axis=1, return_index=True)[1] if arrival.size else [], axis=1)
     ranks, count = arrival.shape
     last = arrival.argmax(axis=0) if count else np.zeros(0, dtype=np.int64)
     spans, begins, ends, times = [], [], [], []
@@ -89,7 +93,7 @@ def blame_of(arrival: Ints, error: Ints, compute: Sequence[Ints]) -> Blame:
         parts, times_last = [np.zeros((0, 2), dtype=np.int64)], np.zeros(mine.shape[1], dtype=bool)
         for other in range(ranks):
             since = mine[other] + error[other, late]
-            waited = mine[late] > since
+            waited = (mine[late] > since) & (mine[other] > ABSENT // 2)
             if other == late or not waited.any():
                 continue
             times_last |= waited
@@ -130,7 +134,11 @@ def _is_regular(lead: Floats) -> bool:
 
     Waits in a row that are alike beyond their mean count as fewer: another process that takes a core for half a second
     makes one rank late in all steps meanwhile. So many as n (1 - r) / (1 + r) remain, r the correlation of each with
-    the next (Bayley and Hammersley, 1946), if it is above 0; not less than `FEWEST`.
+    the next (Bayley and Hammersley, 1946), if it is above 0; and of blocks of so many waits as there are blocks no more
+    than their means vary as (batch means: Conway, 1963), for what lasts longer; not less than `FEWEST`.
+
+    The rank is the one with the most blame, so one rank in 50 becomes one job in 25 of two ranks. Of more ranks it is
+    rarer, since one has to lead all others together.
     """
     if len(lead) < FEWEST or lead.mean() <= 0:
         return False
@@ -138,7 +146,19 @@ def _is_regular(lead: Floats) -> bool:
     if spread == 0:
         return True
     alike = max(float((around[1:] * around[:-1]).sum() / (around**2).sum()), 0.0)
-    count = max(len(lead) * (1 - alike) / (1 + alike), FEWEST)  # a lead far beyond its spread needs no more
+    count = min(len(lead) * (1 - alike) / (1 + alike), _alike_in_blocks(lead))
+    count = max(count, FEWEST)  # a lead far beyond its spread needs no more
     critical = _NOT_CHANCE[int(count) - FEWEST] if count - FEWEST < len(_NOT_CHANCE) else _OF_MANY
     return float(lead.mean()) / spread * math.sqrt(count) > critical
 
+
+
+def _alike_in_blocks(lead: Floats) -> float:
+    """How many independent waits have a mean that is as sure as these have, by the means of blocks of them."""
+    size = math.isqrt(len(lead))
+    if size < FEWEST:
+        return float(len(lead))
+    blocks = len(lead) // size
+    means = lead[: blocks * size].reshape(blocks, size).mean(axis=1)
+    spread = float(means.var(ddof=1))
+    return float(len(lead)) if spread == 0 else min(float(lead.var(ddof=1)) / spread * blocks, float(len(lead)))

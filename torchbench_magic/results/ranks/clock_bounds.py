@@ -84,7 +84,8 @@ def bounds_of_clocks(arrival: Ints, end: Ints, clocks: Sequence[RankClock]) -> C
     seen = np.full((ranks, ranks), FOREVER, dtype=np.int64)
     for i in range(ranks):
         if arrival.shape[1]:
-            seen[i] = (end[i] - arrival).min(axis=1)
+            both = (end[i] < FOREVER) & (arrival > -FOREVER)  # no member of the group else
+            seen[i] = np.where(both, end[i] - arrival, FOREVER).min(axis=1)
     np.fill_diagonal(seen, 0)
     host, measured = _of_hosts(clocks), _measured(clocks)
     for refused, known in (((), (host, measured)), (("host",), (measured,)), (("host", "measured"), ())):

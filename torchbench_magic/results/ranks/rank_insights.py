@@ -85,7 +85,7 @@ def _waiting_for(profile: RankProfile) -> Iterator[Insight]:
     ranks = profile.ranks
     stands = (ranks["communication"] - ranks["overlap"]).clip(lower=0)  # and computes nothing
     waits = stands.where(stands < ranks["wait"], ranks["wait"])
-    transfer = float((stands - waits).median())
+    transfer = float((stands - waits - ranks["unsplit"]).clip(lower=0).median())
     blame = ranks["blame"]
     if profile.straggler is not None:
         blame = blame[ranks["rank"] != profile.straggler.rank]

@@ -15,8 +15,8 @@ __all__ = ["COLUMNS", "RankTimes", "clock_table", "op_table_of_ranks", "rank_tab
 
 COLUMNS = 345
 """Of the strip of ranks, 2 px each."""
-_WHAT = ("wait", "transfer", "compute")
-RANK_COLUMNS = ("span", "compute", "communication", "overlap", "wait", "transfer", "other")
+_WHAT = ("wait", "transfer", "unsplit", "compute")
+RANK_COLUMNS = ("span", "compute", "communication", "overlap", "wait", "transfer", "unsplit", "other")
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,9 @@ class RankTimes:
     Attributes:
         rank: its number.
         begin, end: of its events.
-        compute, communication, wait: stretches; wait lies within communication.
+        compute, communication, wait, unsplit: stretches; wait and unsplit lie within communication, apart from each
+            other. Unsplit is what is wait or transfer: collectives without a counterpart, and those in which not all
+            wait for all.
     """
 
     rank: int
@@ -35,31 +37,38 @@ class RankTimes:
     compute: Ints
     communication: Ints
     wait: Ints
+    unsplit: Ints
 
     @classmethod
-    def of(cls, rank: int, window: tuple[int, int], compute: Ints, work: tuple[Ints, Ints], last: Ints) -> RankTimes:
-        """Args: ``work``, (begin, end) of the collectives on this rank; ``last``, of each, when the last rank came,
-        as long as the matched ones come first in ``work``."""
+    def of(
+        cls, rank: int, window: tuple[int, int], compute: Ints, matched: tuple[Ints, Ints, Ints], others: Ints
+    ) -> RankTimes:
+        """Args: ``matched``, (begin, end, last) of the matched collectives on this rank, ``last`` when the last rank
+        came; ``others``, [n, 2], all other communication."""
         begin, end = window
-        matched = len(last)
-        waited = joined_stretches(work[0][:matched], np.minimum(last, work[1][:matched]))
-        every = within(joined_stretches(*work), begin, end)
-        return cls(rank, begin, end, within(compute, begin, end), every, common(waited, every))
+        waited = joined_stretches(matched[0], np.minimum(matched[2], matched[1]))
+        known = joined_stretches(matched[0], matched[1])
+        rest = joined_stretches(others[:, 0], others[:, 1])
+        every = joined_stretches(*np.concatenate([known, rest]).T)
+        inside = (within(each, begin, end) for each in (compute, every, waited, without(rest, known)))
+        return cls(rank, begin, end, *inside)
 
     @property
     def transfer(self) -> Ints:
-        return without(self.communication, self.wait)
+        return without(without(self.communication, self.wait), self.unsplit)
 
-    def moved(self, ns: int) -> RankTimes:
-        moved = (each + ns for each in (self.compute, self.communication, self.wait))
-        return RankTimes(self.rank, self.begin + ns, self.end + ns, *moved)
+    def part(self, begin: int, end: int) -> RankTimes:
+        """Between two moments."""
+        inside = (within(each, begin, end) for each in (self.compute, self.communication, self.wait, self.unsplit))
+        return RankTimes(self.rank, begin, end, *inside)
 
     def row(self) -> dict[str, float]:
         """Seconds of each of `RANK_COLUMNS`."""
         span, compute, communication = self.end - self.begin, nanoseconds(self.compute), nanoseconds(self.communication)
         overlap, wait = nanoseconds(common(self.compute, self.communication)), nanoseconds(self.wait)
+        unsplit = nanoseconds(self.unsplit)
         other = span - compute - communication + overlap
-        values = (span, compute, communication, overlap, wait, communication - wait, other)
+        values = (span, compute, communication, overlap, wait, communication - wait - unsplit, unsplit, other)
         return {name: value / 1e9 for name, value in zip(RANK_COLUMNS, values, strict=True)}
 
 
@@ -113,11 +122,11 @@ def timeline_of_ranks(times: Sequence[RankTimes], columns: int = COLUMNS) -> pd.
     edges = np.linspace(0, max(end - zero, 1), columns + 1)
     parts = []
     for each in times:
-        wait, transfer = each.wait, each.transfer
+        wait, transfer, unsplit = each.wait, each.transfer, each.unsplit
         compute = without(each.compute, wait)
         own = np.array([[each.begin, each.end]], dtype=np.int64)
-        other = without(without(without(own, wait), transfer), compute)
-        held = [_in_columns(found - zero, edges) for found in (wait, transfer, compute, other)]
+        other = without(without(own, each.communication), compute)
+        held = [_in_columns(found - zero, edges) for found in (wait, transfer, unsplit, compute, other)]
         most = np.where(np.sum(held, axis=0) > 0, np.argmax(held, axis=0), -1)
         first = np.flatnonzero(np.append(True, most[1:] != most[:-1]))
         until = np.append(first[1:], columns)

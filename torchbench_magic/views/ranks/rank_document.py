@@ -49,12 +49,21 @@ def _sentence(profile: RankProfile) -> str:
         why = "no collectives to tell it" if not profile.collectives else "one collective, and the first does not count"
         why = why if profile.collectives < 2 else "nothing tells how their clocks stand"
         return f"Which rank holds the others up is not known: {why}"
+    unsplit = next((doubt for doubt in profile.warnings if doubt.kind == "wait-or-transfer"), None)
+    if unsplit is not None:
+        stood = units.part_text(float(str(unsplit.facts["seconds"])), profile.span)
+        return (
+            f"Which rank holds the others up is not known: rank {unsplit.facts['rank']} stands {stood} in collectives "
+            "where waiting is not told apart from transfer"
+        )
     at = int(profile.ranks["blame"].to_numpy().argmax())
     rank, blame = int(profile.ranks["rank"].iloc[at]), float(profile.ranks["blame"].iloc[at])
     late = units.part_text(blame, profile.span)
     said = f"No rank holds the others up: rank {rank} makes them wait the most, {late}"
     if blame <= profile.threshold:
         return f"{said}, and none is named below {units.seconds_text(profile.threshold)}"
+    if profile.unnamed == "no cause":
+        return f"{said}, but does nothing so much longer that its core would not explain it"
     return f"{said}, but not so regularly that chance can be ruled out"
 
 
@@ -77,15 +86,18 @@ def _ranks(profile: RankProfile) -> Table:
     def bar(row: dict[str, float]) -> Cell:
         parts = (
             ("python", row["other"]), ("torch", row["compute"] - row["overlap"]), ("other", row["wait"]),
-            ("memory", row["transfer"]),
+            ("memory", row["transfer"]), ("backward", row["unsplit"]),
         )  # fmt: skip
         shown = tuple((meaning, seconds / longest) for meaning, seconds in parts if seconds > 0)
         return Cell("", picture=(shown, ()))
 
-    names = ("span", "compute", "communication", "overlap", "wait", "transfer", "other", "blame")
-    labels = {"other": "Python, data", "blame": "makes wait"}
+    names = ["span", "compute", "communication", "overlap", "wait", "transfer", "unsplit", "other", "blame"]
+    if not profile.ranks["unsplit"].any():
+        names.remove("unsplit")
+    labels = {"other": "Python, data", "blame": "makes wait", "unsplit": "wait or transfer"}
     scale = units.spread_scale([float(v) for name in names for v in profile.ranks[name]])
     legend = (("python", "Python, data"), ("torch", "compute"), ("other", "wait"), ("memory", "transfer"))
+    legend += (("backward", labels["unsplit"]),) if "unsplit" in names else ()
     built: list[BuiltColumn] = [
         BuiltColumn(Column("rank", "rank", kind="number"), lambda row: Cell(str(int(row["rank"])), row["rank"])),
         BuiltColumn(Column("bar", "", kind="bar", legend=legend), bar),

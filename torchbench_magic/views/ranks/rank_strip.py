@@ -20,8 +20,9 @@ _MOST_WAITS = 12
 _APART = 46  # px between two names of ranks that were waited for
 _WORDS = (
     ("other", "Python, data"), ("compute", "compute"), ("wait", "wait for the last rank"), ("transfer", "transfer"),
+    ("unsplit", "wait or transfer"),
 )  # fmt: skip
-_HUES = {"other": "#d28a1a", "compute": "#2468b0", "transfer": "#2ca184"}
+_HUES = {"other": "#d28a1a", "compute": "#2468b0", "transfer": "#2ca184", "unsplit": "#c583c4"}
 
 _STYLE = (
     "<style>"
@@ -55,7 +56,7 @@ def strips(profile: RankProfile) -> str:
         *_rows(profile, ranks, hatch),
         *_brackets(profile, _ROW * len(ranks) + 2),
         *_axis(profile.span, height - 18),
-        *_legend(hatch, height + 20),
+        *_legend(profile, hatch, height + 20),
     ]
     said = "what each rank did over time; the numbers are in the table below"
     drawn = figure((_WIDTH, height), (_LEFT, _TOP, _RIGHT, 32), said, parts)
@@ -110,9 +111,11 @@ def _axis(span: float, top: int) -> Iterator[str]:
         yield svg_text(x, top + 15, f"{tick:g}{unit}", "middle")
 
 
-def _legend(hatch: str, top: int) -> Iterator[str]:
+def _legend(profile: RankProfile, hatch: str, top: int) -> Iterator[str]:
     x = 0
     for name, words in _WORDS:
+        if name == "unsplit" and not profile.ranks[name].any():
+            continue
         drawn = f'fill="url(#{attribute(hatch)})"' if name == "wait" else f'class="{name}"'
         yield f'<rect {drawn} x="{x}" y="{top - 9}" width="10" height="10"/>'
         yield svg_text(x + 15, top, words, "start")
