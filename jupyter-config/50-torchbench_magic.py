@@ -16,14 +16,15 @@ def _declare_torchbench_magic() -> None:
     shell = get_ipython()
     if shell is None or os.environ.get("TORCHBENCH_MAGIC_AUTOLOAD") == "0" or find_spec("torchbench_magic") is None:
         return
-    from torchbench_magic.magics import awaiting, completing, settings
+    from torchbench_magic.magics import awaiting, settings
+    from torchbench_magic.magics.reading.completing import complete_lines
 
     for name in ("timer", "tprofile", "tcompare", "tdoctor"):
         if name not in shell.magics_manager.lazy_magics:  # declared by somebody else
             shell.magics_manager.register_lazy(name, "torchbench_magic.magics.lazy")
     settings.declare(shell)
     awaiting.install(shell)
-    completing.complete_lines(shell)
+    complete_lines(shell)
 
 
 _declare_torchbench_magic()

@@ -17,7 +17,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from torchbench_magic import load, load_trace
 from torchbench_magic.magics.reading.option_line import declared_options
-from torchbench_magic.magics.reading.options import ProfilerOptions, TimerOptions
+from torchbench_magic.magics.reading.options import TimerOptions
+from torchbench_magic.magics.reading.profiler_options import ProfilerOptions
 
 Run = Callable[..., str]
 

@@ -12,7 +12,9 @@ import inspect
 import re
 from typing import Any
 
-__all__ = ["AwaitingCells", "install", "is_ours", "run_cell_magic", "withdraw_awaiting"]
+from .reading.magic_names import is_ours
+
+__all__ = ["AwaitingCells", "install", "run_cell_magic", "withdraw_awaiting"]
 
 _CELL = re.compile(r"%%(?P<magic>timer|tprofile)(?:[ \t]+(?P<line>.*))?$")
 
@@ -45,21 +47,6 @@ class AwaitingCells:
         except (SyntaxError, ValueError):
             return False  # the magic says what is wrong, on its line
         return bool(code.co_flags & inspect.CO_COROUTINE)
-
-
-def is_ours(shell: Any, kind: str, magic: str) -> bool:
-    """Whether the name is this package's, loaded or still to be loaded, and not a magic of the user's.
-
-    Args:
-        kind: ``line`` or ``cell``.
-    """
-    table = shell.magics_manager
-    found = table.magics[kind].get(magic)
-    if found is None:
-        home = table.lazy_magics.get(magic, "")
-    else:
-        home = getattr(found, "spec", None) or getattr(found, "__module__", None) or ""
-    return str(home).startswith("torchbench_magic")
 
 
 def install(shell: Any) -> None:

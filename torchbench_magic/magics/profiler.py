@@ -20,7 +20,7 @@ from .rank_cells import check_engine_options, deliver_ranks, run_ranks
 from .reading.enclosing_names import unseen_names
 from .reading.local_scope import Names
 from .reading.option_line import describe, documented
-from .reading.options import ProfilerOptions
+from .reading.profiler_options import ProfilerOptions
 from .reading.sections import has_code
 from .saving import check_files, check_store, write_files
 from .session import Delivery, SessionMagics, import_libraries, one_line_errors

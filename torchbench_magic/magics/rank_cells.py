@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchbench_magic.core.code.body import CompiledBody
 from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionError
 
-from .reading.options import ProfilerOptions
+from .reading.profiler_options import ProfilerOptions
 from .saving import open_store
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from torchbench_magic.core.process.held_interrupts import hear_interrupt
 from torchbench_magic.errors import InputError, Interrupted, OptionError
 
-from .reading.options import ProfilerOptions, TimerOptions
+from .reading.options import TimerOptions
+from .reading.profiler_options import ProfilerOptions
 
 if TYPE_CHECKING:
     from torchbench_magic.core.progress import Progress

@@ -22,11 +22,12 @@ from torchbench_magic.core.profiling.sources.scope import RecordedFiles
 from torchbench_magic.errors import Busy, InputError, Interrupted, MissingTool, OptionError
 from torchbench_magic.results.cell_text import Body
 
-from . import awaiting, completing, settings
+from . import awaiting, settings
 from .display import Output, ShownOnce, bundle_of, register_formatters, withdraw_formatters
 from .notebook_pages import page_of
 from .reading.alignment import aligned_text
 from .reading.cells import Book, Place
+from .reading.completing import complete_lines, withdraw_completing
 from .reading.local_scope import check_not_local, local_names
 from .reading.option_line import read_line
 from .reading.options import SharedOptions
@@ -56,7 +57,7 @@ class Session:
         open_book(self.book.text_of, lambda: Notebook(self.shell.user_ns, self.compiling, self._plain))
         self._tracebacks.open()
         awaiting.install(self.shell)
-        completing.complete_lines(self.shell)
+        complete_lines(self.shell)
         register_formatters(self.shell)
         self._files.look()
         for event in ("pre_run_cell", "post_run_cell"):  # a cell imports modules; between cells they are edited
@@ -72,7 +73,7 @@ class Session:
         self.shell.events.unregister("pre_run_cell", self._note_cell)
         self.shell.events.unregister("post_run_cell", _give_back)
         withdraw_formatters(self.shell)
-        completing.withdraw_completing(self.shell)
+        withdraw_completing(self.shell)
         awaiting.withdraw_awaiting(self.shell)
         self._tracebacks.close()
         close_book(self.book.text_of)

@@ -8,7 +8,8 @@ import pytest
 
 from torchbench_magic.errors import OptionError
 from torchbench_magic.magics.reading.option_line import declared_options, describe, read_line, read_words
-from torchbench_magic.magics.reading.options import CompareOptions, ProfilerOptions, TimerOptions
+from torchbench_magic.magics.reading.options import CompareOptions, TimerOptions
+from torchbench_magic.magics.reading.profiler_options import ProfilerOptions
 
 
 def timer(line: str) -> tuple[TimerOptions, str]:

@@ -10,10 +10,10 @@ from torchbench_magic.core.timing.plan import MOST_THREADS
 from torchbench_magic.errors import OptionError
 
 from .compile_lever import Compile
+from .entered_modes import Autocast, InferenceMode, NoGrad
 from .fused_attention import FusedAttention
 from .layouts import ChannelsLast, Contiguous
 from .lever import Lever, Site
-from .modes import Autocast, InferenceMode, NoGrad
 from .optimizers import OptimizerForm
 from .process_levers import FlushDenormal, MatmulMedium, Threads
 

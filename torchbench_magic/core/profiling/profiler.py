@@ -52,8 +52,7 @@ __all__ = ["Asked", "Outcome", "profile", "profile_body", "profile_body_async"]
 no_cells: Cells = lambda file: None
 
 _numbers = itertools.count(1)
-_LONG_MAKING = 1.0
-"""Seconds after which a reader is told that the profile is being made."""
+_LONG_MAKING = 1.0  # seconds, after which a reader is told that the profile is being made
 
 
 @dataclass(frozen=True)
@@ -198,8 +197,7 @@ class _Profiling:
 
     def _tell_making(self) -> None:
         """What was recorded becomes a profile, which may take seconds in which a Ctrl-C waits."""
-        progress = self.asked.progress
-        if isinstance(progress, Awaiting):
+        if isinstance(progress := self.asked.progress, Awaiting):
             progress.await_end(0.0, None, "making the profile", after=_LONG_MAKING)
 
     def run(self, progress: Progress) -> RecordedRun | SteppedRun | PhasesRun:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .option_line import Option, declared_options
-from .options import CompareOptions, DoctorOptions, ProfilerOptions, TimerOptions
+from .options import CompareOptions, DoctorOptions, TimerOptions
+from .profiler_options import ProfilerOptions
 from .sections import section_names
 
 __all__ = ["Completions", "Known", "completions_at"]

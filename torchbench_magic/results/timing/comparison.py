@@ -67,10 +67,8 @@ class Comparison(Storable):
         options: what was asked of the run, as far as it is known (see `identity.identifying_options`).
         saved: when it was written to the store that it comes from, UTC, as "2025-01-31T12:00:00.000Z"; else empty.
         unpaired: row -> how it compares with one of another time, where results stand side by side: `side_by_side`.
-        counts: (description, sub_label, num_threads) -> ``CallgrindStats`` of what was counted, num_threads the count
-            it was counted at; a description alone will do where it is unique.
-        family: comparisons that share the error rate of faster and slower: alternatives beside the baseline x thread
-            counts x points, as asked; those that are not (yet) in here count too. 0: those in here.
+        counts: (description, sub_label, num_threads as counted), or a description that is unique -> ``CallgrindStats``.
+        family: how many comparisons share the error rate of faster and slower, as asked for; 0: those in here.
         code: the text of a ``%%timer`` cell that times the same, where the reader did not write it (`benchmark_op`).
         sources: source_id -> text of the notebook's functions that ``Subject.functions`` names, where it is known.
         void_processes: (row, process, cause) of ratios that decide nothing in their own process; see `voids`.
@@ -262,8 +260,7 @@ class Comparison(Storable):
             records.append(record | self._judgement(i, subject, record["median"]) | counted)
         records = with_trials(records, self.subjects, self.base_row)
         records, compiled = with_compile_times(records, self.subjects, self.base_row)
-        columns = dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])
-        return pd.DataFrame(records, columns=list(columns))
+        return pd.DataFrame(records, columns=[*dict.fromkeys([*frame_columns(self.axes, self.subjects), *compiled])])
 
     def base_row(self, i: int) -> int | None:
         """The row that a row is compared with; its own where it is the baseline; None where there is none."""

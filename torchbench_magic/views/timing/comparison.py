@@ -33,7 +33,7 @@ from .comparison_facts import (
     nothing_done,
     placed_name,
 )
-from .compiled_columns import compiled_columns, compiled_definition, is_compiled
+from .compiled_columns import compiled_columns, compiled_definition, was_compiled
 
 __all__ = ["METRICS", "document", "under"]
 
@@ -171,7 +171,7 @@ def _table(comparison: Comparison, metric: str) -> Table:
     if frame["instructions_ratio"].nunique() > 1:
         column = Column("instructions_ratio", "ratio", "instr.", "number")
         built.append(BuiltColumn(column, _instructions_ratio))
-    if is_compiled(frame):
+    if was_compiled(frame):
         built += compiled_columns(frame)
     rows = [Row(cells_of(built, at, record), key=str(at)) for at, record in enumerate(_named(frame))]
     groups: dict[int, list[Row]] = {}
@@ -385,7 +385,7 @@ def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
         yield (Phrase(levers_tried.DEFINITION),)
     if more:
         yield (Phrase(more),)
-    if is_compiled(comparison.frame):
+    if was_compiled(comparison.frame):
         yield (Phrase(compiled_definition(comparison.frame)),)
     if comparison.counts:
         yield (Phrase(counts.counts_definition(comparison)),)

@@ -13,10 +13,10 @@ from ..built_columns import BuiltColumn
 from ..frame_rows import float_or_none
 from ..table import Cell, Column
 
-__all__ = ["calls_text", "compiled_columns", "compiled_definition", "is_compiled"]
+__all__ = ["calls_text", "compiled_columns", "compiled_definition", "was_compiled"]
 
 
-def is_compiled(frame: pd.DataFrame) -> bool:
+def was_compiled(frame: pd.DataFrame) -> bool:
     """Whether any alternative was compiled."""
     return "compile_time" in frame and bool(frame["compile_time"].notna().any())
 

@@ -15,8 +15,8 @@ from torchbench_magic.core.profiling.loop_marks.marks import (
     TRANSFER,
     ZERO_GRAD,
 )
-from torchbench_magic.core.profiling.phases.loop_lines import Places
-from torchbench_magic.core.profiling.phases.phase_rows import Loop, rows_of
+from torchbench_magic.core.profiling.phases.loop_lines import LoopPlaces
+from torchbench_magic.core.profiling.phases.phase_rows import Loop, loop_rows
 from torchbench_magic.core.profiling.phases.spans import Span, pieces_of, spans_of, with_loop_heads
 from torchbench_magic.core.profiling.phases.step_bounds import recognised_steps
 from torchbench_magic.results.profiling.loops.phases import phases_of
@@ -213,11 +213,11 @@ def test_the_head_of_a_loop_is_input_unless_it_trains_or_is_of_the_model() -> No
 
 
 def seconds(told: Told, steps: Iterable[tuple[int, int]] | None = None) -> dict[int, dict[str, float]]:
-    loop = Loop(told.spans, 0, told.now, Places(), NoLines(), None if steps is None else list(steps))
+    loop = Loop(told.spans, 0, told.now, LoopPlaces(), NoLines(), None if steps is None else list(steps))
     for number in range(20):
         loop.places.number("source", number)
     found: dict[int, dict[str, float]] = {}
-    for step, phase, took in phases_of(rows_of(loop, {})).itertuples(index=False):
+    for step, phase, took in phases_of(loop_rows(loop, {})).itertuples(index=False):
         found.setdefault(step, {})[phase] = round(took * 1e9)
     return found
 

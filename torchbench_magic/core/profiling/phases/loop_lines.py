@@ -17,12 +17,12 @@ from torchbench_magic.results.profiling.trace import Trace
 from ..loop_marks.marks import INPUT
 from .spans import Span
 
-__all__ = ["LinesSeen", "Places", "RecordedLines", "SampledLines"]
+__all__ = ["LinesSeen", "LoopPlaces", "RecordedLines", "SampledLines"]
 
 _MOST_HEADS = 200  # places in the call tree; a loop within a recursion has one at each depth
 
 
-class Places:
+class LoopPlaces:
     """Numbers of lines: equal lines have one."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class RecordedLines:
     end: int
 
     @classmethod
-    def of(cls, trace: Trace, sources: Mapping[str, Source], places: Places) -> RecordedLines:
+    def of(cls, trace: Trace, sources: Mapping[str, Source], places: LoopPlaces) -> RecordedLines:
         mine = trace.segments[trace.segments["thread"] == 0]
         found, heads = [], []
         is_head: dict[tuple[str, int], bool] = {}

@@ -16,11 +16,11 @@ from torchbench_magic.results.profiling.profile import Source
 
 from ..loop_marks import outer_modules
 from ..loop_marks.marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER
-from .loop_lines import LinesSeen, Places
+from .loop_lines import LinesSeen, LoopPlaces
 from .spans import Span, pieces_of
 from .step_bounds import recognised_steps
 
-__all__ = ["Loop", "rows_of"]
+__all__ = ["Loop", "loop_rows"]
 
 _LOSS, _OTHER = "loss", "other"
 _LOOKED_INTO = 1_000_000  # ns of an input from which on it is asked which line within takes them
@@ -43,7 +43,7 @@ class Loop:
     spans: Sequence[Span]
     begin: int
     end: int
-    places: Places
+    places: LoopPlaces
     lines: LinesSeen
     steps: Sequence[tuple[int, int]] | None = None
 
@@ -55,7 +55,7 @@ class _Sum:
     inner: Counter[int] = field(default_factory=Counter)
 
 
-def rows_of(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] | None = None) -> pd.DataFrame:
+def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] | None = None) -> pd.DataFrame:
     """The table. Rows of a step add up to it; outside of steps stand only the phases themselves.
 
     Args:
@@ -166,7 +166,7 @@ def _mode(piece: Span, roles: tuple[list[int], list[str]]) -> str:
 
 
 def _table(
-    sums: Mapping[_Key, _Sum], places: Places, sources: Mapping[str, Source], numbers: Sequence[int] | None
+    sums: Mapping[_Key, _Sum], places: LoopPlaces, sources: Mapping[str, Source], numbers: Sequence[int] | None
 ) -> pd.DataFrame:
     columns: dict[str, list[object]] = {name: [] for name in LOOP_COLUMNS}
     for (step, phase, place, mode), sum_ in sorted(sums.items(), key=lambda each: each[0]):

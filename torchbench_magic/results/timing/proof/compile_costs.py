@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from ..subject import Subject
+from typing import Any, Protocol
 
 __all__ = ["COMPILE_COLUMNS", "calls_to_pay", "with_compile_times"]
 
 COMPILE_COLUMNS = ("compile_time", "break_even")
+
+
+class _Compiled(Protocol):
+    """What a `Subject` knows of compiling."""
+
+    @property
+    def compile_time(self) -> float: ...
+    @property
+    def fell_back(self) -> str: ...
 
 
 def calls_to_pay(compile_seconds: float, baseline_seconds: float, seconds: float) -> float:
@@ -24,7 +31,7 @@ def calls_to_pay(compile_seconds: float, baseline_seconds: float, seconds: float
 
 
 def with_compile_times(
-    records: Sequence[Mapping[str, Any]], subjects: Sequence[Subject], base_row: Callable[[int], int | None]
+    records: Sequence[Mapping[str, Any]], subjects: Sequence[_Compiled], base_row: Callable[[int], int | None]
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The rows with what compiling took, and the columns that they have besides: none where nothing was compiled.
 

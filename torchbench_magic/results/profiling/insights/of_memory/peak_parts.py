@@ -35,8 +35,8 @@ _ROLES = {"parameter": "parameters", "buffer": "buffers", "gradient": "gradients
 
 
 def peak_parts(profile: Profile) -> pd.DataFrame:
-    """Columns of `PEAK_COLUMNS`, of each device the largest part first. Empty without ``--memory``. Of a schedule, those
-    of the cycle with the highest peak."""
+    """Columns of `PEAK_COLUMNS`, of each device the largest part first. Empty without ``--memory``. Of a schedule,
+    those of the cycle with the highest peak."""
     profile = highest_cycle(profile.cycles) if profile.cycles else profile
     memory = profile.memory
     rows: list[dict[str, object]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
-STARTUP = Path(__file__).resolve().parents[2] / "jupyter-config" / "50-torchbench_magic.py"
+STARTUP = Path(__file__).resolve().parents[3] / "jupyter-config" / "50-torchbench_magic.py"
 
 
 def tab(shell: InteractiveShell, cell: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .awaiting import is_ours
+from .magic_names import is_ours
 
 __all__ = ["complete_lines", "withdraw_completing"]
 
@@ -45,7 +45,7 @@ def _matcher(shell: Any) -> Callable[[Any], Any]:
 
     @context_matcher(identifier=_IDENTIFIER, priority=100)
     def matcher(context: Any) -> dict[str, Any]:
-        from .reading.completion import completions_at
+        from .completion import completions_at
 
         found = completions_at(context.full_text, context.cursor_line, context.cursor_position, _Shell(shell))
         if found is None:
