@@ -36,9 +36,15 @@ def placed_name(comparison: Comparison, row: int) -> str:
     subject = comparison.subjects[row]
     result = dict(subject.axes).get(AXIS)
     name = alternative_name(comparison, row)
-    if result is None and row in comparison.unpaired and subject.place is not None:
+    name = name if result is None else f"{name} in {result}"
+    if subject.place is not None and row in comparison.unpaired and _are_envs_compared(comparison):
         return f"{name} on {subject.place.name}"
-    return name if result is None else f"{name} in {result}"
+    return name
+
+
+def _are_envs_compared(comparison: Comparison) -> bool:
+    pairs = ((row, one.baseline) for row, one in comparison.unpaired.items() if one.baseline is not None)
+    return any(comparison.subjects[row].env != comparison.subjects[base].env for row, base in pairs)
 
 
 def nothing_done(comparison: Comparison) -> StyledText:

@@ -14,6 +14,7 @@ from torchbench_magic.errors import InputError
 from torchbench_magic.results.machine.engine_place import EnginePlace
 from torchbench_magic.results.machine.environment import Environment
 from torchbench_magic.results.timing.across_engines.joined_engines import ONE_WINDOW, join_engines
+from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.ranges import RUNS, Range
 from torchbench_magic.results.timing.subject import Subject
@@ -75,6 +76,18 @@ def test_engines_of_which_it_is_known_how_times_repeat_can_be_told_apart() -> No
 
     known_whole = replace(whole, history=history)
     assert joined_engines._between_envs(known_whole)[1].verdict == "slower"
+
+
+def test_stored_runs_of_engines_are_compared_by_their_environments() -> None:
+    def stored(seed: int) -> Comparison:
+        whole = join_engines([env(lone(1e-3, seed=seed), 0), env(lone(2e-3, seed=seed + 9), 1, "g", OTHER)])
+        known = {row: Range(0.99 * time, 1.01 * time, RUNS, of_runs=True) for row, time in enumerate((1e-3, 2e-3))}
+        return replace(whole, history=known)
+
+    made = side_by_side({"first": stored(0), "second": stored(1)}, by="env")
+    assert made.frame["verdict"].tolist() == ["baseline", "slower"]
+    assert "f(x) in second on g/1 takes" in repr(made)
+    assert "as f(x) in second on h/0" in repr(made)
 
 
 def test_what_was_not_measured_is_a_row_with_the_reason(tmp_path: Path) -> None:
