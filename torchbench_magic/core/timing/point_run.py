@@ -7,7 +7,6 @@ there.
 from __future__ import annotations
 
 import gc
-import math
 import random
 import sys
 from collections import Counter
@@ -16,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torchbench_magic.core.compiler.compile_watch import CompileWatch
 from torchbench_magic.core.machine.contention import Counters, contention_between
 from torchbench_magic.core.machine.environment import KERNEL, read_environment
 from torchbench_magic.core.process.process_state import ProcessState
@@ -28,8 +26,8 @@ from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.results.timing.voided_verdicts import SEVERAL, are_held_up
 
 from ..code.timed_loop import Timeable
-from ..compiler.given_up import switched_off, why_given_up
-from ..compiler.guards import change_of
+from ..compiler.given_up import switched_off
+from ..compiler.timed_compiles import TimedCompiles
 from .block_plan import BLOCK_NS, DEVICE_BLOCK_NS, Entry, planned_calls
 from .block_requests import BlockRequest, Ended, Steps, driven
 from .device import DeviceWait
@@ -102,9 +100,7 @@ class PointRun:
         self._turn_began = self.clocks.counters()
         self._other_calls: Counter[str] = Counter()  # alternative -> calls that no entry or subject counts
         self.repeats = False
-        self.compiler = CompileWatch(task.progress)
-        self._compiling: list[float] = []  # seconds of each alternative's first call
-        self._given_up: list[str] = []  # why its code was not compiled
+        self.compiler = TimedCompiles(task.progress)
 
     # ---- before the first sample --------------------------------------------------------------------------
 
@@ -151,6 +147,7 @@ class PointRun:
                     entries = yield from self._prepare(group, threads, first, isolation)
                     self.rounds.append(self._rounds_of(entries))
                 isolation.rewind(range(len(self.subjects)))
+                self.compiler.sampling()
                 yield from self._turns()
         finally:
             self.compiler.stop()
@@ -166,10 +163,9 @@ class PointRun:
             isolation.put_back()
             self._tell(f"running the first call of {name}" if name else "running the first call", is_long=True)
             self.watched.once.before_first(name)
-            before, frames = self.compiler.seconds, len(self.compiler.frames)
+            mark = self.compiler.mark()
             wall, _ = yield BlockRequest(block, 0, 1)
-            self._compiling.append(self.compiler.seconds - before)
-            self._given_up.append(self._given_up_since(frames))
+            self.compiler.first_called(mark)
             self.watched.once.after_first(name, float(wall))
             isolation.note_first_call(name)
             first.append(float(wall))
@@ -187,8 +183,7 @@ class PointRun:
         target = BLOCK_NS if self.wait.device == "cpu" else DEVICE_BLOCK_NS
         entries = []
         for index, (name, block) in enumerate(zip(self.task.bodies, self.blocks, strict=True)):
-            began, compiled = self.clocks.wall(), self.compiler.seconds
-            frames = len(self.compiler.frames)
+            began, mark = self.clocks.wall(), self.compiler.mark()
             self._tell(f"warming up {name}".rstrip())
             key = len(self.subjects)
             isolation.begin(key, index, name, threads)
@@ -206,10 +201,7 @@ class PointRun:
             entries.append(Entry(key, block, warm.call_ns, calls, fixed, loop, to_take, spent_ns=spent))
             known = {"group": group, "num_threads": threads, "device": self.wait.device, "warmup_calls": warm.calls}
             known |= {"first_call": first[index] / 1e9, "loop_overhead": loop[0] / 1e9}
-            compiling = self.compiler.seconds - compiled  # at another thread count it compiles anew
-            compiling = compiling if group and compiling else compiling + self._compiling[index]
-            known |= {"compile_time": compiling or math.nan}
-            known |= {"fell_back": self._given_up_since(frames) or self._given_up[index]}
+            known |= self.compiler.prepared(mark, index, is_first=not group)
             self.subjects.append(self.code.subject(name, block.source, known))
         return entries
 
@@ -224,7 +216,7 @@ class PointRun:
             device_ns=None if events is None else lambda: events.elapsed_ns,
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),
             enter=self.isolation.enter,
-            compiled=lambda: self.compiler.count,
+            compiled=self.compiler.until_now,
             held_up=held_up,
         )
         rounds = Rounds(entries, baseline, self.plan, self.samples, around, family=self._family)
@@ -372,15 +364,6 @@ class PointRun:
             kernel=KERNEL,
         )
 
-    def _given_up_since(self, frames: int) -> str:
-        """Why something was not compiled, of what came after so many frames; empty where all was."""
-        return next(filter(None, map(why_given_up, self.compiler.frames[frames:])), "")
-
-    def _reasons(self) -> tuple[str, ...]:
-        """Why code was compiled again, the last reason first."""
-        changes = (change_of(frame.guard, frame.after) for frame in reversed(self.compiler.frames) if frame.guard)
-        return tuple(dict.fromkeys(change.text for change in changes))
-
     def _finished_subjects(self) -> list[Subject]:
         subjects, names = list(self.subjects), list(self.task.bodies)
         for i, rounds in enumerate(self.rounds):
@@ -392,7 +375,7 @@ class PointRun:
                 state = self.isolation.state_of(e.measurement) if self.isolation is not None else ()
                 facts: dict[str, Any] = {"contention": spent, "span": span, "waited": waited, "page_faults": faults}
                 name = names[e.measurement % len(names)]  # a thread count's are in their order
-                facts |= {"compiled_in_samples": e.compiled, "recompiled": self._reasons() if e.compiled else ()}
+                facts |= self.compiler.among_samples(e.compiled, subjects[e.measurement].fell_back)
                 facts |= {"state": state, "used_up": self.watched.once.found(name, e.times)}
                 facts |= self.code.facts(name)
                 subjects[e.measurement] = replace(subjects[e.measurement], **facts)

@@ -57,7 +57,8 @@ class Around:
         waited_ns: nanoseconds the host waited for the accelerator at the end of the last block.
         enter: run before each block with the entry's ``measurement``: it has the process as that alternative left it,
             and tells whether torch's threads had to be set for that.
-        compiled: how many compilations of torch.compile have ended until now.
+        compiled: how many compilations of torch.compile have ended until now, and how many frames it was given: those
+            that it refuses, at a limit, are among the latter only.
         held_up: other processes keep torch's threads waiting for a core.
     """
 
@@ -67,7 +68,7 @@ class Around:
     device_ns: Callable[[], float] | None = None
     waited_ns: Callable[[], float] | None = None
     enter: Callable[[int], bool] = lambda measurement: False
-    compiled: Callable[[], int] = lambda: 0
+    compiled: Callable[[], tuple[int, int]] = lambda: (0, 0)
     held_up: bool = False
 
 
@@ -213,7 +214,7 @@ class Rounds:
                 primed = min(primed, 1) if figures else primed
                 wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
-                entry.compiled += self.compiled() - compiled
+                entry.compiled += max(now - then for now, then in zip(self.compiled(), compiled, strict=True))
                 entry.wall_ns += wall
                 entry.waited_ns += self.waited_ns() if self.waited_ns is not None else 0.0
                 net_wall, net_cpu = entry.net(wall, cpu)

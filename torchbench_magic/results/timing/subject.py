@@ -54,7 +54,7 @@ class Subject:
         compile_time: that ``torch.compile`` took in its first calls and its warm-up; NaN where it compiled nothing.
         compiled_in_samples: how often it compiled while it was timed.
         recompiled: why, in words, each reason once.
-        fell_back: why it was not compiled any more before the first sample, in words; empty where it was, or never.
+        fell_back: why something of it was not compiled any more, in words; empty where all was, or nothing.
         own_inputs: tensors and arrays that it reads where the baseline reads one as large in other memory.
         place: the engine that measured it; None for this process, or its fresh interpreters.
         trial: what a lever was seen to do besides; None where none was tried.
