@@ -19,8 +19,6 @@ from .spans import Span
 
 __all__ = ["LinesSeen", "LoopPlaces", "RecordedLines", "SampledLines"]
 
-_MOST_HEADS = 200  # places in the call tree; a loop within a recursion has one at each depth
-
 
 class LoopPlaces:
     """Numbers of lines: equal lines have one."""
@@ -119,17 +117,30 @@ class RecordedLines:
 
     def heads(self) -> Iterator[Span]:
         """Each time that a ``for`` loop got its next item: the head and all that it called."""
-        for head in np.nonzero(self.is_head)[0][:_MOST_HEADS].tolist():
-            within = np.zeros(len(self.parent), dtype=bool)
-            within[head] = True
-            for node in range(head + 1, len(self.parent)):
-                within[node] = self.parent[node] >= 0 and within[self.parent[node]]
-            inside = within[self.nodes]
-            edges = np.diff(np.concatenate(([False], inside, [False])).astype(np.int8))
-            ends = np.append(self.starts, self.end)
-            for first, last in zip(np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0], strict=True):
-                if ends[last] > self.starts[first]:
-                    yield Span(int(self.starts[first]), int(ends[last]), INPUT, int(self.place_of[head]))
+        chains = self._chains()
+        if not any(chains):
+            return
+        inside = np.array([chain[-1] if chain else -1 for chain in chains])[self.nodes]
+        changes = np.nonzero(np.diff(inside))[0] + 1
+        firsts = np.concatenate(([0], changes)) if len(inside) else changes
+        running: dict[int, int] = {}  # head -> since when
+        for first in firsts.tolist():
+            moment, chain = int(self.starts[first]), chains[self.nodes[first]]
+            yield from (self._span(head, running.pop(head), moment) for head in [*running] if head not in chain)
+            for head in chain:
+                running.setdefault(head, moment)
+        yield from (self._span(head, since, self.end) for head, since in running.items())
+
+    def _chains(self) -> list[tuple[int, ...]]:
+        """Of each node, the heads of loops that it runs in, the outermost first, its own among them."""
+        found: list[tuple[int, ...]] = []
+        for node, (parent, is_head) in enumerate(zip(self.parent.tolist(), self.is_head.tolist(), strict=True)):
+            above = found[parent] if parent >= 0 else ()
+            found.append((*above, node) if is_head else above)
+        return found
+
+    def _span(self, head: int, begin: int, end: int) -> Span:
+        return Span(begin, end, INPUT, int(self.place_of[head]))
 
 
 def _is_head(source: Source | None, line: int) -> bool:
