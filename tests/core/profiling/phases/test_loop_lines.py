@@ -11,7 +11,8 @@ def recorded(nodes: list[int], parent: list[int], is_head: list[bool]) -> Record
     """Segments of 10 ns each, of nodes whose place is their number."""
     starts = 10 * np.arange(len(nodes), dtype=np.int64)
     places = np.arange(len(parent), dtype=np.int64)
-    return RecordedLines(starts, np.array(nodes), places, np.array(parent), np.array(is_head), 10 * len(nodes))
+    of_nodes = np.array(nodes, dtype=np.int64)
+    return RecordedLines(starts, of_nodes, places, np.array(parent), np.array(is_head), 10 * len(nodes))
 
 
 def heads(lines: RecordedLines) -> list[tuple[int, int, int]]:
