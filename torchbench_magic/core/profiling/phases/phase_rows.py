@@ -24,6 +24,7 @@ __all__ = ["Loop", "loop_rows"]
 
 _LOSS, _OTHER = "loss", "other"
 _LOOKED_INTO = 1_000_000  # ns of an input from which on it is asked which line within takes them
+_DIVIDED = 100_000  # ns between two phases from which on they are divided among lines; less is of the line with most
 _FEWEST_EVALUATIONS = 2  # iterations: one alone may be the look at a shape
 
 _Key = tuple[int, str, int, str]  # step (-1: none), phase, place, mode
@@ -79,6 +80,8 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
             mine.inner.update({place: int(ns) for place, ns in inside.items() if place not in (-1, piece.place)})
     for begin, end, number, is_loss in _gaps(pieces, steps):
         shares = loop.lines.shares(begin, end) or {-1: float(end - begin)}
+        if end - begin < _DIVIDED:
+            shares = {max(shares, key=lambda place: shares[place]): float(end - begin)}
         for place, ns in shares.items():
             sums[number, _LOSS if is_loss else _OTHER, place, ""].ns += ns
     return _table(sums, loop.places, sources, numbers)
