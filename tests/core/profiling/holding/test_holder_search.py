@@ -124,6 +124,14 @@ def test_a_graph_that_backward_has_freed_holds_nothing() -> None:
     assert holder_of(names, inner.detach()) is None
 
 
+def test_a_graph_as_long_as_a_training_is_followed_to_its_end() -> None:
+    code = "x = torch.rand(50, requires_grad=True)\ntotal = 0\nfor i in range(3000):\n    total = total + (x * i).sin()"
+    found = find_holders(after(code), most_seconds=60)
+    kept = [each for each in found.blocks if each.through_graph and each.name == "total"]
+    assert len(kept) >= 3000, "what each sine has saved"
+    assert {each.holder for each in kept} == {"the autograd graph of `total`"}
+
+
 def test_roles_are_told() -> None:
     names = after(
         "net = torch.nn.BatchNorm1d(500)\nopt = torch.optim.Adam(net.parameters())\n"

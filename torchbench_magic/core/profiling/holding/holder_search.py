@@ -20,12 +20,13 @@ from torchbench_magic.printable import printable
 
 from ..torch_events.older_blocks import without_overrides
 from .held_objects import ATOMS, CONTAINERS, Lead, limit_of, node_parts, parts
-from .roots import Root, hidden_roots, local_roots, module_roots, variable_roots
+from .roots import CAN_READ_LOCALS, Root, hidden_roots, local_roots, module_roots, variable_roots
 
 __all__ = ["MOST_SECONDS", "HeldBlock", "Holdings", "find_holders"]
 
-MOST_SECONDS = 1.0
-"""Of one search. A notebook with a model and a data set of 100,000 tensors takes 0.5 s on a slow core."""
+MOST_SECONDS = 2.0
+"""Of one search. A transformer of six layers with its graph took 0.03 s, a list of 100,000 tensors 2.4 to 3.2 s, on two
+cores that others used too."""
 _CLOCK_EVERY = 256  # objects between two looks at the clock
 _ITEMS_EVERY = 4096  # of one object
 _INNER = frozenset({"_modules", "_parameters", "_buffers"})  # dicts of a module, whose keys are attributes to its user
@@ -85,6 +86,7 @@ class _Met:
     above: list[int] = field(default_factory=list)  # -1 for a root
     steps: list[Lead] = field(default_factory=list)
     roots: list[Root] = field(default_factory=list)  # of each
+    graphs: list[int] = field(default_factory=list)  # of what a graph led to: the graph's first node; else -1
     seen: set[int] = field(default_factory=set)
     broken: int = 0  # objects that could not be looked into
 
@@ -94,11 +96,15 @@ class _Met:
         self.above.append(above)
         self.steps.append(step)
         self.roots.append(root)
-        return len(self.objects) - 1
+        at = len(self.objects) - 1
+        graph = self.graphs[above] if above >= 0 else -1
+        self.graphs.append(at if graph < 0 and step.way in ("graph", "saved") else graph)
+        return at
 
     def way_to(self, at: int) -> list[tuple[Any, Lead]]:
-        """(object, step from it) from the root on."""
+        """(object, step from it) from the root on; into a graph, which may be as long as a training, one step."""
         way: list[tuple[Any, Lead]] = []
+        at = self.graphs[at] if self.graphs[at] >= 0 else at
         while self.above[at] >= 0:
             way.append((self.objects[self.above[at]], self.steps[at]))
             at = self.above[at]
@@ -132,7 +138,7 @@ def find_holders(
             if not cut:
                 cut = _walk(roots, met, found, torch.Tensor, lambda: clock() - started > most_seconds)
     left_out = []
-    if running and sys.version_info < (3, 13):
+    if running and not CAN_READ_LOCALS:
         left_out.append("variables of functions that are still running")
     if met.broken:
         left_out.append("an object" if met.broken == 1 else f"{met.broken} objects")

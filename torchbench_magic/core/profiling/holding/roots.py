@@ -14,11 +14,24 @@ from torchbench_magic.core.code.library_files import is_users_file
 from torchbench_magic.core.code.reached_objects import is_users_module
 from torchbench_magic.results.cell_text import CellText
 
-__all__ = ["Root", "hidden_roots", "is_users_code", "last_value", "local_roots", "module_roots", "variable_roots"]
+__all__ = [
+    "CAN_READ_LOCALS",
+    "Root",
+    "hidden_roots",
+    "is_users_code",
+    "last_value",
+    "local_roots",
+    "module_roots",
+    "variable_roots",
+]
 
 _HISTORY = re.compile(r"_+|_i+|_i?\d+")
 _IPYTHONS = frozenset({"In", "Out", "_ih", "_oh", "_dh", "get_ipython", "exit", "quit", "open"})
 _OURS = frozenset({"_timer", "_tprofile", "__builtins__", "__builtin__", "__annotations__"})
+
+
+CAN_READ_LOCALS = sys.version_info >= (3, 13)
+"""Variables of a running function; before, a dict of them stays with its frame and would hold them itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +65,10 @@ def variable_roots(namespace: Mapping[str, Any]) -> Iterator[Root]:
 
 def local_roots(running: Iterable[FrameType]) -> Iterator[Root]:
     """Those of functions of the user's that have not ended."""
-    for frame in running:
-        if sys.version_info >= (3, 13):  # before, a dict of locals stays with the frame and holds them itself
-            code = frame.f_code.co_qualname.replace("<locals>.", "")
-            for name, value in list(frame.f_locals.items()):
-                yield Root(name, "variable", value, f"`{name}` in `{code}`, which is still running")
+    for frame in running if CAN_READ_LOCALS else ():
+        code = frame.f_code.co_qualname.replace("<locals>.", "")
+        for name, value in list(frame.f_locals.items()):
+            yield Root(name, "variable", value, f"`{name}` in `{code}`, which is still running")
 
 
 def module_roots(namespace: Mapping[str, Any]) -> Iterator[Root]:

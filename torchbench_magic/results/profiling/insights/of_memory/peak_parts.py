@@ -73,8 +73,8 @@ def _of_blocks(profile: Profile, memory: pd.DataFrame, device: str, until: int) 
 def _part_of(profile: Profile, memory: pd.DataFrame, held: pd.DataFrame) -> list[str]:
     freed = memory[(memory["change"] < 0) & memory["block"].notna()].set_index("block")["time"]
     freed = freed[~freed.index.duplicated(keep="last")]
-    made_at = held["time"].to_numpy(np.float64)
-    freed_at = held["block"].map(freed).astype("float64").fillna(np.inf).to_numpy(np.float64)
+    made_at = np.asarray(held["time"], dtype=np.float64)
+    freed_at = np.asarray(held["block"].map(freed).astype("float64").fillna(np.inf), dtype=np.float64)
     trace = profile.trace
     steps, passes = optimizer_spans(trace), backward_spans(trace)
     in_step, in_pass = spans_hold(steps, made_at), spans_hold(passes, made_at)
