@@ -130,7 +130,8 @@ def find_holders(
 
     started = clock()
     met, found = _Met(), dict[int, HeldBlock]()
-    met.seen.update(map(id, [namespace, *map(dict_of, list(sys.modules.values()))]))
+    apart = [namespace, *map(dict_of, list(sys.modules.values()))]  # held, since an id that is free is taken again
+    met.seen.update(map(id, apart))
     cut = False
     with without_overrides():
         visible = (variable_roots(namespace), local_roots(running), module_roots(namespace))
