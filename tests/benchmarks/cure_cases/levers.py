@@ -119,7 +119,8 @@ SLOW = [
 
 _PLAIN = "a, b = torch.randn(2, 384, 384)"
 _DOUBLE = ", dtype=torch.float64)"
-GOOD = [  # products in double: in float32 `matmul-medium` takes another library here, 1.1 times as fast with equal results
+# products in double: in float32 `matmul-medium` takes another library, 1.1 times as fast here with the same result
+GOOD = [
     Cell("a product in double", f"a, b = torch.randn(2, 256, 256{_DOUBLE}", "a @ b"),
     Cell("a larger product in double", f"a, b = torch.randn(2, 512, 512{_DOUBLE}", "a @ b"),
     Cell("products of a batch in double", f"a, b = torch.randn(2, 16, 96, 96{_DOUBLE}", "torch.bmm(a, b)"),
