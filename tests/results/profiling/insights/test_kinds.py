@@ -17,7 +17,10 @@ from torchbench_magic.results.profiling.insights import outside_torch, silenced
 from torchbench_magic.results.profiling.profile import Profile
 
 MATMUL = Did(100, 0.001, [Op("aten::mm", 100, 0.2)])
-INPUTS = (("values", "list of 2000"), ("table", "dict of 9"), ("x", "64 × 64 float32"), ("rows", "generator"))
+INPUTS = (
+    *(("values", "list of 2000"), ("table", "dict of 9"), ("x", "64 × 64 float32"), ("rows", "generator")),
+    *(("n", "64"), ("size", "16.0")),
+)
 LOOP = "%%tprofile\nfor i in range(100):\n    {}\n    z = x @ x"
 
 
@@ -174,7 +177,7 @@ MASK = Did(100, 1e-3, FILLED)
         "m = torch.triu(torch.ones(64, 64), 1)",
         "m = torch.triu(torch.ones(n, n), diagonal=1)",
         "y = x + torch.triu(torch.ones(n * 2, 64))",
-        "y += torch.triu(torch.ones(model.size, 64))",
+        "y += torch.triu(torch.ones(x.shape[0], 64))",
     ],
 )
 def test_the_same_tensor_made_anew_is_a_constant(line: str) -> None:

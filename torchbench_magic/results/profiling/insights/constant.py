@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Mapping
 
 from torchbench_magic import units
@@ -11,6 +12,7 @@ from ...insights import Cure, Insight
 from ..profile import Profile
 from .line_uses import LineUse, Recorded, recorded_lines
 from .source_trees import StatementPlace, call_name, calls_in, is_torch_call, place_in
+from .unchanging import Unchanging, recorded_functions, unchanging_at
 from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
 
 __all__ = ["constant"]
@@ -36,10 +38,10 @@ _ARITHMETIC = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", 
 def constant(profile: Profile) -> list[Insight]:
     """One for each line that makes a tensor from arguments that are the same each time.
 
-    That they are the same is read off the text: no name in them is bound in the loops and functions around the line.
-    Silent: outside of loops and functions; where an argument depends on them (a length that is read from an input);
-    with ``requires_grad`` or ``out``; where the tensor may be changed in place or kept (assigned to and changed,
-    given to a function that is not torch's, appended, returned): made once, it would not be the same any more.
+    That they are the same is shown by the text, and by what the run found in its variables (see `unchanging`).
+    Silent: outside of loops and functions; where an argument is not shown to be the same, or is of another kind in the
+    recorded shapes; with ``requires_grad`` or ``out``; where the tensor may be changed in place or kept (assigned to
+    and changed, given to a function that is not torch's, appended, returned): made once, it would not stay the same.
     Seconds at stake: the ops that make it.
     """
     recorded = recorded_lines(profile)
@@ -51,13 +53,16 @@ def constant(profile: Profile) -> list[Insight]:
 
 def _insight(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
     source_id, line = use.key
-    place = place_in(profile.sources.get(source_id), line)
-    if place is None or not place.around or use.runs < FEWEST or not use.ops:
+    source = profile.sources.get(source_id)
+    place = place_in(source, line)
+    if source is None or place is None or not place.around or use.runs < FEWEST or not use.ops:
         return None
-    varying = place.assigned() | use.functions  # a `float` of one's own may give anything
-    made = [each for each in _constants(place, varying) if _is_only_read(place, each, profile)]
+    if not _MAKES & {call_name(call).rpartition(".")[2] for call in calls_in(place.head)}:
+        return None
+    same = unchanging_at(profile, source, place, use.functions)  # a `float` of one's own may give anything
+    made = [each for each in _constants(place, same) if _is_only_read(place, each, profile)]
     names = {name for each in made for name in _op_names(each)}
-    if not made or names & set(_beside(place, made)):
+    if not made or names & set(_beside(place, made)) or _has_other_inputs(profile, use, names):
         return None  # whose time it is cannot be told
     ops = [op for op in use.ops if op.is_called_by_line and op.name in names]
     seconds = max(sum(op.wall for op in ops) - recorded.per_op * use.calls_within(ops), 0.0)
@@ -76,6 +81,25 @@ def _insight(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | No
         "expressions": ", ".join(ast.unparse(each) for each in made),
     }
     return Insight("constant", seconds, share, text, evidence, (use.where,), (_cure(place, made),))
+
+
+def _has_other_inputs(profile: Profile, use: LineUse, names: set[str]) -> bool:
+    """Whether the recorded shapes show the ops that make it, or what these run, on inputs of several kinds: more than
+    one run of the line has calls of them."""
+    within = {op.name for op in use.ops if op.path[0] in names}
+    ops = profile.ops
+    mine = ops[
+        (ops["thread"] == 0)
+        & (ops["source_id"] == use.key[0])
+        & (ops["line"] == use.key[1])
+        & ops["op"].isin(within)
+        & ops["input_shapes"].notna()
+    ]
+    for _, rows in mine.groupby("op"):
+        kinds = rows[["input_shapes", "input_dtypes"]].astype(str).drop_duplicates()
+        if len(kinds) > math.ceil(rows["calls"].sum() / use.runs):
+            return True
+    return False
 
 
 def _cure(place: StatementPlace, made: list[ast.Call]) -> Cure:
@@ -112,12 +136,14 @@ def _op_name(node: ast.AST) -> Iterator[str]:
 # ---- what is the same each time ---------------------------------------------------------------------------------
 
 
-def _constants(place: StatementPlace, varying: frozenset[str]) -> Iterator[ast.Call]:
-    """The largest calls on the line that make the same tensor each time, where names but ``varying`` stay the same."""
+def _constants(place: StatementPlace, same: Unchanging) -> Iterator[ast.Call]:
+    """The largest calls on the line that make the same tensor each time, as far as that is shown."""
+    if not same.defaults:
+        return
     left = list(place.head)
     while left:
         node = left.pop()
-        if isinstance(node, ast.Call) and _is_constant(node, varying):
+        if isinstance(node, ast.Call) and _is_constant(node, same):
             if any(call_name(call).rpartition(".")[2] in _MAKES for call in calls_in([node])):
                 yield node
             continue
@@ -133,41 +159,42 @@ def _expressions(node: ast.expr) -> Iterator[ast.expr]:
             yield child.value
 
 
-def _is_constant(node: ast.expr, varying: frozenset[str]) -> bool:
+def _is_constant(node: ast.expr, same: Unchanging) -> bool:
     """A function of torch that makes or shapes a tensor, of arguments that are the same each time; a method that shapes
     what such a one made."""
     if not isinstance(node, ast.Call):
         return False
+    root, _, _ = call_name(node).partition(".")
     last = call_name(node).rpartition(".")[2]
+    if root in same.varying:  # a `torch` of one's own
+        return False
     if not is_torch_call(node):
         made = node.func.value if isinstance(node.func, ast.Attribute) and last in _SHAPES else None
-        if made is None or not _is_constant(made, varying):
+        if made is None or not _is_constant(made, same):
             return False
     elif last not in _MAKES | _SHAPES:
         return False
     if any(word.arg in (None, "requires_grad", "out") for word in node.keywords):
         return False
     given = [*node.args, *(word.value for word in node.keywords)]
-    return all(_is_same(each, varying) for each in given)
+    return all(_is_same(each, same) for each in given)
 
 
-def _is_same(node: ast.expr, varying: frozenset[str]) -> bool:
-    """Whether an argument is the same each time: constants, names of around, arithmetic on these, other constants."""
+def _is_same(node: ast.expr, same: Unchanging) -> bool:
+    """Whether an argument is the same each time: constants, names that stay, arithmetic on these, other constants."""
     if isinstance(node, ast.Constant):
         return True
-    if isinstance(node, ast.Name):
-        return node.id not in varying
-    if isinstance(node, ast.Attribute):  # torch.float32; an attribute of what is not bound in the loop
-        return _is_same(node.value, varying)
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+        return same.has_value(node)
     if isinstance(node, ast.UnaryOp):
-        return _is_same(node.operand, varying)
+        return _is_same(node.operand, same)
     if isinstance(node, ast.BinOp):
-        return _is_same(node.left, varying) and _is_same(node.right, varying)
+        return _is_same(node.left, same) and _is_same(node.right, same)
     if isinstance(node, ast.Tuple | ast.List):
-        return all(_is_same(each, varying) for each in node.elts)
-    if isinstance(node, ast.Call) and _is_number(node) and call_name(node) not in varying:
-        return not node.keywords and all(_is_same(each, varying) for each in node.args)
-    return _is_constant(node, varying)
+        return all(_is_same(each, same) for each in node.elts)
+    if isinstance(node, ast.Call) and _is_number(node) and call_name(node) not in same.varying:
+        return not node.keywords and all(_is_same(each, same) for each in node.args)
+    return _is_constant(node, same)
 
 
 def _is_number(call: ast.Call) -> bool:
@@ -198,6 +225,7 @@ def _is_only_read(place: StatementPlace, made: ast.Call, profile: Profile) -> bo
     known = {str(name).rpartition(".")[2] for name in modules} | {
         str(op).removeprefix("aten::") for op in profile.ops["op"].unique()
     }
+    known -= recorded_functions(profile)  # of the user's own, whatever their names
     parents = _parents(place)
     user = parents[id(made)]
     if isinstance(user, ast.AugAssign):

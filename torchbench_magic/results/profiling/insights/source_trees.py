@@ -10,11 +10,21 @@ from functools import lru_cache
 
 from ..source_texts import Source
 
-__all__ = ["StatementPlace", "call_name", "calls_in", "is_torch_call", "leaves_for_numpy", "place_in", "text_tree"]
+__all__ = [
+    "FUNCTIONS",
+    "StatementPlace",
+    "bound_in",
+    "call_name",
+    "calls_in",
+    "is_torch_call",
+    "leaves_for_numpy",
+    "place_in",
+    "tree_of",
+]
 
 TORCH_ROOTS = frozenset({"torch", "F", "nn"})
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +55,12 @@ class StatementPlace:
 
     def assigned(self) -> frozenset[str]:
         """Names that may be other values each time it runs: those bound within the loops and functions around it."""
-        return frozenset(name for each in self.around for name in _bound(each))
+        return frozenset(name for each in self.around for name in bound_in(each))
 
 
 def place_in(source: Source | None, line: int) -> StatementPlace | None:
     """Where ``line`` of a source stands; None where the text is no Python, or has no statement there."""
-    tree = text_tree(source) if source is not None else None
+    tree = tree_of(source.text) if source is not None else None
     if source is None or tree is None:
         return None
     number = line - source.first_line + 1
@@ -58,11 +68,6 @@ def place_in(source: Source | None, line: int) -> StatementPlace | None:
     if not found:
         return None
     return StatementPlace(tuple(each for each, _ in found), found[0][1], tree)
-
-
-def text_tree(source: Source) -> ast.Module | None:
-    """The text of a source, its first line being line 1; None where it is no Python."""
-    return _tree(source.text)
 
 
 def _on_line(
@@ -76,12 +81,12 @@ def _on_line(
         has_head_there = any(part.lineno <= number <= (part.end_lineno or part.lineno) for part in _head(each))
         if not inside or has_head_there or number == each.lineno:
             yield each, around
-        deeper = (each, *around) if isinstance(each, (*_LOOPS, *_FUNCTIONS)) else around
+        deeper = (each, *around) if isinstance(each, (*_LOOPS, *FUNCTIONS)) else around
         yield from _on_line(inside, number, deeper)
 
 
 @lru_cache(maxsize=64)
-def _tree(text: str) -> ast.Module | None:
+def tree_of(text: str) -> ast.Module | None:
     """The text as Python, with a leading cell magic and lines of magics as comments; lines stay where they are."""
     said = re.sub(r"^(\s*)(%%?[A-Za-z_]|!)", _as_pass, text, flags=re.MULTILINE)
     try:
@@ -119,8 +124,8 @@ def _head(node: ast.stmt) -> Iterator[ast.expr]:
             yield child.context_expr
 
 
-def _bound(scope: ast.stmt) -> Iterator[str]:
-    """Names that running ``scope`` binds, its own parameters included."""
+def bound_in(scope: ast.AST) -> Iterator[str]:
+    """Names that running ``scope`` binds, its own parameters included; of a class or function also those in it."""
     for node in ast.walk(scope):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             yield node.id
@@ -128,7 +133,11 @@ def _bound(scope: ast.stmt) -> Iterator[str]:
             yield node.arg
         elif isinstance(node, ast.alias):
             yield (node.asname or node.name).split(".")[0]
-        elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and node is not scope:
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            yield node.rest
+        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node is not scope:
             yield node.name
 
 
