@@ -34,6 +34,7 @@ PRODUCT = OpEfficiency(
 SUM = OpEfficiency(
     "aten::add", "[[9999], []]", "", SOURCE, 3, 0, 10, 0.004,
     bytes=4e7, written=2e7, fresh=2e7, roof=0.0004, side="memory", kind="page-fault", faults=4096.0,
+    fault_seconds=0.004,
 )  # fmt: skip
 
 
@@ -45,7 +46,8 @@ def shown(rows: Sequence[OpEfficiency] = (PRODUCT, SUM), **changes: Any) -> Prof
     shares = [by_op[op].fraction if op in by_op else math.nan for op in made.ops["op"]]
     by_line = {row.line: row.kind for row in reversed(rows)}
     lines = [None if pd.isna(line) else by_line.get(int(line)) for line in made.lines["line"]]
-    found = Efficiency(PEAKS, tuple(rows), **({"coverage": 0.97, "notes": ("Hardware counters: none.",)} | changes))
+    facts = {"peaks": PEAKS, "coverage": 0.97, "notes": ("Hardware counters: none.",)} | changes
+    found = Efficiency(rows=tuple(rows), **facts)
     return replace(
         made,
         efficiency=found,
@@ -57,6 +59,21 @@ def shown(rows: Sequence[OpEfficiency] = (PRODUCT, SUM), **changes: Any) -> Prof
 def test_the_sentence_names_the_two_classes_with_the_most_time() -> None:
     said = plain(efficiency_clause(shown()))
     assert said == "; of the time in torch 60 % computes near this machine's peak, 40 % goes to page faults"
+
+
+def test_of_page_faults_only_their_part_is_said_and_what_is_far_below_besides() -> None:
+    held_up = replace(SUM, fault_seconds=0.4 * SUM.seconds, is_bounded=True)
+    said = plain(efficiency_clause(shown([held_up])))
+    assert "16 % goes to page faults" in said
+    assert "24 % is far below" in said
+    assert "far below" not in plain(efficiency_clause(shown([replace(held_up, is_bounded=False)])))
+
+
+def test_near_the_peak_of_a_dtype_that_is_slow_here_is_no_good_news() -> None:
+    peaks = replace(PEAKS, flops=(("float32", 2, 1e11), ("float16", 2, 2e9)))
+    said = plain(efficiency_clause(shown([replace(PRODUCT, dtype="float16")], peaks=peaks)))
+    assert "peak" not in said
+    assert "60 % computes in float16, which this machine is slow at" in said
 
 
 def test_it_says_where_nothing_is_known_and_is_silent_without_the_option() -> None:

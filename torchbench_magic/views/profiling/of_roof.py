@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic import units
+from torchbench_magic.results.profiling.efficiency import Efficiency, OpEfficiency
+from torchbench_magic.results.profiling.insights.operators import is_slow_dtype
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..built_columns import BuiltColumn, texts
@@ -28,6 +30,8 @@ _WORDS = {
     "overhead": "is calls rather than work",
     "serial": "runs on one thread",
     "below-roof": "is far below what this machine can do",
+    "slow-float16": "computes in float16, which this machine is slow at",
+    "slow-bfloat16": "computes in bfloat16, which this machine is slow at",
 }
 
 
@@ -42,14 +46,28 @@ def efficiency_clause(profile: Profile) -> Iterator[Phrase]:
         return
     by_kind: dict[str, float] = {}
     for row in found.rows:
-        if row.kind:
-            by_kind[row.kind] = by_kind.get(row.kind, 0.0) + row.seconds * row.calls
+        for kind, seconds in _parts(row, found):
+            by_kind[kind] = by_kind.get(kind, 0.0) + seconds * row.calls
     shares = sorted(((seconds / total, kind) for kind, seconds in by_kind.items()), reverse=True)
     said = [f"{units.percent(min(part, 1.0))} % {_WORDS[kind]}" for part, kind in shares if part >= _LEAST][:_NAMED]
     if said:
         yield Phrase(f"; of the time in torch {', '.join(said)}")
     elif not found.coverage > _LEAST:
         yield Phrase("; how near its operations come to this machine's peaks is not known")
+
+
+def _parts(row: OpEfficiency, found: Efficiency) -> Iterator[tuple[str, float]]:
+    """(kind of `_WORDS`, seconds of one call): of an op that page faults hold up they are a part."""
+    kind = row.kind
+    if kind == "page-fault" and 0 < row.fault_seconds < row.seconds:
+        rest = row.seconds - row.fault_seconds
+        yield kind, row.fault_seconds
+        if row.is_bounded and row.roof < _MOST * rest:
+            yield "below-roof", rest
+    elif kind == "compute" and is_slow_dtype(found.peaks, row.dtype):
+        yield f"slow-{row.dtype}", row.seconds
+    elif kind:
+        yield kind, row.seconds
 
 
 def efficiency_columns(profile: Profile, ops: pd.DataFrame, by: Sequence[str]) -> list[BuiltColumn]:

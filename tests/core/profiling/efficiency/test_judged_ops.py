@@ -70,7 +70,9 @@ def test_a_run_that_others_held_up_is_not_called_far_below(run: Profile) -> None
 
 @pytest.fixture(autouse=True)
 def not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an op nor, for what it costs, a page fault: what the system says of its time is taken."""
     monkeypatch.setattr(judged_ops, "once_more", lambda *_: None)
+    monkeypatch.setattr(judged_ops, "cost_of_fault", lambda threads: math.nan)
 
 
 def kind_at(made: Profile, op: str, line: int) -> Any:
@@ -162,6 +164,24 @@ def test_page_faults_of_the_run_count_where_memory_is_there_in_the_calls_after_i
     (row,) = (row for row in made.efficiency.rows if (row.op, row.line) == ("aten::add", 6))
     assert row.again == pytest.approx(seconds / faster)
     assert row.faults == (row.fresh / 4096 if told == "page-fault" else 0.0)
+
+
+@pytest.mark.parametrize(("part", "told"), [(0.4, "page-fault"), (0.2, "below-roof"), (3.0, "page-fault")])
+@pytest.mark.parametrize("system_share", [0.0, 0.9])
+def test_what_page_faults_take_is_by_their_measured_cost_whatever_the_system_says(
+    run: Profile, part: float, told: str, system_share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's share of the processor time is sampled: it told the same op apart from run to run."""
+    seconds = next(row.seconds for row in judged(run, FAST).efficiency.rows if (row.op, row.line) == ("aten::add", 6))
+    monkeypatch.setattr(judged_ops, "once_more", lambda *_: MoreCalls(1000.0, system_share, 1.0, "", seconds))
+    monkeypatch.setattr(judged_ops, "cost_of_fault", lambda threads: part * seconds / 1000)
+    monkeypatch.setattr(judged_ops, "_MATTERS", 0.0)
+    monkeypatch.setattr(judged_ops, "_MOST_CALLED", 100)
+    made = judged(run, FAST)
+    assert kind_at(made, "aten::add", 6) == told
+    (row,) = (row for row in made.efficiency.rows if (row.op, row.line) == ("aten::add", 6))
+    assert row.fault_seconds == pytest.approx(min(part, 1.0) * seconds)
+    assert row.is_bounded
 
 
 def test_an_op_that_is_near_its_roof_when_called_again_is_not_far_below(

@@ -134,7 +134,7 @@ def test_a_method_that_sets_an_attribute_is_heard() -> None:
         ("n, p = x.shape\nfor k in range(400):\n    m = torch.ones(n, p)\n    y = m.sum()", 4, True),
         ("n = []\nfor k in range(400):\n    m = torch.ones(n)\n    n.append(3)", 4, False),
         ("n = 3\nn = [3]\nfor k in range(400):\n    m = torch.ones(n)\n    n.append(3)", 5, False),
-        ("def f():\n    m = torch.ones(n)\n    return m + 1\nfor n in range(400):\n    f()", 3, False),
+        ("def f():\n    m = torch.ones(n)\n    return m + 1\nfor n in x:\n    f()", 3, False),
         ("def f():\n    m = torch.ones(n)\n    return m + 1\nf()\nn = 4\nf()", 3, False),
         ("n = 3\ndef f():\n    m = torch.ones(n)\n    return m + 1\nfor k in range(400):\n    f()", 4, True),
         ("match x:\n    case n:\n        pass\nfor k in x:\n    m = torch.ones(n)\n    y = m.sum()", 6, False),
@@ -149,7 +149,7 @@ def test_names_that_the_cell_itself_binds(body: str, line: int, told: bool) -> N
 
 def test_an_attribute_set_from_outside_is_heard_by_a_function() -> None:
     """``mymod.n = k`` in the cell, and a function of the module that reads ``n``."""
-    body = "for k in range(400):\n    mymod.n = k\n    for i in range(9):\n        m = torch.ones(n)\n        y = m.sum()"
+    body = "for k in x:\n    mymod.n = k\n    for i in range(9):\n        m = torch.ones(n)\n        y = m.sum()"
     assert not is_told(made(body, 5))
     assert is_told(made(body.replace("mymod.n", "mymod.other"), 5))
 

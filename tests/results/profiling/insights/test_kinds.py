@@ -110,8 +110,34 @@ def test_a_loop_over_parameters_in_an_optimizer_may_be_one_call() -> None:
     frames = profile.frames.copy()
     frames.loc[len(frames)] = frames.loc[frames["name"] == "In[1]:3"].iloc[0]
     frames.loc[len(frames) - 1, ["parent", "kind", "name"]] = [2, "python", "Optimizer.step#Adam.step"]
-    (insight,) = replace(profile, frames=frames.astype(profile.frames.dtypes.to_dict())).insights
+    frames = frames.astype(profile.frames.dtypes.to_dict())
+    (insight,) = replace(profile, frames=frames).insights
     assert insight.cures[0].lever == "foreach"
+    frames.loc[len(frames) - 1, "wall_time"] *= 0.2
+    (insight,) = replace(profile, frames=frames).insights
+    assert [cure.lever for cure in insight.cures] == [None, "compile", "foreach"], "the first cures more"
+    added = 0.5 * 20_000 * (0.6e-6 + 0.5e-6)
+    part = f"{0.2 * (0.09 - added) * 1e3:.0f} ms of these {insight.seconds * 1e3:.0f} ms"
+    assert part in insight.cures[-1].text
+
+
+def test_the_per_cent_name_what_they_are_of_where_recording_added_to_the_wall_time() -> None:
+    many = Did(20_000, 0.02, [Op("aten::add", 20_000, 0.04)])
+    profile = built_profile("%%tprofile\nfor i in range(20000):\n    y = y + 1", {3: many}, profiler_cost="most")
+    (insight,) = profile.insights
+    left = 0.06 - 0.5 * 20_000 * (0.6e-6 + 0.5e-6)
+    assert insight.seconds <= left
+    of = f"{insight.seconds / left * 100:.0f} % of the {left * 1e3:.0f} ms or less that it takes without recording"
+    assert of in insight.text
+    (little,) = loop("y = y + 1", SMALL).insights
+    assert "% of the time)" in little.text
+
+
+def test_numpy_that_sorts_is_not_told_for_torch_would_be_slower() -> None:
+    slow = Did(20, 0.4, [Op("aten::detach", 20, 1e-4)])
+    assert kinds(loop("y = np.unique(x.numpy())", slow)) == [("numpy", 3)]
+    for name in ("sort", "argsort"):
+        assert not loop(f"y = np.{name}(x.numpy())", slow).insights
 
 
 # ---- copies -----------------------------------------------------------------------------------------------------

@@ -72,15 +72,16 @@ def test_no_word_of_a_dtype_where_it_is_not_slow_or_not_known(rows: list[OpEffic
 
 NARROW = row(
     "aten::bmm", input_shapes="[[64, 512, 512], [64, 512, 13]]", flops=4e8, bytes=7e7, dtype="float32", roof=0.004,
-    side="compute", kind="below-roof",
+    side="compute", kind="below-roof", again=0.01, wider=0.007,
 )  # fmt: skip
 
 
-def test_a_narrow_product_is_told_with_its_narrow_size() -> None:
+def test_a_narrow_product_is_told_with_what_its_padded_one_saves() -> None:
     (told,) = shape(made([NARROW]))
     assert "N = 13" in told.text
     assert "40 %" in told.text
-    assert told.seconds == pytest.approx(10 * (0.01 - 0.004))
+    assert "With N padded to 16 it took 7.0 ms instead of 10 ms" in told.text
+    assert told.seconds == pytest.approx(10 * (0.01 - 0.007)), "never what no cure reaches"
     assert below_roof(made([NARROW])) == [], "it is told once"
 
 
@@ -94,6 +95,9 @@ def test_a_narrow_product_is_told_with_its_narrow_size() -> None:
         {"input_shapes": "no shapes"},
         {"op": "aten::convolution"},
         {"flops": math.nan},
+        {"wider": math.nan},
+        {"wider": 0.0099},
+        {"wider": 0.02},
     ],
 )
 def test_no_word_of_a_shape_that_is_not_narrow_or_not_slow(changed: dict[str, Any]) -> None:
@@ -102,7 +106,7 @@ def test_no_word_of_a_shape_that_is_not_narrow_or_not_slow(changed: dict[str, An
 
 FAULTS = row(
     "aten::div", bytes=128.0 * MIB, written=64.0 * MIB, fresh=64.0 * MIB, roof=0.003, side="memory", kind="page-fault",
-    faults=16384.0,
+    faults=16384.0, fault_seconds=0.004,
 )  # fmt: skip
 
 
@@ -111,7 +115,8 @@ def test_page_faults_are_told_with_their_number_and_three_cures() -> None:
     assert "page faults" in told.text
     assert "16384" in "".join(filter(str.isalnum, told.text))
     assert "64.0 MiB" in told.text
-    assert told.seconds == pytest.approx(10 * 0.007)
+    assert "spends 40 % of `aten::div` on page faults" in told.text
+    assert told.seconds == pytest.approx(10 * 0.004), "what the faults take, not all above the roof"
     code = " ".join(cure.code or "" for cure in told.cures)
     assert "out=out" in code
     assert "MALLOC_MMAP_THRESHOLD_" in code
@@ -119,10 +124,24 @@ def test_page_faults_are_told_with_their_number_and_three_cures() -> None:
 
 
 def test_page_faults_of_several_operations_of_a_line_are_one_insight() -> None:
-    small = replace(FAULTS, op="aten::neg", seconds=0.0031)
-    (told,) = page_fault(made([FAULTS, replace(FAULTS, op="aten::exp", seconds=0.006), small]))
-    assert "most of `aten::div` and of 2 other operations on page faults" in told.text
-    assert told.seconds == pytest.approx(10 * (0.007 + 0.003 + 0.0001))
+    small = replace(FAULTS, op="aten::neg", seconds=0.0031, fault_seconds=0.0001)
+    (told,) = page_fault(made([FAULTS, replace(FAULTS, op="aten::exp", seconds=0.006, fault_seconds=0.003), small]))
+    assert "40 % of `aten::div` and part of 2 other operations on page faults" in told.text
+    assert told.seconds == pytest.approx(10 * (0.004 + 0.003 + 0.0001))
+
+
+def test_what_is_far_below_the_roof_besides_its_page_faults_is_told_beside_them() -> None:
+    """``T + T.t()``: `out=` saves the faults, `contiguous` what the other layout costs; neither is told twice."""
+    both = replace(FAULTS, roof=0.001, is_bounded=True)
+    profile = made([both])
+    (rest,) = below_roof(profile)
+    assert "`aten::div`, its page faults aside, at 17 % of what this machine's bandwidth" in rest.text
+    assert rest.seconds == pytest.approx(10 * (0.01 - 0.004 - 0.001))
+    assert rest.cures[0].lever == "contiguous"
+    told = [(each.kind, each.seconds) for each in profile.insights if each.kind in ("page-fault", "below-roof")]
+    assert told == [("below-roof", pytest.approx(0.05)), ("page-fault", pytest.approx(0.04))]
+    assert below_roof(made([FAULTS])) == [], "half of the rest is what the machine needs"
+    assert below_roof(made([replace(both, is_bounded=False)])) == [], "its arithmetic is not counted"
 
 
 def test_other_classes_are_no_page_faults() -> None:
@@ -221,11 +240,27 @@ def test_a_run_is_told_with_its_ops_lines_and_the_bytes_that_fusing_saves() -> N
     assert "bmm / div / softmax" in told.text
     assert "256 MiB need not be moved" in told.text
     assert [place.line for place in told.places] == [3, 4]
-    # half of the division for its input, half for its output, half of the softmax for its input
-    assert told.seconds == pytest.approx(10 * 0.015)
+    # one operation moves nothing of what the division and the softmax move
+    assert told.seconds == pytest.approx(10 * 0.02)
     assert told.evidence["times"] == 10
     assert "L2 holds 1.00 MiB" in str(told.evidence["caches"])
     assert told.cures[0].code == "torch.nn.functional.scaled_dot_product_attention(q, k, v)"
+
+
+def test_page_faults_of_what_is_not_written_any_more_are_saved_too() -> None:
+    product, division, softmax = chain()
+    rows = [
+        replace(product, fault_seconds=0.005),
+        replace(division, kind="page-fault", fault_seconds=0.006),
+        replace(softmax, kind="page-fault", fault_seconds=0.002),
+    ]
+    (told,) = memory_bound_run(in_time(rows, made(rows)))
+    assert "need not be moved nor be given by the system page by page" in told.text
+    assert told.seconds == pytest.approx(10 * (0.005 + 0.01 + 0.01)), "attention: all but the product's arithmetic"
+    plain = [replace(rows[1], op="aten::add"), replace(rows[2], op="aten::relu")]
+    (told,) = memory_bound_run(in_time(plain, made(plain)))
+    # the faults of the sum; half of the rest of it for its output, half of the rest of the other for its input
+    assert told.seconds == pytest.approx(10 * (0.006 + 0.002 + 0.004))
 
 
 def test_what_fits_into_the_second_cache_is_no_run() -> None:

@@ -26,7 +26,9 @@ from torchbench_magic.results.profiling.recording_costs import MICROSECONDS
 from ..tables.call_arguments import RecordedCall, parsed_call
 from .once_more import MoreCalls, once_more
 from .op_bytes import MOVES_ONLY, OpWork, moved_by
-from .op_classes import DISPATCHES, FASTER, FAULTED, LARGE_FRESH, NEAR, PAGE, SERIAL, class_of, is_faulting
+from .op_classes import DISPATCHES, FAULTED, FAULTED_TIME, LARGE_FRESH, NEAR, SERIAL, accounts_for, class_of
+from .padded_products import padded
+from .page_faults import cost_of_fault, faults_of, run_faulting
 
 __all__ = ["judged", "with_efficiency"]
 
@@ -72,8 +74,12 @@ def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> P
         for each in _to_call(found, profile.wall_time)
         if (call := recorded.get(each.call)) is not None and (more := once_more(call, peaks.threads)) is not None
     }
-    held_up, faulting = _was_held_up(profile), _run_faulting(found, called, spent)
-    found = [_with_calls(each, called, peaks, spent.worker_share, held_up, faulting) for each in found]
+    held_up, of_run = _was_held_up(profile), run_faulting([each.row for each in found], called, spent)
+    is_fault = of_run >= FAULTED or any(accounts_for(more.faults, row.fresh) for row, more in called.items())
+    cost = cost_of_fault(peaks.threads) if is_fault else math.nan
+    faults = {each.row: faults_of(each.row, called.get(each.row), cost, of_run) for each in found}
+    found = [_with_calls(each, called, peaks, spent.worker_share, held_up, faults[each.row]) for each in found]
+    found = [_with_wider(each, recorded.get(each.call), peaks.threads) for each in found]
     rows = sorted((each.row for each in found), key=lambda row: -row.seconds * row.calls)
     words = [
         (row.op, row.input_shapes, more.implementation or "not oneDNN: torch's own code, or its BLAS library")
@@ -235,33 +241,13 @@ def _memory_left() -> float:
     return min(available, limit.value - own) if limit.is_set else available
 
 
-def _run_faulting(found: Iterable[_Judged], called: Mapping[OpEfficiency, MoreCalls], spent: ProcessUse) -> float:
-    """Share of the fresh pages of the run for which page faults were counted in the run, less those of the calls after
-    it that faulted too; 0 where they were not counted.
-
-    The system takes memory back when a run frees it, and a few calls of one op alone may never see that.
-    """
-    pages = counted = 0.0
-    for each in found:
-        row = each.row
-        if row.fresh >= LARGE_FRESH:
-            more = called.get(row)
-            faults = more.faults if more is not None and not math.isnan(more.faults) else 0.0
-            if faults * PAGE < FAULTED * row.fresh:
-                pages += row.calls * row.fresh / PAGE
-            counted += row.calls * faults
-    if not pages or math.isnan(spent.faults):
-        return 0.0
-    return min(max(spent.faults - counted, 0.0) / pages, 1.0)
-
-
 def _with_calls(
     each: _Judged,
     called: Mapping[OpEfficiency, MoreCalls],
     peaks: Peaks,
     worker_share: float,
     held_up: bool,
-    run_faulting: float,
+    counted: tuple[float, float, float],
 ) -> _Judged:
     """With the class that more calls tell; of an op that was not called the run tells whether it was serial.
 
@@ -271,11 +257,8 @@ def _with_calls(
     """
     row, more = each.row, called.get(each.row)
     if not math.isnan(row.bytes) and row.kind not in ("overhead", "compute", "memory"):
-        faults = math.nan if more is None else more.faults
+        faults, fault_seconds, fault_share = counted
         again = math.nan if more is None else more.seconds
-        faulting = more is not None and is_faulting(more.faults, row.fresh, more.system_share)
-        if not faulting and row.fresh >= LARGE_FRESH and again <= FASTER * row.seconds and run_faulting >= FAULTED:
-            faulting, faults = True, run_faulting * row.fresh / PAGE
         share = more.worker_share if more is not None else worker_share
         is_known = row.fresh < LARGE_FRESH or (more is not None and not math.isnan(more.faults))
         is_near = row.roof / again >= NEAR if again > 0 else False
@@ -284,11 +267,22 @@ def _with_calls(
             (row.roof, row.side),
             peaks,
             is_bounded=each.is_bounded and is_known and not is_near,
-            is_faulting=faulting,
+            is_faulting=fault_share >= FAULTED_TIME,
             is_serial=is_known and share < SERIAL and not held_up,
         )
-        row = replace(row, kind=kind, faults=faults, again=again)
+        row = replace(row, kind=kind, is_bounded=each.is_bounded)
+        row = replace(row, faults=faults, fault_seconds=fault_seconds, again=again)
     return replace(each, row=row)
+
+
+def _with_wider(each: _Judged, call: RecordedCall | None, threads: int) -> _Judged:
+    """With what a narrow product takes padded, where it is far below its roof and was called again."""
+    row = each.row
+    wide = None
+    if row.kind == "below-roof" and row.again > 0 and row.narrow is not None and call is not None:
+        wide = padded(call, *row.narrow)
+    more = once_more(wide, threads) if wide is not None else None
+    return replace(each, row=replace(row, wider=more.seconds)) if more is not None else each
 
 
 # ---- the tables -----------------------------------------------------------------------------------------------------

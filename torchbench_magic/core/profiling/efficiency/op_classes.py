@@ -6,7 +6,18 @@ import math
 
 from torchbench_magic.results.machine.peaks import Peaks
 
-__all__ = ["DISPATCHES", "FASTER", "FAULTED", "LARGE_FRESH", "NEAR", "PAGE", "SERIAL", "class_of", "is_faulting"]
+__all__ = [
+    "DISPATCHES",
+    "FASTER",
+    "FAULTED",
+    "FAULTED_TIME",
+    "LARGE_FRESH",
+    "NEAR",
+    "PAGE",
+    "SERIAL",
+    "accounts_for",
+    "class_of",
+]
 
 DISPATCHES = 4.0
 """Times the call of the smallest op: what takes less is the call rather than what it computes (design notes on threads:
@@ -25,6 +36,9 @@ SERIAL = 0.15
 PAGE = 4096
 FAULTED = 0.3
 """Of the fresh bytes that page faults account for: below, they are not what takes the time (the same notes)."""
+FAULTED_TIME = 0.25
+"""Of an op's time that its page faults take: from there on they hold it up. One that is far below its roof for another
+reason too (a transposed input: 0.4) is held up by both, and both are told."""
 FASTER = 0.67
 """Of the time in the run: an op that takes so much less where its memory is there was held up by getting it."""
 LARGE_FRESH = 1 << 20
@@ -47,7 +61,7 @@ def class_of(
         roof: (seconds at the peaks of all threads, which side).
         is_bounded: the roof is one for this op: its FLOPs are counted, or moving bytes is all it does. Of another one
             only is said that it is near the roof, never that it is far below.
-        is_faulting: page faults were counted that account for its fresh bytes.
+        is_faulting: page faults account for its fresh bytes and take much of its time.
         is_serial: the other threads were seen to do nothing meanwhile.
     """
     if not seconds > 0 or math.isnan(peaks.dispatch):
@@ -67,11 +81,6 @@ def class_of(
     return "below-roof" if is_bounded and fraction > 0 else ""
 
 
-def is_faulting(faults: float, fresh: float, system_share: float) -> bool:
-    """Whether page faults hold an op up: they account for its fresh bytes, and the system worked meanwhile.
-
-    Args:
-        faults: minor faults of one call; NaN where not counted.
-        system_share: of its processor time, spent in the system.
-    """
-    return fresh >= LARGE_FRESH and faults * PAGE >= FAULTED * fresh and system_share >= FAULTED
+def accounts_for(faults: float, fresh: float) -> bool:
+    """Whether so many minor faults of a call account for the bytes that it writes into fresh memory."""
+    return fresh >= LARGE_FRESH and faults * PAGE >= FAULTED * fresh

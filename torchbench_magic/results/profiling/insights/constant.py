@@ -72,7 +72,7 @@ def _insight(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | No
     words = ast.unparse(made[0])
     text = (
         f"`{use.where}` makes the same tensor {units.count(use.runs)} times (`{words}`): "
-        f"{stake_text(seconds, recorded.wall)}."
+        f"{stake_text(seconds, recorded.wall, profile.wall_time)}."
     )
     evidence: dict[str, object] = {
         "runs": use.runs,

@@ -48,11 +48,11 @@ def copies(profile: Profile) -> list[Insight]:
     recorded = recorded_lines(profile)
     if recorded.wall <= 0:
         return []
-    found = [_insight(recorded, use) for use in recorded.lines]
+    found = [_insight(profile, recorded, use) for use in recorded.lines]
     return [each for each in found if each is not None]
 
 
-def _insight(recorded: Recorded, use: LineUse) -> Insight | None:
+def _insight(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | None:
     paths = {op.path for op in use.ops}
     copied = [op for op in use.ops if _is_copy(op, paths) and op.calls and op.wall / op.calls >= LEAST_EACH]
     calls = sum(op.calls for op in copied)
@@ -71,7 +71,7 @@ def _insight(recorded: Recorded, use: LineUse) -> Insight | None:
     done = f"converts {count} tensors" if converts else f"copies {count} tensors into another layout"
     text = (
         f"`{use.where}` {done}, by {_CAUSES.get(cause, f'`{cause}`')}: "
-        f"{stake_text(seconds, recorded.wall)}."
+        f"{stake_text(seconds, recorded.wall, profile.wall_time)}."
     )
     evidence: dict[str, object] = {
         "copies": calls,

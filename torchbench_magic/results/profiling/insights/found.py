@@ -64,6 +64,10 @@ _SAME = 0.5
 """Of the seconds of the more general one: from which on two insights about one line are about the same time."""
 
 
+_APART = {("page-fault", "below-roof")}
+"""Kinds that share an operation's time out between them: none of it is told twice."""
+
+
 def insights_of(profile: Profile) -> tuple[Insight, ...]:
     """See `Profile.insights`. Those about memory come after those about time, `leak` before `peak`."""
     kept: list[Insight] = []
@@ -95,6 +99,6 @@ def _with_body(profile: Profile, insights: list[Insight]) -> tuple[Insight, ...]
 
 def _is_said(insight: Insight, kept: list[Insight]) -> bool:
     """Whether those kept, about its lines, have half of its seconds already."""
-    about = [each for each in kept if each.kind not in ABOUT_RESULTS]
+    about = [each for each in kept if each.kind not in ABOUT_RESULTS and (each.kind, insight.kind) not in _APART]
     said = sum(each.seconds for each in about if set(each.places) & set(insight.places))
     return said >= _SAME * insight.seconds

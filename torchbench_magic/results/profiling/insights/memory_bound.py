@@ -46,15 +46,32 @@ class _Run:
         return sum(row.bytes for row in self.rows)
 
     @property
+    def is_attention(self) -> bool:
+        names = [row.op for row in self.rows]
+        return names[0] in _PRODUCTS and any(word in name for name in names for word in _ATTENTION)
+
+    @property
     def seconds(self) -> float:
-        """Of that moving, at the rate that each op had: the writing where moving is what the op does."""
+        """Of that moving, at the rate that each op had, and of the page faults of what is written between.
+
+        Attention as one operation writes none of the outputs, the last one included: of its ops that move bytes,
+        nothing but arithmetic is left, on what the caches hold.
+        """
+        if self.is_attention:
+            return sum(row.seconds if _moves(row) else row.fault_seconds for row in self.rows)
         total = 0.0
         for row, after in zip(self.rows, self.rows[1:], strict=False):
+            total += row.fault_seconds
             if _moves(row):
-                total += row.seconds * min(row.written / row.bytes, 1.0)
+                total += _moving(row) * min(row.written / row.bytes, 1.0)
             if _moves(after):
-                total += after.seconds * min(row.written / after.bytes, 1.0)
+                total += _moving(after) * min(row.written / after.bytes, 1.0)
         return total
+
+
+def _moving(row: OpEfficiency) -> float:
+    """Seconds of an op without its page faults."""
+    return max(row.seconds - row.fault_seconds, 0.0)
 
 
 def memory_bound_run(profile: Profile) -> list[Insight]:
@@ -62,8 +79,8 @@ def memory_bound_run(profile: Profile) -> list[Insight]:
 
     A chain: each op takes as an input a tensor of the shape that the op before it made, on the same line or on one that
     reads the name that the other line made; at most small ops (views) stand between, and all but a product at its
-    beginning are bound by memory. At stake: the moving of what lies between, at the rates that the ops had. What fits
-    into the second cache is silent: it is read from there.
+    beginning are bound by memory. At stake: the moving of what lies between, at the rates that the ops had, and its
+    page faults. What fits into the second cache is silent: it is read from there.
     """
     efficiency = trusted_efficiency(profile)
     if efficiency is None or profile.trace is None:
@@ -85,22 +102,23 @@ def memory_bound_run(profile: Profile) -> list[Insight]:
             dict.fromkeys(labels[key] for row in rows if (key := (row.source_id or "", row.line or 0)) in labels)
         )
         if places:
-            found.append(_insight(efficiency, run, times, (seconds, recorded.wall), places))
+            found.append(_insight(efficiency, run, times, (seconds, recorded.wall, profile.wall_time), places))
     return found
 
 
 def _insight(
-    efficiency: Efficiency, run: _Run, times: int, at_stake: tuple[float, float], places: tuple[CodeLine, ...]
+    efficiency: Efficiency, run: _Run, times: int, at_stake: tuple[float, float, float], places: tuple[CodeLine, ...]
 ) -> Insight:
-    seconds, wall = at_stake
+    seconds, wall, measured = at_stake
     names = [row.op.removeprefix("aten::").lstrip("_") for row in run.rows]
     caches = efficiency.peaks.caches
     against = ", ".join(f"{name} holds {units.bytes_text(size)}" for name, size in caches[1:])
     runs = "runs" if len(places) == 1 else "run"
+    faults = " nor be given by the system page by page" if any(row.fault_seconds > 0 for row in run.rows[:-1]) else ""
     text = (
         f"{places_text(places)} {runs} {' / '.join(names)} one after the other, each over"
         f" {units.bytes_text(run.rows[0].written)} of the one before: fused, {units.bytes_text(run.saved)} need not be"
-        f" moved, {stake_text(seconds, wall)}."
+        f" moved{faults}, {stake_text(seconds, wall, measured)}."
     )
     evidence: dict[str, object] = {
         "times": times,
@@ -108,12 +126,13 @@ def _insight(
         "caches": against,
         "bytes_that_fusing_saves": units.bytes_text(run.saved * times),
         "seconds_of_the_run": sum(row.seconds for row in run.rows),
+        "seconds_of_page_faults": sum(row.fault_seconds for row in run.rows),
     }
     return Insight("memory-bound-run", seconds, seconds / wall, text, evidence, places, tuple(_cures(run, names)))
 
 
 def _cures(run: _Run, names: Sequence[str]) -> Iterator[Cure]:
-    if run.rows[0].op in _PRODUCTS and any(word in name for name in names for word in _ATTENTION):
+    if run.is_attention:
         yield Cure(
             "This is attention: one operation does all of it without the tensor between.",
             "torch.nn.functional.scaled_dot_product_attention(q, k, v)",

@@ -1,7 +1,8 @@
 """Insights about single operations, with ``--efficiency``: `slow-dtype`, `shape`, `page-fault` and `below-roof`.
 
-All tell what is at stake as the time of the op less its time at this machine's roof. They are silent where the peaks
-were measured while others used the machine: an op is then held against too low a roof, or against none.
+What is at stake is what the first cure can reach: for `shape` the measured time of the padded product, for `page-fault`
+what the faults take, for the others the time at this machine's roof. They are silent where the peaks were measured
+while others used the machine: an op is then held against too low a roof, or against none.
 """
 
 from __future__ import annotations
@@ -14,20 +15,18 @@ from dataclasses import dataclass, replace
 from torchbench_magic import units
 
 from ...insights import CodeLine, Cure, Insight
-from ..efficiency import Efficiency, OpEfficiency
+from ...machine.peaks import Peaks
+from ..efficiency import PADDED, Efficiency, OpEfficiency
 from ..profile import Profile
 from .line_uses import recorded_lines
 from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
 
-__all__ = ["below_roof", "page_fault", "shape", "slow_dtype", "trusted_efficiency"]
+__all__ = ["below_roof", "is_slow_dtype", "page_fault", "shape", "slow_dtype", "trusted_efficiency"]
 
 SLOW_DTYPE = 0.5
 """Of the peak of float32: below it a dtype is slower than a wider one by more than what converting may cost."""
-NARROW = 32
-"""Sizes of a product up to which it is a narrow one: below, the vector registers and blocks of a processor (16 numbers
-of float32, blocks of 32 to 64) are not filled. The gist's product with N = 13 reached 24 % of the peak, and with 13 as
-the size that is summed over 41 to 58 %, at the same FLOPs and bytes (design notes on threads)."""
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+_FAR = 0.5
+"""Of the roof, as `core.profiling.efficiency.op_classes.NEAR`."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,12 @@ def trusted_efficiency(profile: Profile) -> Efficiency | None:
 _BUSY = 0.15  # cores, as `core.machine.peaks.measured_peaks.BUSY`
 
 
+def is_slow_dtype(peaks: Peaks, dtype: str) -> bool:
+    """Whether products in a narrow dtype are slower here than in float32 by more than converting may cost."""
+    is_narrow = dtype in ("float16", "bfloat16")
+    return is_narrow and peaks.flops_of(dtype) < SLOW_DTYPE * peaks.flops_of("float32")
+
+
 def slow_dtype(profile: Profile) -> list[Insight]:
     """Products in a dtype that this processor computes at less than half the peak of float32 (fp16 mostly).
 
@@ -69,9 +74,9 @@ def slow_dtype(profile: Profile) -> list[Insight]:
     wide = peaks.flops_of("float32")
 
     def stake(row: OpEfficiency) -> float:
-        if not (row.flops > 0 and row.dtype in ("float16", "bfloat16")):
+        if not row.flops > 0:
             return 0.0
-        if not peaks.flops_of(row.dtype) < SLOW_DTYPE * wide:
+        if not is_slow_dtype(peaks, row.dtype):
             return 0.0
         return row.seconds - row.flops / wide
 
@@ -80,7 +85,7 @@ def slow_dtype(profile: Profile) -> list[Insight]:
         own = peaks.flops_of(at.top.dtype)
         text = (
             f"`{at.where}` multiplies in {at.top.dtype}, which this processor does at {own / 1e9:.3g} GFLOP/s at most,"
-            f" float32 at {wide / 1e9:.3g}: {stake_text(at.seconds, wall)}."
+            f" float32 at {wide / 1e9:.3g}: {stake_text(at.seconds, wall, profile.wall_time)}."
         )
         half = peaks.flops_of("bfloat16")
         cures = [Cure("Compute in float32 on this processor: `.float()` once, before the loop.", "x = x.float()")]
@@ -94,34 +99,36 @@ def slow_dtype(profile: Profile) -> list[Insight]:
 def shape(profile: Profile) -> list[Insight]:
     """Products far below their roof one of whose sizes is narrow (the gist's bmm with N = 13).
 
-    Silent for a product that is held up by page faults, ran on one thread, or is small in all sizes (`overhead`).
+    At stake: what the same product takes less with that size padded to a multiple of 16, both called after the run.
+    Silent where padding was not tried or saves nothing, for a product that is held up by page faults, ran on one
+    thread, or is small in all sizes (`overhead`).
     """
     efficiency = trusted_efficiency(profile)
     if efficiency is None:
         return []
 
     def stake(row: OpEfficiency) -> float:
-        return _usual(row) - row.roof if row.kind == "below-roof" and _narrow(row) is not None else 0.0
+        is_meant = row.kind == "below-roof" and row.narrow is not None and row.wider > 0
+        return _usual(row) - row.wider if is_meant else 0.0
 
     found = []
     for at, wall in _at_lines(profile, efficiency, stake):
-        narrow = _narrow(at.top)
+        narrow = at.top.narrow
         assert narrow is not None
         name, size = narrow
         percent = units.percent(at.top.roof / _usual(at.top))
+        wider = -(-size // PADDED) * PADDED
+        before, after = (units.seconds_text(each, digits=2) for each in (_usual(at.top), at.top.wider))
         text = (
             f"`{at.where}` runs `{at.op}` on {_short(at.top.input_shapes)}, with {name} = {size}, at {percent} % of"
-            f" this machine's peak: {stake_text(at.seconds, wall)}."
+            f" this machine's peak. With {name} padded to {wider} it took {after} instead of {before}:"
+            f" {stake_text(at.seconds, wall, profile.wall_time)}."
         )
-        wider = -(-size // 16) * 16
         cures = (
+            Cure(f"Store the tensors with {name} padded to {wider}."),
             Cure(
-                f"Give the product a larger {name}: put several such products together, or store the tensors with"
-                f" {name} padded to {wider}.",
-            ),
-            Cure(
-                "Compare ways to write it with `%%timer`: the other operand first, one `mm` of all batches where one"
-                " operand is shared, `einsum`.",
+                "Compare ways to write it with `%%timer`: the other operand first, several such products that share an"
+                " operand as one, `einsum`. What these save was not measured.",
             ),
         )
         found.append(_insight("shape", at, wall, text, cures))
@@ -132,14 +139,15 @@ def page_fault(profile: Profile) -> list[Insight]:
     """Ops that write into fresh memory which the system gives page by page, each time.
 
     glibc returns blocks above 32 MiB to the system as they are freed (mallopt(3), M_MMAP_THRESHOLD), smaller ones from
-    the end of its heap. At stake: the time of a line's ops above their roofs.
+    the end of its heap. At stake: what the page faults of a line's ops take, with giving the pages back. Where an op is
+    far below its roof for another reason too, `below_roof` tells that beside it, without these seconds.
     """
     efficiency = trusted_efficiency(profile)
     if efficiency is None:
         return []
 
     def stake(row: OpEfficiency) -> float:
-        return row.seconds - row.roof if row.kind == "page-fault" else 0.0
+        return row.fault_seconds if row.kind == "page-fault" else 0.0
 
     by_line: dict[CodeLine, list[_AtLine]] = {}
     for at, _ in _at_lines(profile, efficiency, stake, least_share=0.0):
@@ -152,30 +160,35 @@ def page_fault(profile: Profile) -> list[Insight]:
             continue
         at = replace(several[0], seconds=seconds)
         row, more = at.top, len(several) - 1
-        others = f" and of {more} other operation{'' if more == 1 else 's'}" if more else ""
+        others = f" and part of {more} other operation{'' if more == 1 else 's'}" if more else ""
+        share = units.percent(min(row.fault_seconds / row.seconds, 1.0))
+        at_stake = stake_text(at.seconds, wall, profile.wall_time)
         text = (
-            f"`{at.where}` spends most of `{at.op}`{others} on page faults: {units.count(round(row.faults))} a call of"
-            f" `{at.op}`, for the {units.bytes_text(row.fresh)} that it writes into fresh memory:"
-            f" {stake_text(at.seconds, wall)}."
+            f"`{at.where}` spends {share} % of `{at.op}`{others} on page faults: {units.count(round(row.faults))} a"
+            f" call of `{at.op}`, for the {units.bytes_text(row.fresh)} that it writes into fresh memory: {at_stake}."
         )
-        name = at.op.removeprefix("aten::").lstrip("_")
-        has_out = not name.endswith("backward") and "backward_" not in name  # torch has no function of that name
-        cures = (
-            Cure("Write into memory that is there: in place where the input may go, or `out=`, made once.",
-                 f"torch.{name}(..., out=out)" if has_out else ""),
-            Cure(
-                "Let the allocator keep what is freed: set these before Python starts.",
-                "MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456",
-            ),
-        )  # fmt: skip
-        found.append(_insight("page-fault", at, wall, text, cures))
+        found.append(_insight("page-fault", at, wall, text, tuple(_cures_of_faults(at))))
     return found
+
+
+def _cures_of_faults(at: _AtLine) -> Iterator[Cure]:
+    name = at.op.removeprefix("aten::").lstrip("_")
+    has_out = not name.endswith("backward") and "backward_" not in name  # torch has no function of that name
+    yield Cure(
+        "Write into memory that is there: in place where the input may go, or `out=`, made once.",
+        f"torch.{name}(..., out=out)" if has_out else "",
+    )
+    yield Cure(
+        "Let the allocator keep what is freed: set these before Python starts.",
+        "MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456",
+    )
 
 
 def below_roof(profile: Profile) -> list[Insight]:
     """Other ops far below the roof: products, convolutions, and ops that only move bytes.
 
-    Silent for what `shape` and `page-fault` tell, for an op whose arithmetic is not counted, and for one whose bytes
+    Page faults are no part of it: of an op that they hold up the rest is told, where that is far below the roof by
+    itself. Silent for narrow products (`shape`), for an op whose arithmetic is not counted, and for one whose bytes
     fit into the last cache unless its FLOPs are counted: they may have come from main memory.
     """
     efficiency = trusted_efficiency(profile)
@@ -186,17 +199,22 @@ def below_roof(profile: Profile) -> list[Insight]:
 
     def stake(row: OpEfficiency) -> float:
         is_sure = row.flops > 0 or row.bytes > 2 * last
-        if not is_sure or _narrow(row) is not None:
+        if not is_sure or row.narrow is not None:
             return 0.0
-        return _usual(row) - row.roof if row.kind in ("below-roof", "serial") else 0.0
+        if row.kind == "page-fault" and not (row.is_bounded and row.roof < _FAR * _rest(row)):
+            return 0.0
+        return _rest(row) - row.roof if row.kind in ("below-roof", "serial", "page-fault") else 0.0
 
     found = []
     for at, wall in _at_lines(profile, efficiency, stake):
         row = at.top
         against = "arithmetic" if row.side == "compute" else "bandwidth"
+        besides = ", its page faults aside," if row.kind == "page-fault" else ""
+        alone = ", on one thread" if row.kind == "serial" else ""
+        at_stake = stake_text(at.seconds, wall, profile.wall_time)
         text = (
-            f"`{at.where}` runs `{at.op}` at {units.percent(row.roof / _usual(row))} % of what this machine's"
-            f" {against} allows{', on one thread' if row.kind == 'serial' else ''}: {stake_text(at.seconds, wall)}."
+            f"`{at.where}` runs `{at.op}`{besides} at {units.percent(row.roof / _rest(row))} % of what this machine's"
+            f" {against} allows{alone}: {at_stake}."
         )
         found.append(_insight("below-roof", at, wall, text, _cures_below(efficiency, row)))
     return found
@@ -267,23 +285,9 @@ def _usual(row: OpEfficiency) -> float:
     return min(row.seconds, row.again) if row.again > 0 else row.seconds
 
 
-def _narrow(row: OpEfficiency) -> tuple[str, int] | None:
-    """(name, size) of a narrow size of a product whose other sizes are not; None for any other op."""
-    if row.op.removeprefix("aten::") not in _PRODUCTS or not row.flops > 0:
-        return None
-    try:
-        shapes = [each for each in ast.literal_eval(row.input_shapes) if isinstance(each, list) and len(each) >= 2]
-    except (ValueError, SyntaxError):
-        return None
-    if len(shapes) < 2:
-        return None
-    first, second = shapes[-2], shapes[-1]
-    sizes = {"M": first[-2], "K": first[-1], "N": second[-1]}
-    if not all(isinstance(size, int) for size in sizes.values()):
-        return None
-    name = min(sizes, key=lambda each: sizes[each])
-    rest = [size for other, size in sizes.items() if other != name]
-    return (name, sizes[name]) if sizes[name] <= NARROW < min(rest) else None
+def _rest(row: OpEfficiency) -> float:
+    """As `_usual`, without its page faults."""
+    return (row.seconds if row.kind == "page-fault" else _usual(row)) - row.fault_seconds
 
 
 def _short(shapes: str) -> str:

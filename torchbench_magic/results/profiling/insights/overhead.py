@@ -92,7 +92,7 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
     how = how or f"{units.seconds_text(seconds / called, digits=2)} each"
     text = (
         f"{places_text(places)} {runs} {units.count(called)} small operations{' ' if modules else ', '}{how}: calling "
-        f"them takes {stake_text(seconds, recorded.wall)}."
+        f"them takes {stake_text(seconds, recorded.wall, profile.wall_time)}."
     )
     names: dict[str, int] = defaultdict(int)
     for op in small:
@@ -108,14 +108,12 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
         "module_calls": modules,
         "most_called": max(names, key=lambda name: names[name]),
     }
-    return Insight("overhead", seconds, share, text, evidence, places, _cures(profile, uses))
+    return Insight("overhead", seconds, share, text, evidence, places, _cures(profile, recorded, uses, seconds))
 
 
-def _cures(profile: Profile, uses: list[LineUse]) -> tuple[Cure, ...]:
+def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: float) -> tuple[Cure, ...]:
+    """The first is about most of the seconds, as far as that is known."""
     cures = []
-    if any(name.startswith("Optimizer.step#") for use in uses for name in use.ranges):
-        cures.append(Cure("Let the optimizer update all parameters at once: `foreach=True`.", lever="foreach"))
-        cures.append(Cure("Or in one call, where it has that: `fused=True`.", lever="fused-optimizer"))
     if any(use.modules for use in uses):
         cures.append(Cure("Give the model larger batches: as many operations then do more work each."))
     elif _is_in_loop(profile, uses[0]):
@@ -124,7 +122,33 @@ def _cures(profile: Profile, uses: list[LineUse]) -> tuple[Cure, ...]:
         cures.append(Cure("Batch: one operation on a larger tensor instead of many on small ones."))
     compiled = "Compile what calls them with `torch.compile`: it fuses them and calls them without Python."
     cures.append(Cure(compiled, lever="compile"))
+    in_step = min(_in_optimizers(profile, recorded, uses), seconds)
+    if in_step > 0:
+        text = (
+            "Let the optimizer update all parameters at once: `foreach=True`. Its step is"
+            f" {units.seconds_text(in_step, digits=2)} of these {units.seconds_text(seconds, digits=2)}."
+        )
+        in_one = Cure("Or in one call, where it has that: `fused=True`.", lever="fused-optimizer")
+        at = 0 if in_step >= DOMINATES * seconds else len(cures)
+        cures[at:at] = [Cure(text, lever="foreach"), in_one]
     return tuple(cures)
+
+
+def _in_optimizers(profile: Profile, recorded: Recorded, uses: list[LineUse]) -> float:
+    """Seconds of the steps of optimizers that these lines call, without what recording surely added."""
+    frames = profile.frames
+    steps = frames[
+        (frames["kind"] == "python")
+        & (frames["thread"] == 0)
+        & frames["name"].astype(str).str.startswith("Optimizer.step#")
+    ]
+    total = 0.0
+    for use in uses:
+        mine = steps[(steps["source_id"] == use.key[0]) & (steps["line"] == use.key[1])]
+        if use.recorded > 0:
+            part = recorded.without(use.recorded, use) / use.recorded
+            total += part * float(mine["wall_time"].fillna(0.0).sum())
+    return total
 
 
 def _is_in_loop(profile: Profile, use: LineUse) -> bool:

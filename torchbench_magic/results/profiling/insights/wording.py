@@ -11,13 +11,23 @@ __all__ = ["LEAST_SECONDS", "LEAST_SHARE", "places_text", "stake_text"]
 LEAST_SHARE = 0.05
 """Of the wall time: below it nothing is said. Single runs differ by a few per cent (see `timing.intervals`), and who
 saves less than that would not see it."""
+_ADDED = 0.95
+"""Of the measured time, without recording: from there on the difference is not seen."""
 LEAST_SECONDS = 1e-3
 """At stake, in seconds: what takes less in all is a run too short to say where its time goes."""
 
 
-def stake_text(seconds: float, wall: float) -> str:
-    """``up to 95 ms (73 % of the time)``."""
-    return f"up to {units.seconds_text(seconds, digits=2)} ({units.percent(seconds / wall)} % of the time)"
+def stake_text(seconds: float, wall: float, measured: float = 0.0) -> str:
+    """``up to 95 ms (73 % of the time)``, or ``(90 % of the 40 ms or less that it takes without recording)``.
+
+    Args:
+        wall: what the seconds are a part of.
+        measured: the wall time that is shown; where recording added to it, the sentence says what its per cent are of.
+    """
+    of = "time"
+    if measured > 0 and wall < _ADDED * measured:
+        of = f"{units.seconds_text(wall, digits=2)} or less that it takes without recording"
+    return f"up to {units.seconds_text(seconds, digits=2)} ({units.percent(seconds / wall)} % of the {of})"
 
 
 def places_text(places: tuple[CodeLine, ...]) -> str:
