@@ -81,6 +81,7 @@ def test_the_same_sizes_each_time_are_told(size: str) -> None:
         ("pass", "sizes"),  # a list may be changed by whoever has it
         ("pass", "sizes[0]"),
         ("pass", "w * 2"),
+        ("pass", "x.shape[-k]"),
         ("x.resize_(k)", "x.shape[0]"),
         ("x.data = torch.rand(k)", "x.shape"),
         ("net.half()", "3, dtype=x.dtype"),

@@ -95,7 +95,7 @@ def _has_other_inputs(profile: Profile, use: LineUse, names: set[str]) -> bool:
         & ops["op"].isin(within)
         & ops["input_shapes"].notna()
     ]
-    for _, rows in mine.groupby("op"):
+    for _, rows in mine.groupby(mine["op"].astype(str)):
         kinds = rows[["input_shapes", "input_dtypes"]].astype(str).drop_duplicates()
         if len(kinds) > math.ceil(rows["calls"].sum() / use.runs):
             return True

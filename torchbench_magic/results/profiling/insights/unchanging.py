@@ -70,7 +70,8 @@ class Unchanging:
         if isinstance(node, ast.Name):
             return node.id in self.plain
         if isinstance(node, ast.Subscript):
-            return isinstance(node.slice, ast.Constant | ast.UnaryOp) and self._is_shape(node.value)
+            index = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
+            return isinstance(index, ast.Constant) and self._is_shape(node.value)
         if not isinstance(node, ast.Attribute):
             return False
         words = ast.unparse(node)
@@ -200,16 +201,23 @@ def _may_set_defaults(profile: Profile, place: StatementPlace) -> bool:
         for node in ast.walk(place.module)
         if isinstance(node, ast.With) and any(inner is place.around[-1] for inner in ast.walk(node))
     }
-    trees = [tree_of(source.text) for source in profile.sources.values()]
-    for node in (node for tree in trees if tree is not None for node in ast.walk(tree)):
-        if isinstance(node, ast.With) and id(node) not in outside:
-            for context in (item.context_expr for item in node.items):
-                is_call = isinstance(context, ast.Call)
-                name = call_name(context).rpartition(".")[2] if is_call else ""
-                is_torch = is_call and is_torch_call(context)
-                if not is_call or name == "device" or (is_torch and name not in _KEEPS_DEFAULTS):
+    ran = profile.sources.get(profile.source_id or "")
+    near = [place.module, None if ran is None else tree_of(ran.text)]
+    for tree in (tree_of(source.text) for source in profile.sources.values()):
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.With) and id(node) not in outside:
+                contexts = [item.context_expr for item in node.items]
+                if any(_may_be_device(each, is_near=any(tree is one for one in near)) for each in contexts):
                     return True
     return False
+
+
+def _may_be_device(context: ast.expr, *, is_near: bool) -> bool:
+    """Whether it may be a device; far from the line, in other texts, only what is written as one counts."""
+    if not isinstance(context, ast.Call):
+        return is_near
+    name = call_name(context).rpartition(".")[2]
+    return name == "device" or (is_near and is_torch_call(context) and name not in _KEEPS_DEFAULTS)
 
 
 # ---- names that the text binds ----------------------------------------------------------------------------------
@@ -223,7 +231,7 @@ def _bound_elsewhere(profile: Profile, place: StatementPlace) -> Iterator[str]:
     if not isinstance(place.around[-1], FUNCTIONS):
         return
     ran: Source | None = profile.sources.get(profile.source_id or "")
-    trees = [place.module] if ran is None else [place.module, tree_of(ran.text)]
+    trees: list[ast.Module | None] = [place.module] if ran is None else [place.module, tree_of(ran.text)]
     for tree in trees:
         for statement in tree.body if tree is not None else ():
             if statement is not place.around[-1] and not (tree is place.module and _is_before(statement, place)):
