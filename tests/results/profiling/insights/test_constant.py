@@ -175,6 +175,27 @@ def test_a_function_of_the_users_that_is_called_like_an_operation_may_change_it(
     assert not is_told(with_functions(made(body), "__main__.ones"))
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        "v = m.permute(1, 0); v += k",
+        "v = torch.reshape(m, (-1,)); v += k",
+        "v = torch.as_tensor(m); v += k",
+        "y = F.relu(m, inplace=True)",
+    ],
+)
+def test_what_lies_in_its_memory_may_change_it(use: str) -> None:
+    assert not is_told(made(LOOP.format("pass", "3, 3").replace("y = m.sum()", use)))
+    assert is_told(made(LOOP.format("pass", "3, 3").replace("y = m.sum()", "y = F.relu(m.permute(1, 0) + 1)")))
+
+
+@pytest.mark.parametrize(("op", "told"), [("aten::relu", True), ("aten::relu_", False)])
+def test_a_module_that_works_in_place_may_change_it(op: str, told: bool) -> None:
+    body = LOOP.format("pass", "3, 3").replace("m.sum()", "net(m)")
+    did = {4: MADE, 5: Did(400, 1e-3, [Op(op, 400, 0.01)], modules=400)}
+    assert is_told(built_profile(f"%%tprofile\n{body}", did)) is told
+
+
 def test_the_source_of_a_file_may_name_its_own_constants() -> None:
     text = "N = 200\ndef f(x):\n    m = torch.ones(N)\n    return x + m"
     profile = made("f(x)", 4)

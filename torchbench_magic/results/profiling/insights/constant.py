@@ -27,8 +27,13 @@ _MAKES = {
 """Functions of torch whose result depends on their arguments alone. Never random ones, and not `empty`."""
 _SHAPES = {"cos", "cumsum", "exp", "flip", "log", "outer", "sin", "sqrt", "tanh", "tril", "triu"}
 """Functions that keep a constant one."""
-_VIEWS = {"expand", "reshape", "squeeze", "t", "to", "transpose", "unsqueeze", "view"}
-"""Methods whose result may be the tensor itself."""
+_VIEWS = {
+    "as_strided", "as_tensor", "asarray", "bfloat16", "broadcast_to", "chunk", "contiguous", "cpu", "detach", "diagonal",
+    "double", "dropout", "expand", "expand_as", "flatten", "float", "half", "movedim", "narrow", "permute", "ravel",
+    "reshape", "reshape_as", "select", "split", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "to",
+    "transpose", "type", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
+}  # fmt: skip
+"""Methods and functions whose result may be the tensor itself, or lie in its memory."""
 _NUMBERS = {"abs", "bool", "complex", "float", "int", "max", "min", "pow", "round"}
 """Builtins whose result depends on their arguments alone: ``float("-inf")``."""
 _ARITHMETIC = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow"}
@@ -60,7 +65,8 @@ def _insight(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | No
     if not _MAKES & {call_name(call).rpartition(".")[2] for call in calls_in(place.head)}:
         return None
     same = unchanging_at(profile, source, place, use.functions)  # a `float` of one's own may give anything
-    made = [each for each in _constants(place, same) if _is_only_read(place, each, profile)]
+    changing = _changing_modules(profile, recorded)
+    made = [each for each in _constants(place, same) if _is_only_read(place, each, profile, changing)]
     names = {name for each in made for name in _op_names(each)}
     if not made or names & set(_beside(place, made)) or _has_other_inputs(profile, use, names):
         return None  # whose time it is cannot be told
@@ -218,10 +224,28 @@ def _assigned_to(statement: ast.AST, made: ast.Call) -> str:
     return ""
 
 
-def _is_only_read(place: StatementPlace, made: ast.Call, profile: Profile) -> bool:
-    """Whether nothing that the text shows can change or keep the tensor."""
+def _changing_modules(profile: Profile, recorded: Recorded) -> bool:
+    """Whether a module that a line calls, or the text of one, may change its input: an op in place ran there.
+
+    Of modules of torch the ops are on the line that calls them, of the user's own on the lines of ``forward``.
+    """
+    for other in recorded.lines:
+        if any(op.is_called_by_line and op.name.endswith("_") for op in other.ops):
+            place = place_in(profile.sources.get(other.key[0]), other.key[1])
+            around = place.around if place is not None else ()
+            if other.modules or any(getattr(each, "name", "") == "forward" for each in around):
+                return True
+    return False
+
+
+def _is_only_read(place: StatementPlace, made: ast.Call, profile: Profile, changing: bool) -> bool:
+    """Whether nothing that the text shows can change or keep the tensor.
+
+    Args:
+        changing: modules may change what they are given.
+    """
     frames = profile.frames
-    modules = frames.loc[frames["kind"] == "module", "name"].unique()
+    modules = frames.loc[frames["kind"] == "module", "name"].unique() if not changing else ()
     known = {str(name).rpartition(".")[2] for name in modules} | {
         str(op).removeprefix("aten::") for op in profile.ops["op"].unique()
     }
@@ -263,7 +287,11 @@ def _reads(node: ast.expr, parents: Mapping[int, ast.AST], known: set[str]) -> b
         return is_index or (isinstance(user.ctx, ast.Load) and _reads(user, parents, known))
     if isinstance(user, ast.Call) and user.func is not node:
         called = call_name(user).rpartition(".")[2]
-        return not called.endswith("_") and (is_torch_call(user) or called in known)
+        if called.endswith("_") or any(word.arg == "inplace" for word in user.keywords):
+            return False
+        if called in _VIEWS:
+            return _reads(user, parents, known)
+        return is_torch_call(user) or called in known
     if isinstance(user, ast.Attribute):
         call = parents.get(id(user))
         if not isinstance(call, ast.Call) or call.func is not user:
