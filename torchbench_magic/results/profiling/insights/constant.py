@@ -28,7 +28,8 @@ _MAKES = {
 _SHAPES = {"cos", "cumsum", "exp", "flip", "log", "outer", "sin", "sqrt", "tanh", "tril", "triu"}
 """Functions that keep a constant one."""
 _VIEWS = {
-    "as_strided", "as_tensor", "asarray", "bfloat16", "broadcast_to", "chunk", "contiguous", "cpu", "detach", "diagonal",
+    "as_strided", "as_tensor", "asarray", "bfloat16", "broadcast_to", "chunk", "contiguous", "cpu", "detach",
+    "diagonal",
     "double", "dropout", "expand", "expand_as", "flatten", "float", "half", "movedim", "narrow", "permute", "ravel",
     "reshape", "reshape_as", "select", "split", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "to",
     "transpose", "type", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
