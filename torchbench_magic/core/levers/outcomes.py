@@ -132,7 +132,7 @@ def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     if difference == 0 and one.dtype == other.dtype and bool((here.isnan() == there.isnan()).all()):
         return "equal", 0.0
     tolerances = _TOLERANCES.get(str(precision))
-    bounds = {} if tolerances is None else {"rtol": tolerances[0], "atol": tolerances[1]}
+    bounds: dict[str, Any] = {} if tolerances is None else {"rtol": tolerances[0], "atol": tolerances[1]}
     is_exact = not (one.is_floating_point() or one.is_complex())
     try:
         torch.testing.assert_close(

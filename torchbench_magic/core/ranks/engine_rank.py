@@ -163,9 +163,13 @@ def _make_group(job: _Job, rank: int, world_size: int, store: Mapping[str, Any])
 
     with job.sockets.noted():
         if store.get("folder"):
-            made: Any = distributed.FileStore(os.path.join(store["folder"], "store"), world_size)
+            made: Any = distributed.FileStore(  # type: ignore[attr-defined]
+                os.path.join(store["folder"], "store"), world_size
+            )
         else:
-            made = distributed.TCPStore(store["address"], store["port"], world_size, is_master=rank == 0)
+            made = distributed.TCPStore(  # type: ignore[attr-defined]
+                store["address"], store["port"], world_size, is_master=rank == 0
+            )
         distributed.init_process_group("gloo", store=made, rank=rank, world_size=world_size)
     job.made_group = True
 
@@ -251,4 +255,3 @@ def end_job() -> None:
             _free_the_others()
         if job.folder:
             shutil.rmtree(job.folder, ignore_errors=True)
-

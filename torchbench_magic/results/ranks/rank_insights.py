@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from torchbench_magic import units
 
@@ -140,7 +141,8 @@ def _places(profile: RankProfile) -> tuple[CodeLine, ...]:
     if not len(rows):
         return ()
     calls = rows.groupby(["source_id", "line"])["calls"].sum()
-    source, line = calls.idxmax()
+    place: Any = calls.idxmax()
+    source, line = place
     held = one.sources.get(str(source))
     label = f"{held.label}:{int(line)}" if held is not None else f"line {int(line)}"
     return (CodeLine(label, str(source), int(line)),)

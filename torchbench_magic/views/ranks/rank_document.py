@@ -96,8 +96,8 @@ def _ranks(profile: RankProfile) -> Table:
         names.remove("unsplit")
     labels = {"other": "Python, data", "blame": "makes wait", "unsplit": "wait or transfer"}
     scale = units.spread_scale([float(v) for name in names for v in profile.ranks[name]])
-    legend = (("python", "Python, data"), ("torch", "compute"), ("other", "wait"), ("memory", "transfer"))
-    legend += (("backward", labels["unsplit"]),) if "unsplit" in names else ()
+    always = (("python", "Python, data"), ("torch", "compute"), ("other", "wait"), ("memory", "transfer"))
+    legend = (*always, *([("backward", labels["unsplit"])] if "unsplit" in names else ()))
     built: list[BuiltColumn] = [
         BuiltColumn(Column("rank", "rank", kind="number"), lambda row: Cell(str(int(row["rank"])), row["rank"])),
         BuiltColumn(Column("bar", "", kind="bar", legend=legend), bar),

@@ -13,6 +13,7 @@ from torchbench_magic.results.timing.proof.trial import Trial
 
 from ..built_columns import BuiltColumn
 from ..document import Phrase, StyledText, backticked, code
+from ..frame_rows import frame_rows
 from ..table import Cell, Column
 from . import verdicts
 from .compiled_columns import calls_text
@@ -31,7 +32,7 @@ class _Tried(SimpleNamespace):
 
     @property
     def is_recommended(self) -> bool:
-        return self.verdict == "faster" and self.trial.is_same and self.is_sure
+        return bool(self.verdict == "faster" and self.trial.is_same and self.is_sure)
 
 
 def recommended(comparison: Comparison) -> list[str]:
@@ -109,7 +110,7 @@ def _listed(names: Sequence[str]) -> list[Phrase]:
 
 def _tried(comparison: Comparison) -> list[_Tried]:
     found = []
-    for at, record in enumerate(comparison.frame.itertuples()):
+    for at, record in enumerate(SimpleNamespace(**row) for row in frame_rows(comparison.frame)):
         trial = comparison.subjects[at].trial
         if at == comparison.base_row(at) or trial is None:
             continue

@@ -79,8 +79,9 @@ class Unchanging:
         return is_library or words in self.attributes or self._is_shape(node)
 
     def _is_shape(self, node: ast.expr) -> bool:
-        is_of_tensor = isinstance(node, ast.Attribute) and node.attr in _OF_TENSOR
-        return is_of_tensor and isinstance(node.value, ast.Name) and node.value.id in self.tensors
+        if not (isinstance(node, ast.Attribute) and node.attr in _OF_TENSOR):
+            return False
+        return isinstance(node.value, ast.Name) and node.value.id in self.tensors
 
 
 def recorded_functions(profile: Profile) -> frozenset[str]:
