@@ -155,7 +155,7 @@ class RankFacts:
     grouped: bool = False
     base: int = 0
     file: str = ""
-    ended: str = ""
+    ended: tuple[str, int] | None = None
 
 
 def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
@@ -191,7 +191,7 @@ def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
         compute=compute,
         ops=rows,
         places=_places(columns, names, int(calls.end[0]) if len(calls) else 0),
-        ended=facts.ended,
+        ended=None if facts.ended is None else (facts.ended[0], facts.ended[1] - facts.base),
     )
     return run.moved(facts.base)
 
@@ -213,8 +213,13 @@ def _told(head: Mapping[str, Any]) -> dict[str, Any]:
         "offset": offset if known else None,
         "error": error if known else 0,
         "grouped": _has_groups(info),
-        "ended": name if isinstance(name := own.get("ended"), str) and name.isidentifier() else "",
+        "ended": _ended(own.get("ended"), own.get("ended_ns")),
     }
+
+
+def _ended(name: object, ns: object) -> tuple[str, int] | None:
+    known = isinstance(name, str) and name.isidentifier() and isinstance(ns, int) and 0 < ns < 2**62
+    return (str(name), int(str(ns))) if known else None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

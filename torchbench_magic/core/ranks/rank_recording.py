@@ -34,7 +34,7 @@ class RankRecording:
         stack: functions are recorded too, so that the one that makes a rank late is known.
 
     Attributes:
-        ended: to be set to the name of the exception that ends the job on this rank; the trace tells it.
+        ended: the name of the exception that ends the job on this rank, and when; the trace tells it.
 
     Raises:
         InputError: the folder cannot be made, or RANK and WORLD_SIZE hold no numbers.
@@ -49,7 +49,7 @@ class RankRecording:
         self.rank, self.world_size, self.backend = _number("RANK", 0), _number("WORLD_SIZE", 1), ""
         self._clock: tuple[int, int] | None = None
         self._stack = stack
-        self.ended = ""
+        self.ended: tuple[str, int] | None = None
         self.profiler: Any = None
 
     def start(self) -> None:
@@ -82,14 +82,18 @@ class RankRecording:
         if not known and self.world_size > 1 and self.backend == "gloo" and not of_one_host:
             self._clock = clock_against_rank_0(self.rank, self.world_size)
 
+    def end_with(self, error: BaseException) -> None:
+        """Note what ends the job on this rank, now."""
+        self.ended = type(error).__name__, time.time_ns()
+
     def stop(self) -> None:
         """End the recording; what was recorded is held until `write`."""
         if self.profiler is None:
             return
         self.look()
         told: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size, "backend": self.backend}
-        if self.ended:
-            told["ended"] = self.ended
+        if self.ended is not None:
+            told["ended"], told["ended_ns"] = self.ended
         if self._clock is not None:
             told["clock"] = {"offset_ns": self._clock[0], "error_ns": self._clock[1]}
         self.profiler.add_metadata_json(RANK_KEY, json.dumps(told))
@@ -169,7 +173,7 @@ def rank_profile(folder: str | os.PathLike[str] = "traces", *, stack: bool = Tru
     try:
         yield recording.profiler
     except Exception as error:
-        recording.ended = type(error).__name__
+        recording.end_with(error)
         raise
     finally:
         with interrupts_held():

@@ -68,8 +68,8 @@ def _show_the_scripts_frames() -> None:
 
 
 def _is_ours(file: str) -> bool:
-    """Ours, or of `runpy`, which is frozen or a file."""
-    return file == "<frozen runpy>" or Path(file) in (Path(runpy.__file__), Path(__file__), _RANKRUN)
+    """Of the frames before the script's: ours, or of `runpy`, which is frozen or a file."""
+    return file == "<frozen runpy>" or Path(file).name == "runpy.py" or Path(file) in (Path(__file__), _RANKRUN)
 
 
 def _run(script: Path, arguments: Sequence[str]) -> None:
@@ -88,8 +88,8 @@ def _recorded(recording: RankRecording) -> Iterator[None]:
             yield
     except BaseException as error:
         if not (isinstance(error, SystemExit) and not error.code):
+            recording.end_with(error)
             recording.look()
-            recording.ended = type(error).__name__
             # before the others are freed, whose errors follow from this one: torchrun names whichever ends first
             sys.stderr.write(f"torchbench_magic: rank {recording.rank} ended with {type(error).__name__}\n")
             sys.stderr.flush()

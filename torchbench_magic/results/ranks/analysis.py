@@ -62,7 +62,7 @@ class RankRun:
         compute: stretches.
         ops: (op, device) -> (calls, self ns).
         places: of the user's code -> ns in it after the first collective, without what it calls that is the user's.
-        ended: the name of the exception that ended the rank early; empty where nothing tells of one.
+        ended: the name of the exception that ended the rank early, and when (ns); None where nothing tells of one.
     """
 
     rank: int
@@ -79,12 +79,13 @@ class RankRun:
     compute: Ints
     ops: Mapping[tuple[str, str], tuple[int, int]]
     places: Mapping[CodePlace, int]
-    ended: str = ""
+    ended: tuple[str, int] | None = None
 
     def moved(self, ns: int) -> RankRun:
         begin, end = self.begin + ns, self.end + ns
         calls, others, compute = self.calls.moved(ns), self.others + ns, self.compute + ns
-        return replace(self, begin=begin, end=end, calls=calls, others=others, compute=compute)
+        ended = None if self.ended is None else (self.ended[0], self.ended[1] + ns)
+        return replace(self, begin=begin, end=end, calls=calls, others=others, compute=compute, ended=ended)
 
 
 def profile_of_ranks(runs: Sequence[RankRun], doubts: Sequence[Doubt] = ()) -> RankProfile:
@@ -313,16 +314,15 @@ def _ended_at(runs: Sequence[RankRun], matched: MatchedCollectives) -> tuple[int
 
 def _ending(runs: Sequence[RankRun], matched: MatchedCollectives, zero: int, span: float) -> str:
     """Of a rank whose trace says that it failed, before all others that did."""
-    failed = [at for at, run in enumerate(runs) if run.ended]
+    failed = [(run.ended[1], run.ended[0], run.rank) for run in runs if run.ended is not None]
     if not failed:
         return ""
-    first = runs[min(failed, key=lambda at: runs[at].end)]
+    at, error, rank = min(failed)
     ended = _ended_at(runs, matched)
     waited = ""
-    if ended is not None and runs[ended[0]].rank == first.rank:
+    if ended is not None and runs[ended[0]].rank == rank:
         waited = f"; the others stood {units.seconds_text(ended[2])} in collectives that it never came to"
-    when = units.part_text((first.end - zero) / 1e9, span)
-    return f"Rank {first.rank} ended early, at {when}, with {first.ended}{waited}"
+    return f"Rank {rank} ended early, at {units.part_text((at - zero) / 1e9, span)}, with {error}{waited}"
 
 
 def _of_the_ended(

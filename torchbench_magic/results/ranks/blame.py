@@ -28,6 +28,8 @@ THAT_COUNT = 0.95
 _NOT_CHANCE = (4.85, 3.48, 3.0, 2.76, 2.61, 2.52, 2.45, 2.4, 2.36)
 """Student's t (1908) that chance exceeds in 2 of 100 cases, for 2 to 10 degrees of freedom; `_OF_MANY` bounds more."""
 _OF_MANY = 2.36
+_BLOCKS = 8
+"""In which waits are laid together, in the order of time: few, so that what lasts for a quarter of a job counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +136,8 @@ def _is_regular(lead: Floats) -> bool:
 
     Waits in a row that are alike beyond their mean count as fewer: another process that takes a core for half a second
     makes one rank late in all steps meanwhile. So many as n (1 - r) / (1 + r) remain, r the correlation of each with
-    the next (Bayley and Hammersley, 1946), if it is above 0; and of blocks of so many waits as there are blocks no more
-    than their means vary as (batch means: Conway, 1963), for what lasts longer; not less than `FEWEST`.
+    the next (Bayley and Hammersley, 1946), if it is above 0; and no more than the means of `_BLOCKS` blocks vary like
+    (batch means: Conway, 1963), for what lasts longer; not less than `FEWEST`.
 
     The rank is the one with the most blame, so one rank in 50 becomes one job in 25 of two ranks. Of more ranks it is
     rarer, since one has to lead all others together.
@@ -155,10 +157,10 @@ def _is_regular(lead: Floats) -> bool:
 
 def _alike_in_blocks(lead: Floats) -> float:
     """How many independent waits have a mean that is as sure as these have, by the means of blocks of them."""
-    size = math.isqrt(len(lead))
-    if size < FEWEST:
-        return float(len(lead))
+    size = max(len(lead) // _BLOCKS, FEWEST)
     blocks = len(lead) // size
+    if blocks < _BLOCKS // 2:
+        return float(len(lead))
     means = lead[: blocks * size].reshape(blocks, size).mean(axis=1)
     spread = float(means.var(ddof=1))
     return float(len(lead)) if spread == 0 else min(float(lead.var(ddof=1)) / spread * blocks, float(len(lead)))

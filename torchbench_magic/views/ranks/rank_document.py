@@ -59,11 +59,12 @@ def _sentence(profile: RankProfile) -> str:
     at = int(profile.ranks["blame"].to_numpy().argmax())
     rank, blame = int(profile.ranks["rank"].iloc[at]), float(profile.ranks["blame"].iloc[at])
     late = units.part_text(blame, profile.span)
+    if blame > profile.threshold and profile.unnamed == "no cause":
+        said = f"No rank is named as the one that holds the others up: rank {rank} makes them wait the most, {late}"
+        return f"{said}, but nothing that it does takes longer by more than cores differ"
     said = f"No rank holds the others up: rank {rank} makes them wait the most, {late}"
     if blame <= profile.threshold:
         return f"{said}, and none is named below {units.seconds_text(profile.threshold)}"
-    if profile.unnamed == "no cause":
-        return f"{said}, but does nothing so much longer that its core would not explain it"
     return f"{said}, but not so regularly that chance can be ruled out"
 
 
@@ -96,8 +97,10 @@ def _ranks(profile: RankProfile) -> Table:
         names.remove("unsplit")
     labels = {"other": "Python, data", "blame": "makes wait", "unsplit": "wait or transfer"}
     scale = units.spread_scale([float(v) for name in names for v in profile.ranks[name]])
-    always = (("python", "Python, data"), ("torch", "compute"), ("other", "wait"), ("memory", "transfer"))
-    legend = (*always, *([("backward", labels["unsplit"])] if "unsplit" in names else ()))
+    legend: tuple[tuple[str, str], ...] = (
+        ("python", "Python, data"), ("torch", "compute"), ("other", "wait"), ("memory", "transfer"),
+    )  # fmt: skip
+    legend += (("backward", labels["unsplit"]),) if "unsplit" in names else ()
     built: list[BuiltColumn] = [
         BuiltColumn(Column("rank", "rank", kind="number"), lambda row: Cell(str(int(row["rank"])), row["rank"])),
         BuiltColumn(Column("bar", "", kind="bar", legend=legend), bar),
