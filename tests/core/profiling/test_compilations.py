@@ -137,7 +137,7 @@ def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     found = {each.kind: each for each in calm(seen(BROKEN)).insights}
     assert {"compiling", "recompiles", "graph-break"} <= set(found)
     assert "`n` was 1, now 2" in found["recompiles"].text
-    assert found["recompiles"].places[0].line == 2
+    assert 2 in {place.line for place in found["recompiles"].places}
     assert found["graph-break"].places[0].line in (4, 5)
     torch._dynamo.reset()
     with torch._dynamo.config.patch(recompile_limit=2):
