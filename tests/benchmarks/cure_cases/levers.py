@@ -27,7 +27,6 @@ from record import Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 from torchbench_magic import compare  # noqa: E402
-from torchbench_magic.core.machine.commit import read_commit  # noqa: E402
 from torchbench_magic.views.timing.levers_tried import recommended  # noqa: E402
 
 ATTENTION = """
@@ -232,7 +231,7 @@ def run_part(name: str, path: Path) -> int:
         print(f"{found['seconds']:5.1f} s  {cell.name}: {ratios} -> {found['recommended']} {found['left_out']} "
               f"{found['load']}", flush=True)  # fmt: skip
         with path.open("a") as file:
-            file.write(json.dumps({"part": name, "commit": str(read_commit()), **found}) + "\n")
+            file.write(json.dumps({"part": name, **found}) + "\n")
     return 0
 
 
@@ -240,7 +239,8 @@ def join(path: Path) -> int:
     """The results of all parts; of a cell that was run again the last."""
     by_cell = {}
     for line in path.read_text().splitlines():
-        found = json.loads(line)
+        found = json.loads(line, parse_constant=lambda word: None)  # NaN is no JSON of others
+        found.pop("commit", None)
         by_cell[found["kind"], found["cell"]] = found
     cells = list(by_cell.values())
     of = {kind: [each for each in cells if each["kind"] == kind] for kind in ("slow", "good", "spoiled", "six")}
