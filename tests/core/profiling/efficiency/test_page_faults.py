@@ -10,7 +10,7 @@ import torch
 from torchbench_magic.core.machine.process_use import ProcessUse
 from torchbench_magic.core.profiling.efficiency import page_faults
 from torchbench_magic.core.profiling.efficiency.once_more import MoreCalls
-from torchbench_magic.core.profiling.efficiency.page_faults import cost_of_fault, faults_of
+from torchbench_magic.core.profiling.efficiency.page_faults import cost_of_fault, faults_in_call
 from torchbench_magic.results.profiling.efficiency import OpEfficiency
 
 ROW = OpEfficiency("aten::add", "", "", "ab", 3, 0, 10, seconds=0.02, fresh=float(32 << 20))
@@ -56,10 +56,10 @@ def test_without_a_count_or_memory_it_is_not_known(monkeypatch: pytest.MonkeyPat
 def test_faults_their_seconds_and_their_share(
     more: MoreCalls, cost: float, of_run: float, told: tuple[float, float, float]
 ) -> None:
-    assert faults_of(ROW, more, cost, of_run) == pytest.approx(told)
+    assert faults_in_call(ROW, more, cost, of_run) == pytest.approx(told)
 
 
 def test_of_an_op_that_was_not_called_none_are_known() -> None:
-    faults, seconds, share = faults_of(ROW, None, 1e-6, 1.0)
+    faults, seconds, share = faults_in_call(ROW, None, 1e-6, 1.0)
     assert math.isnan(faults)
     assert (seconds, share) == (0.0, 0.0)

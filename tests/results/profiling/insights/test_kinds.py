@@ -126,7 +126,7 @@ def test_the_per_cent_name_what_they_are_of_where_recording_added_to_the_wall_ti
     profile = built_profile("%%tprofile\nfor i in range(20000):\n    y = y + 1", {3: many}, profiler_cost="most")
     (insight,) = profile.insights
     left = 0.06 - 0.5 * 20_000 * (0.6e-6 + 0.5e-6)
-    assert insight.seconds <= left
+    assert insight.seconds == pytest.approx(left)
     of = f"{insight.seconds / left * 100:.0f} % of the {left * 1e3:.0f} ms or less that it takes without recording"
     assert of in insight.text
     (little,) = loop("y = y + 1", SMALL).insights
@@ -379,7 +379,7 @@ def test_the_python_of_modules_may_be_compiled() -> None:
     ("line", "named"),
     [
         ("n = np.argwhere(x.numpy() > 2)", "`np.argwhere`"),
-        ("y = torch.from_numpy(np.sort(a))", "`np.sort`"),
+        ("y = torch.from_numpy(np.cumsum(a))", "`np.cumsum`"),
         ("n = numpy.unique(x.cpu().numpy())", "`numpy.unique`"),
     ],
 )
@@ -399,7 +399,7 @@ def test_a_tensor_of_long_work_in_numpy_needs_no_many_runs(runs: int) -> None:
     for line, seconds, said in (
         ("n = np.argwhere(x.numpy() > 2)", 1.1 * least, [("numpy", 2)]),
         ("n = np.argwhere(x.numpy() > 2)", 0.9 * least, []),
-        ("y = torch.from_numpy(np.sort(a))", 1.1 * least, []),
+        ("y = torch.from_numpy(np.cumsum(a))", 1.1 * least, []),
     ):
         did = Did(runs, seconds, [Op("aten::detach", runs, 1e-6)])
         assert kinds(built_profile(text.replace(NUMPY, line), {2: did, 3: MATMUL})) == said

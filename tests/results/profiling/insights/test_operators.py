@@ -165,8 +165,8 @@ def test_what_an_op_takes_longer_in_the_run_than_when_called_again_is_not_at_sta
     (told,) = below_roof(made([replace(FAR, again=0.004)]))
     assert told.seconds == pytest.approx(10 * (0.004 - 0.001))
     assert "25 %" in told.text
-    (told,) = shape(made([replace(NARROW, again=NARROW.seconds / 2)]))
-    assert told.seconds == pytest.approx(10 * (NARROW.seconds / 2 - NARROW.roof))
+    (told,) = shape(made([replace(NARROW, again=0.006, wider=0.004)]))
+    assert told.seconds == pytest.approx(10 * (0.006 - 0.004))
     assert below_roof(made([replace(FAR, again=0.02)]))[0].seconds == pytest.approx(10 * (0.01 - 0.001))
 
 
@@ -236,13 +236,13 @@ def in_time(rows: Sequence[OpEfficiency], profile: Profile, times: int = 10) -> 
 
 def test_a_run_is_told_with_its_ops_lines_and_the_bytes_that_fusing_saves() -> None:
     rows = chain()
-    (told,) = memory_bound_run(in_time(rows, made(rows)))
+    (told,) = memory_bound_run(in_time(rows, made(rows), times=5))
     assert "bmm / div / softmax" in told.text
     assert "256 MiB need not be moved" in told.text
     assert [place.line for place in told.places] == [3, 4]
     # one operation moves nothing of what the division and the softmax move
-    assert told.seconds == pytest.approx(10 * 0.02)
-    assert told.evidence["times"] == 10
+    assert told.seconds == pytest.approx(5 * 0.02)
+    assert told.evidence["times"] == 5
     assert "L2 holds 1.00 MiB" in str(told.evidence["caches"])
     assert told.cures[0].code == "torch.nn.functional.scaled_dot_product_attention(q, k, v)"
 
@@ -254,9 +254,9 @@ def test_page_faults_of_what_is_not_written_any_more_are_saved_too() -> None:
         replace(division, kind="page-fault", fault_seconds=0.006),
         replace(softmax, kind="page-fault", fault_seconds=0.002),
     ]
-    (told,) = memory_bound_run(in_time(rows, made(rows)))
+    (told,) = memory_bound_run(in_time(rows, made(rows), times=5))
     assert "need not be moved nor be given by the system page by page" in told.text
-    assert told.seconds == pytest.approx(10 * (0.005 + 0.01 + 0.01)), "attention: all but the product's arithmetic"
+    assert told.seconds == pytest.approx(5 * (0.005 + 0.01 + 0.01)), "attention: all but the product's arithmetic"
     plain = [replace(rows[1], op="aten::add"), replace(rows[2], op="aten::relu")]
     (told,) = memory_bound_run(in_time(plain, made(plain)))
     # the faults of the sum; half of the rest of it for its output, half of the rest of the other for its input

@@ -28,7 +28,7 @@ from .once_more import MoreCalls, once_more
 from .op_bytes import MOVES_ONLY, OpWork, moved_by
 from .op_classes import DISPATCHES, FAULTED, FAULTED_TIME, LARGE_FRESH, NEAR, SERIAL, accounts_for, class_of
 from .padded_products import padded
-from .page_faults import cost_of_fault, faults_of, run_faulting
+from .page_faults import cost_of_fault, faults_in_call, run_faulting
 
 __all__ = ["judged", "with_efficiency"]
 
@@ -77,7 +77,7 @@ def judged(profile: Profile, peaks: Peaks, spent: ProcessUse | None = None) -> P
     held_up, of_run = _was_held_up(profile), run_faulting([each.row for each in found], called, spent)
     is_fault = of_run >= FAULTED or any(accounts_for(more.faults, row.fresh) for row, more in called.items())
     cost = cost_of_fault(peaks.threads) if is_fault else math.nan
-    faults = {each.row: faults_of(each.row, called.get(each.row), cost, of_run) for each in found}
+    faults = {each.row: faults_in_call(each.row, called.get(each.row), cost, of_run) for each in found}
     found = [_with_calls(each, called, peaks, spent.worker_share, held_up, faults[each.row]) for each in found]
     found = [_with_wider(each, recorded.get(each.call), peaks.threads) for each in found]
     rows = sorted((each.row for each in found), key=lambda row: -row.seconds * row.calls)

@@ -19,7 +19,7 @@ from torchbench_magic.results.profiling.efficiency import OpEfficiency
 from .once_more import MoreCalls
 from .op_classes import FASTER, FAULTED, LARGE_FRESH, PAGE, accounts_for
 
-__all__ = ["cost_of_fault", "faults_of", "run_faulting"]
+__all__ = ["cost_of_fault", "faults_in_call", "run_faulting"]
 
 _BYTES = 16 << 20
 """Filled each time: more than caches of the second level hold, and a few milliseconds of faults."""
@@ -66,7 +66,7 @@ def _fill_fresh() -> None:
         del filled  # it holds the memory
 
 
-def faults_of(row: OpEfficiency, more: MoreCalls | None, cost: float, of_run: float) -> tuple[float, float, float]:
+def faults_in_call(row: OpEfficiency, more: MoreCalls | None, cost: float, of_run: float) -> tuple[float, float, float]:
     """(faults, seconds that they take, their share of the op's time) of one call; NaN faults where none were counted.
 
     Args:

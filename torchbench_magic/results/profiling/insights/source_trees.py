@@ -19,7 +19,7 @@ __all__ = [
     "is_torch_call",
     "leaves_for_numpy",
     "place_in",
-    "tree_of",
+    "parsed_text",
 ]
 
 TORCH_ROOTS = frozenset({"torch", "F", "nn"})
@@ -60,7 +60,7 @@ class StatementPlace:
 
 def place_in(source: Source | None, line: int) -> StatementPlace | None:
     """Where ``line`` of a source stands; None where the text is no Python, or has no statement there."""
-    tree = tree_of(source.text) if source is not None else None
+    tree = parsed_text(source.text) if source is not None else None
     if source is None or tree is None:
         return None
     number = line - source.first_line + 1
@@ -86,7 +86,7 @@ def _on_line(
 
 
 @lru_cache(maxsize=64)
-def tree_of(text: str) -> ast.Module | None:
+def parsed_text(text: str) -> ast.Module | None:
     """The text as Python, with a leading cell magic and lines of magics as comments; lines stay where they are."""
     said = re.sub(r"^(\s*)(%%?[A-Za-z_]|!)", _as_pass, text, flags=re.MULTILINE)
     try:

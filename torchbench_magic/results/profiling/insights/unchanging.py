@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from ..profile import Profile
 from ..source_texts import Source
-from .source_trees import FUNCTIONS, StatementPlace, bound_in, call_name, is_torch_call, tree_of
+from .source_trees import FUNCTIONS, StatementPlace, bound_in, call_name, is_torch_call, parsed_text
 
 __all__ = ["Unchanging", "recorded_functions", "unchanging_at"]
 
@@ -79,7 +79,7 @@ class Unchanging:
         return is_library or words in self.attributes or self._is_shape(node)
 
     def _is_shape(self, node: ast.expr) -> bool:
-        if not (isinstance(node, ast.Attribute) and node.attr in _OF_TENSOR):
+        if not isinstance(node, ast.Attribute) or node.attr not in _OF_TENSOR:
             return False
         return isinstance(node.value, ast.Name) and node.value.id in self.tensors
 
@@ -141,7 +141,7 @@ class _Read:
 
 @lru_cache(maxsize=64)
 def _read(text: str) -> _Read:
-    tree = tree_of(text)
+    tree = parsed_text(text)
     if tree is None:
         return _Read(reaches_names=True, sets_defaults=True)
     rebound: set[str] = set()
@@ -203,8 +203,8 @@ def _may_set_defaults(profile: Profile, place: StatementPlace) -> bool:
         if isinstance(node, ast.With) and any(inner is place.around[-1] for inner in ast.walk(node))
     }
     ran = profile.sources.get(profile.source_id or "")
-    near = [place.module, None if ran is None else tree_of(ran.text)]
-    for tree in (tree_of(source.text) for source in profile.sources.values()):
+    near = [place.module, None if ran is None else parsed_text(ran.text)]
+    for tree in (parsed_text(source.text) for source in profile.sources.values()):
         for node in ast.walk(tree) if tree is not None else ():
             if isinstance(node, ast.With) and id(node) not in outside:
                 contexts = [item.context_expr for item in node.items]
@@ -232,7 +232,7 @@ def _bound_elsewhere(profile: Profile, place: StatementPlace) -> Iterator[str]:
     if not isinstance(place.around[-1], FUNCTIONS):
         return
     ran: Source | None = profile.sources.get(profile.source_id or "")
-    trees: list[ast.Module | None] = [place.module] if ran is None else [place.module, tree_of(ran.text)]
+    trees: list[ast.Module | None] = [place.module] if ran is None else [place.module, parsed_text(ran.text)]
     for tree in trees:
         for statement in tree.body if tree is not None else ():
             if statement is not place.around[-1] and not (tree is place.module and _is_before(statement, place)):
