@@ -107,7 +107,7 @@ SLOW = [
             ("s, t, out = (torch.rand(12 << 20) for _ in range(3))", PRODUCT.format(10, "torch.add(s, t, out=out)"))),
     Planted("the gist's product", "p, v = torch.rand(32, 512, 512), torch.rand(32, 512, 13)",
             PRODUCT.format(20, "torch.bmm(p, v)"), "shape", 3,
-            ("p, v = torch.rand(8, 512, 512), torch.rand(8, 512, 52)", PRODUCT.format(20, "torch.bmm(p, v)"))),
+            ("p, v = torch.rand(32, 512, 512), torch.rand(32, 512, 16)", PRODUCT.format(20, "torch.bmm(p, v)"))),
     Planted("scores copied, scaled and clamped",
             "s, q = torch.rand(64, 256, 256), torch.rand(64, 256, 256)",
             "for i in range(20):\n    s.copy_(q)\n    s.mul_(0.125)\n    s.add_(1.0)\n    s.clamp_(0.0, 2.0)",
