@@ -65,6 +65,7 @@ ROOMS = {
         *("carriers", "drawing", "counting", "timing", "profiling", "ranks", "json_forms", "torch_forms", "widgets"),
     ),
     "benchmark": ("op_fuzzers", "utils"),
+    "magics": ("reading", "engines"),
 }
 MOST_MODULES = 15
 """In one folder, ``__init__`` not counted: as many names as are read at a glance, in three columns of five."""

@@ -155,7 +155,7 @@ def test_a_rank_that_cannot_begin_frees_the_others(kernel: Kernel) -> None:
     assert not kernel.run(start).error
     ran = kernel.run("%%tprofile --engines engines\n" + STEPS)
     assert "rank 1: engine 1" in ran.stderr
-    assert "ended with Busy: a torch profiler runs already" in ran.stderr
+    assert "ended with Busy: a torch profiler is running already" in ran.stderr
     assert not kernel.run("_ = client[1].execute('busy.stop()', block=True)\nclient.close()").error
     healthy(kernel)
 

@@ -16,7 +16,7 @@ from torchbench_magic.core.code.body import CompiledBody
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 
-from .rank_cells import check_engine_options, deliver_ranks, run_ranks
+from .engines.rank_cells import check_engine_options, deliver_ranks, run_ranks
 from .reading.enclosing_names import unseen_names
 from .reading.local_scope import Names
 from .reading.option_line import describe, documented

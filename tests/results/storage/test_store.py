@@ -266,7 +266,7 @@ def _newer_record(path: Path) -> None:
 
 def _unknown_kind(path: Path) -> None:
     lone(1e-3).save(path)
-    change(path, "UPDATE record SET kind = 'RankProfile'")
+    change(path, "UPDATE record SET kind = 'LaterProfile'")
 
 
 def _torn(path: Path) -> None:

@@ -161,15 +161,12 @@ def _ran(
 def _make_group(job: _Job, rank: int, world_size: int, store: Mapping[str, Any]) -> None:
     from torch import distributed
 
+    stores: Any = distributed
     with job.sockets.noted():
         if store.get("folder"):
-            made: Any = distributed.FileStore(  # type: ignore[attr-defined]
-                os.path.join(store["folder"], "store"), world_size
-            )
+            made = stores.FileStore(os.path.join(store["folder"], "store"), world_size)
         else:
-            made = distributed.TCPStore(  # type: ignore[attr-defined]
-                store["address"], store["port"], world_size, is_master=rank == 0
-            )
+            made = stores.TCPStore(store["address"], store["port"], world_size, is_master=rank == 0)
         distributed.init_process_group("gloo", store=made, rank=rank, world_size=world_size)
     job.made_group = True
 

@@ -34,8 +34,8 @@ def write_merged_trace(profile: RankProfile, path: str | os.PathLike[str], *, ov
     if profile.profiles:
         with tempfile.TemporaryDirectory(prefix="torchbench-merged-") as folder:
             files = tuple(os.path.join(folder, f"rank{rank}.json") for rank in profile.ranks["rank"])
-            for each, place in zip(profile.profiles, files, strict=True):
-                each.export_trace(place)
+            for each, name in zip(profile.profiles, files, strict=True):
+                each.export_trace(name)
             write_merged_trace(replace(profile, profiles=(), files=files), path, overwrite=overwrite)
         return
     target = path_of(path, TraceError)

@@ -29,7 +29,7 @@ _NOT_CHANCE = (4.85, 3.48, 3.0, 2.76, 2.61, 2.52, 2.45, 2.4, 2.36)
 """Student's t (1908) that chance exceeds in 2 of 100 cases, for 2 to 10 degrees of freedom; `_OF_MANY` bounds more."""
 _OF_MANY = 2.36
 _BLOCKS = 8
-"""In which waits are laid together, in the order of time: few, so that what lasts for a quarter of a job counts."""
+"""Stretches in which many waits are laid together, in the order of time: few, so that each holds a burst whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,33 +134,25 @@ def straggler_of(blame: Blame, span: float, error: float) -> Guilty:
 def _is_regular(lead: Floats) -> bool:
     """Whether the lead over all others is above zero in the mean of the waits: Student's t, at 98 %.
 
-    Waits in a row that are alike beyond their mean count as fewer: another process that takes a core for half a second
-    makes one rank late in all steps meanwhile. So many as n (1 - r) / (1 + r) remain, r the correlation of each with
-    the next (Bayley and Hammersley, 1946), if it is above 0; and no more than the means of `_BLOCKS` blocks vary like
-    (batch means: Conway, 1963), for what lasts longer; not less than `FEWEST`.
-
-    The rank is the one with the most blame, so one rank in 50 becomes one job in 25 of two ranks. Of more ranks it is
-    rarer, since one has to lead all others together.
+    Waits in a row are alike: another process that takes a core for a while makes one rank late in all steps meanwhile.
+    Of many waits the means of `_BLOCKS` stretches in a row are judged (batch means, Conway 1963): a burst that holds up
+    another rank for some steps is in one or two of them. Of few, those that are alike count as fewer: so many as
+    n (1 - r) / (1 + r) remain, r the correlation of each with the next (Bayley and Hammersley, 1946), if it is above 0,
+    but not less than `FEWEST`. Of many this would count a burst twice, as spread and as correlation: three waits of 23
+    nearly hid a rank that led in all others.
     """
     if len(lead) < FEWEST or lead.mean() <= 0:
         return False
-    around, spread = lead - lead.mean(), float(lead.std(ddof=1))
+    count = float(_BLOCKS)
+    if len(lead) >= 2 * _BLOCKS:
+        lead = np.array([part.mean() for part in np.array_split(lead, _BLOCKS)])
+    else:
+        around = lead - lead.mean()
+        square = float((around**2).sum())
+        alike = max(float((around[1:] * around[:-1]).sum() / square), 0.0) if square else 0.0
+        count = max(len(lead) * (1 - alike) / (1 + alike), FEWEST)  # a lead far beyond its spread needs no more
+    spread = float(lead.std(ddof=1))
     if spread == 0:
         return True
-    alike = max(float((around[1:] * around[:-1]).sum() / (around**2).sum()), 0.0)
-    count = min(len(lead) * (1 - alike) / (1 + alike), _alike_in_blocks(lead))
-    count = max(count, FEWEST)  # a lead far beyond its spread needs no more
     critical = _NOT_CHANCE[int(count) - FEWEST] if count - FEWEST < len(_NOT_CHANCE) else _OF_MANY
     return float(lead.mean()) / spread * math.sqrt(count) > critical
-
-
-
-def _alike_in_blocks(lead: Floats) -> float:
-    """How many independent waits have a mean that is as sure as these have, by the means of blocks of them."""
-    size = max(len(lead) // _BLOCKS, FEWEST)
-    blocks = len(lead) // size
-    if blocks < _BLOCKS // 2:
-        return float(len(lead))
-    means = lead[: blocks * size].reshape(blocks, size).mean(axis=1)
-    spread = float(means.var(ddof=1))
-    return float(len(lead)) if spread == 0 else min(float(lead.var(ddof=1)) / spread * blocks, float(len(lead)))

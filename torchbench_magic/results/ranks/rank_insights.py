@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from torchbench_magic import units
 
@@ -140,9 +139,8 @@ def _places(profile: RankProfile) -> tuple[CodeLine, ...]:
     rows = one.ops[one.ops["op"].str.startswith("c10d::") & one.ops["line"].notna()]
     if not len(rows):
         return ()
-    calls = rows.groupby(["source_id", "line"])["calls"].sum()
-    place: Any = calls.idxmax()
-    source, line = place
-    held = one.sources.get(str(source))
-    label = f"{held.label}:{int(line)}" if held is not None else f"line {int(line)}"
-    return (CodeLine(label, str(source), int(line)),)
+    calls = rows.groupby(["source_id", "line"], as_index=False)["calls"].sum()
+    most = calls.loc[calls["calls"].idxmax()]
+    source, line = str(most["source_id"]), int(most["line"])
+    held = one.sources.get(source)
+    return (CodeLine(f"{held.label}:{line}" if held is not None else f"line {line}", source, line),)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torchbench_magic.core.code.body import CompiledBody
 from torchbench_magic.errors import BodyError, InputError, Interrupted, OptionError
 
-from .reading.profiler_options import ProfilerOptions
-from .saving import open_store
+from ..reading.profiler_options import ProfilerOptions
+from ..saving import open_store
 
 if TYPE_CHECKING:
     from torchbench_magic.core.progress import Progress
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchbench_magic.results.doubts import Doubt
     from torchbench_magic.results.ranks.rank_profiles import RankProfile
 
-    from .session import Delivery, Session
+    from ..session import Delivery, Session
 
 __all__ = ["check_engine_options", "deliver_ranks", "run_ranks"]
 
