@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from torchbench_magic import load_ranks, load_trace
@@ -48,6 +49,21 @@ def test_of_recorded_jobs_the_straggler_is_named_and_none_where_none_was_planted
         insights = {each.kind: each for each in profile.insights}
         assert insights["straggler"].seconds == found.late
         assert insights.keys() <= {"straggler", "waiting-for"}
+
+
+@pytest.mark.parametrize("name", ["sleep_1_of_3", "none_of_2"])
+def test_a_job_is_stored_and_read_back_as_it_is(name: str, tmp_path: Path) -> None:
+    made = load_ranks(TRACES / name)
+    made.save(tmp_path / "runs.sqlite")
+    made.save(tmp_path / "runs.sqlite")
+    (back,) = load(tmp_path / "runs.sqlite")
+    assert isinstance(back, RankProfile)
+    assert str(back) == str(made)
+    assert (back.straggler, back.hosts, back.files) == (made.straggler, made.hosts, made.files)
+    for table in ("ranks", "ops", "clock_error", "timeline", "waits"):
+        pd.testing.assert_frame_equal(getattr(back, table), getattr(made, table), check_dtype=False)
+    assert [each.as_dict() for each in back.insights] == [each.as_dict() for each in made.insights]
+    assert back.saved
 
 
 def test_what_the_straggler_did_is_said_with_its_line() -> None:
