@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from torchbench_magic import load_ranks, load_trace
+from torchbench_magic import load, load_ranks, load_trace
 from torchbench_magic.errors import TraceError
 from torchbench_magic.results.ranks.rank_profiles import RankProfile
 
