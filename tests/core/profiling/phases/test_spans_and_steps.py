@@ -15,7 +15,7 @@ from torchbench_magic.core.profiling.loop_marks.marks import (
     TRANSFER,
     ZERO_GRAD,
 )
-from torchbench_magic.core.profiling.phases.loop_lines import LoopPlaces
+from torchbench_magic.core.profiling.phases.loop_lines import PlaceNumbers
 from torchbench_magic.core.profiling.phases.phase_rows import Loop, loop_rows
 from torchbench_magic.core.profiling.phases.spans import Span, pieces_of, spans_of, with_loop_heads
 from torchbench_magic.core.profiling.phases.step_bounds import recognised_steps
@@ -213,7 +213,7 @@ def test_the_head_of_a_loop_is_input_unless_it_trains_or_is_of_the_model() -> No
 
 
 def seconds(told: Told, steps: Iterable[tuple[int, int]] | None = None) -> dict[int, dict[str, float]]:
-    loop = Loop(told.spans, 0, told.now, LoopPlaces(), NoLines(), None if steps is None else list(steps))
+    loop = Loop(told.spans, 0, told.now, PlaceNumbers(), NoLines(), None if steps is None else list(steps))
     for number in range(20):
         loop.places.number("source", number)
     found: dict[int, dict[str, float]] = {}

@@ -17,10 +17,10 @@ from torchbench_magic.results.profiling.trace import Trace
 from ..loop_marks.marks import INPUT
 from .spans import Span
 
-__all__ = ["LinesSeen", "LoopPlaces", "RecordedLines", "SampledLines"]
+__all__ = ["LinesSeen", "PlaceNumbers", "RecordedLines", "SampledLines"]
 
 
-class LoopPlaces:
+class PlaceNumbers:
     """Numbers of lines: equal lines have one."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class RecordedLines:
     end: int
 
     @classmethod
-    def of(cls, trace: Trace, sources: Mapping[str, Source], places: LoopPlaces) -> RecordedLines:
+    def of(cls, trace: Trace, sources: Mapping[str, Source], places: PlaceNumbers) -> RecordedLines:
         mine = trace.segments[trace.segments["thread"] == 0]
         found, heads = [], []
         is_head: dict[tuple[str, int], bool] = {}

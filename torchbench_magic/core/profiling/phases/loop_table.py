@@ -14,7 +14,7 @@ from torchbench_magic.results.profiling.trace import Trace
 from ..loop_marks.line_samples import LineSamples
 from ..loop_marks.marks import STEP, WIDTH, LoopMarks, PlaceBook
 from ..sources.code_sources import CodeSources, ProfiledBody, sources_of
-from .loop_lines import LoopPlaces, RecordedLines, SampledLines
+from .loop_lines import PlaceNumbers, RecordedLines, SampledLines
 from .phase_rows import Loop, loop_rows
 from .spans import spans_of, steps_said, with_loop_heads
 
@@ -34,7 +34,7 @@ def recorded_loop(
         known: sources of its lines.
         between_steps: what lies between its steps, where a schedule says them; see `RecordedRun`.
     """
-    places = LoopPlaces()
+    places = PlaceNumbers()
     numbers, texts = _numbers(marks.book, body, places)
     record, sources = _with_numbers(marks.record, numbers), {each.source_id: each for each in texts.of.values()}
     every = {**sources, **known}
@@ -51,7 +51,7 @@ def sampled_loop(
     marks: LoopMarks, samples: LineSamples, body: ProfiledBody, begin: int, end: int
 ) -> tuple[pd.DataFrame, Mapping[str, Source], CodeSources]:
     """The same of a run without lines, whose stack was looked at; its steps are as the code said, where it did."""
-    places = LoopPlaces()
+    places = PlaceNumbers()
     numbers, texts = _numbers(marks.book, body, places)
     of_samples, others = _numbers(samples.book, body, places)
     sources = {each.source_id: each for known in (others, texts) for each in known.of.values()}
@@ -75,7 +75,7 @@ def _with_numbers(record: Sequence[int], numbers: Sequence[int]) -> array[int]:
     return made
 
 
-def _numbers(book: PlaceBook, body: ProfiledBody, places: LoopPlaces) -> tuple[list[int], CodeSources]:
+def _numbers(book: PlaceBook, body: ProfiledBody, places: PlaceNumbers) -> tuple[list[int], CodeSources]:
     """Of each place of a book, its number in ``places``: lines as the reader sees them."""
     codes = [code for code, _ in book.places]
     texts = sources_of(codes, body.own, body.cells)

@@ -16,7 +16,7 @@ from torchbench_magic.results.profiling.profile import Source
 
 from ..loop_marks import outer_modules
 from ..loop_marks.marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER
-from .loop_lines import LinesSeen, LoopPlaces
+from .loop_lines import LinesSeen, PlaceNumbers
 from .spans import Span, pieces_of
 from .step_bounds import recognised_steps
 
@@ -44,7 +44,7 @@ class Loop:
     spans: Sequence[Span]
     begin: int
     end: int
-    places: LoopPlaces
+    places: PlaceNumbers
     lines: LinesSeen
     steps: Sequence[tuple[int, int]] | None = None
 
@@ -169,7 +169,7 @@ def _mode(piece: Span, roles: tuple[list[int], list[str]]) -> str:
 
 
 def _table(
-    sums: Mapping[_Key, _Sum], places: LoopPlaces, sources: Mapping[str, Source], numbers: Sequence[int] | None
+    sums: Mapping[_Key, _Sum], places: PlaceNumbers, sources: Mapping[str, Source], numbers: Sequence[int] | None
 ) -> pd.DataFrame:
     columns: dict[str, list[object]] = {name: [] for name in LOOP_COLUMNS}
     for (step, phase, place, mode), sum_ in sorted(sums.items(), key=lambda each: each[0]):

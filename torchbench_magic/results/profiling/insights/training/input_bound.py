@@ -21,6 +21,9 @@ LEAST = 0.1
 """Of the steps, and of a usual step: a loader that keeps up has the next batch ready, so that what is left is taking it
 over."""
 LEAST_IF_COSTLY = 0.5
+LEAST_OF_IDLE_WORKERS = 0.3
+"""Where workers have nothing to do for much of their time, batches are ready, and what the loop spends is taking them
+over from another process: 1 to 3 ms each."""
 _MOST = 0.5  # of the input: from which on the line that has it is said
 _BUSY = 0.7  # of their time: then the workers are what the loop waits for
 
@@ -29,8 +32,9 @@ def input_bound(profile: Profile) -> list[Insight]:
     """One at most: of the phase ``input`` of all steps.
 
     Silent: with fewer than `FEWEST_STEPS`; where only the first steps wait (workers start), or single ones do, except
-    where workers start anew again and again; on a device, where waiting may be hidden by work that goes on; where
-    recording took most of the time, unless half of what is left is input even if all that recording added is in it.
+    where workers start anew again and again; where workers are idle and only handing over is left; on a device, where
+    waiting may be hidden by work that goes on; where recording took most of the time, unless half of what is left is
+    input even if all that recording added is in it.
     Seconds at stake: all input, since a loader beside the loop can have the batch ready.
     """
     facts = loop_facts(profile)
@@ -48,6 +52,8 @@ def input_bound(profile: Profile) -> list[Insight]:
     work = _Workers(facts)
     restarts = work.restart(facts)
     if usual < LEAST and not restarts:
+        return []
+    if work.count and work.busy < _BUSY and not restarts and share < LEAST_OF_IDLE_WORKERS:
         return []
     inner, inner_share = _inner_line(facts, rows, waited)
     where = lines[0][0]
