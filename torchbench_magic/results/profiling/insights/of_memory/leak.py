@@ -15,7 +15,7 @@ from ....insights import CodeLine, Cure, Insight
 from ...allocations import peak_of
 from ...cycles import highest_cycle
 from ...profile import Profile
-from ..source_trees import tree_of
+from ..source_trees import parsed_text
 from ..wording import places_text
 from .growing_lines import FEWEST_RUNS, growing_lines
 from .kept_on_purpose import is_emptied, is_made_in, is_read_after_its_loop
@@ -112,11 +112,11 @@ def _is_on_purpose(profile: Profile, held: _Held) -> bool:
     if held.kind not in _EMPTIED:
         return False
     place = held.says.partition("`")[2].partition("`")[0]
-    trees = [tree for source in profile.sources.values() if (tree := tree_of(source.text)) is not None]
+    trees = [tree for source in profile.sources.values() if (tree := parsed_text(source.text)) is not None]
     if any(is_emptied(tree, place) for tree in trees):
         return True
     own = profile.sources.get(profile.source_id or "")
-    tree = tree_of(own.text) if own is not None else None
+    tree = parsed_text(own.text) if own is not None else None
     if tree is None or held.through_graph or held.kind not in _CONTAINERS:
         return False
     return is_made_in(tree, place) or is_read_after_its_loop(tree, place)
