@@ -1,8 +1,8 @@
-"""Which line of the user's code runs, looked at some 40 times a second: what a loop does between its phases.
+"""Which line of the user's code runs, looked at some ten times a second: what a loop does between its phases.
 
-A thread of its own looks at the frames of the one that runs the cell, every 25 ms in the mean; a look takes 1.5 us
-besides the change of threads. Waits are not equal, so that they fall into step with no loop (see
-`recording.worker_loop`).
+A thread of its own looks at the frames of the one that runs the cell, every 100 ms in the mean. A look takes 1.5 us, and
+the interpreter's lock goes to that thread and back, which takes some tenths of a millisecond in a virtual machine. Waits
+are not equal, so that they fall into step with no loop (see `recording.worker_loop`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .marks import PlaceBook
 
 __all__ = ["LineSamples"]
 
-_SHORTEST, _SPREAD, _GOLDEN = 0.015, 0.02, 0.6180339887498949
-_MOST = 2_000_000  # looks: 14 hours
+_SHORTEST, _SPREAD, _GOLDEN = 0.06, 0.08, 0.6180339887498949
+_MOST = 2_000_000  # looks: 55 hours
 
 
 class LineSamples:
