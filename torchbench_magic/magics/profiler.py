@@ -49,7 +49,7 @@ With `--engines PROFILE` the cell runs on each engine of an ipyparallel cluster,
 
 A long job: with `--steps N` some iterations of the cell's loop are recorded; with `--schedule` the code calls
 `torchbench_magic.step()` at the end of each step. Then the Profile has `.cycles`, and is their sum. `--phases` tells
-what each step of a training loop spends its time on, and nothing else: it can stay on for a whole run.
+what each step of a training loop spends its time on, and nothing else: it is meant to stay on for a whole run.
 
 Options (before the statement; `--` ends them):
 

@@ -224,7 +224,7 @@ def main() -> int:
         Figure("planted causes named with their line, of 12", right, "loops", at_least=11),
         Figure("healthy loops of which something is said, of 4", false, "loops", at_most=0),
         *(
-            Figure(f"phases against the loop's own clock, 9 steps of 10, {mode}", value, "%", at_most=1.0, spread=spread)
+            Figure(f"phases against the loop's clock, 9 of 10 steps, {mode}", value, "%", at_most=1.0, spread=spread)
             for mode, (value, spread) in apart.items()
         ),
         *(

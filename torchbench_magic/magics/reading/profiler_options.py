@@ -66,8 +66,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     phases = inherited(
         "--phases",
         help="The phases of a training loop and nothing else: how long each step waits for input, runs forward,"
-        " backward and the optimizer, and which steps took long. No operations; it costs so little that it can stay"
-        " on.",
+        " backward and the optimizer, and which steps took long. No operations; meant to stay on for a whole run.",
     )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",

@@ -1,8 +1,8 @@
 """Which line of the user's code runs, looked at some ten times a second: what a loop does between its phases.
 
-A thread of its own looks at the frames of the one that runs the cell, every 100 ms in the mean. A look takes 1.5 us, and
-the interpreter's lock goes to that thread and back, which takes some tenths of a millisecond in a virtual machine. Waits
-are not equal, so that they fall into step with no loop (see `recording.worker_loop`).
+A thread of its own looks at the frames of the one that runs the cell, every 100 ms in the mean. A look takes 1.5 us
+besides the change of threads. Waits are not equal, so that they fall into step with no loop (see
+`recording.worker_loop`).
 """
 
 from __future__ import annotations
