@@ -39,7 +39,8 @@ class Compile:
         modules, functions = _targets(site)
         if not modules and not functions:
             raise DoesNotApply(_why_nothing(site))
-        options: Any = {"fallback_random": True} if site.draws else None  # it would draw other numbers than torch does
+        # without it, what is compiled draws other random numbers than torch does
+        options: dict[str, Any] | None = {"fallback_random": True} if site.draws else None
         made = {name: torch.compile(site.reads[name], options=options) for name in modules}
 
         def finish(names: dict[str, Any]) -> None:

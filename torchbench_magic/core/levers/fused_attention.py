@@ -38,8 +38,8 @@ class FusedAttention:
                 names[name] = made
                 where.append(f"`{name}`")
         for name, model in site.of_kind(torch.nn.Module).items():
-            kinds = {type(part) for part in model.modules()}
-            fused = {kind: class_made for kind in kinds if (class_made := _fused_class(kind))}
+            kinds = {kind: _fused_class(kind) for kind in {type(part) for part in model.modules()}}
+            fused = {kind: anew for kind, anew in kinds.items() if anew is not None}
             if fused:
                 names[name] = _of_classes(model, fused)
                 where += [f"`{kind.__name__}`" for kind in fused]

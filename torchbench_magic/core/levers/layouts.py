@@ -35,7 +35,7 @@ class ChannelsLast:
         copies = copied_training_state(site)
         for name, value in copies.items():
             if isinstance(value, torch.nn.Module):
-                copies[name] = value.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+                copies[name] = value.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs
         names = ", ".join(f"`{name}`" for name in sorted({*convolving, *images}))
         first = convolving[0]
         how = f"{first} = {first}.to(memory_format=torch.channels_last)"

@@ -110,19 +110,18 @@ def _listed(names: Sequence[str]) -> list[Phrase]:
 
 def _tried(comparison: Comparison) -> list[_Tried]:
     found = []
-    for at, record in enumerate(SimpleNamespace(**row) for row in frame_rows(comparison.frame)):
+    for at, record in enumerate(frame_rows(comparison.frame)):
         trial = comparison.subjects[at].trial
         if at == comparison.base_row(at) or trial is None:
             continue
         void = comparison.voids.get(at)
         why = verdicts.WHY[void.cause] if void is not None else ""
-        verdict = record.verdict if isinstance(record.verdict, str) else ""
-        judged = verdicts.Judged(
-            str(record.description), record.ratio, record.ratio_low, record.ratio_high, verdict, why
-        )
+        verdict = record["verdict"] if isinstance(record["verdict"], str) else ""
+        ends = (record["ratio"], record["ratio_low"], record["ratio_high"])
+        judged = verdicts.Judged(str(record["description"]), *ends, verdict, why)
         is_sure = at not in comparison.of_this_kernel
         found.append(
-            _Tried(name=judged.name, trial=trial, judged=judged, break_even=record.break_even, verdict=verdict,
+            _Tried(name=judged.name, trial=trial, judged=judged, break_even=record["break_even"], verdict=verdict,
                    is_sure=is_sure)
         )  # fmt: skip
     return found
