@@ -85,3 +85,29 @@ def test_an_insight_of_a_profiled_cell_is_tried(kernel: Kernel) -> None:
     assert not ran.error
     assert "inference_mode" in ran.text()
     assert kernel.run("print('i' in globals(), tried.frame['result'][1])").stdout.split() == ["True", "equal"]
+
+
+@pytest.mark.slow  # a compiler runs
+@pytest.mark.timeout(280)
+def test_compile_has_its_time_and_the_calls_after_which_it_has_paid(kernel: Kernel) -> None:
+    defined = "v = torch.randn(1000)\ndef f(x):\n    for _ in range(5): x = x.sin() + 1\n    return x"
+    assert not kernel.run(defined).error
+    ran = kernel.run("%%timer -t 1 --min-run-time 0.02 --try compile\nf(v)")
+    assert not ran.error
+    shown = kernel.run(
+        "base, at = (row for _, row in _timer.frame.iterrows())\n"
+        "paid = math.ceil(at['compile_time'] / (base['median'] - at['median'])) if at['verdict'] == 'faster' else None\n"
+        "print(at['result'], at['compile_time'] > 0.05, paid is None or at['break_even'] == paid,"
+        " hasattr(f, '_torchdynamo_orig_callable'))"
+    ).stdout.split()
+    assert shown[0] in ("equal", "close")
+    assert shown[1:] == ["True", "True", "False"], "the user's function stays as it was"
+
+
+@pytest.mark.slow  # a compiler runs
+@pytest.mark.timeout(280)
+def test_a_compiled_module_with_dropout_has_the_same_result_from_the_same_random_numbers(kernel: Kernel) -> None:
+    ran = kernel.run("%%timer -t 1 --min-run-time 0.02 --try compile\nloss = step()")
+    assert not ran.error
+    assert kernel.run("print(_timer.frame['result'][1])").stdout.strip() in ("equal", "close")
+    assert kernel.run(SAME).stdout.split() == ["True", "True", "Attention", "None"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from pathlib import Path
 from typing import Any
@@ -366,27 +365,3 @@ def test_compare_tries_levers_on_one_statement_or_callable() -> None:
         assert row(result, "no_grad")["result"] == "equal"
     with pytest.raises(OptionError, match="nearest is no_grad"):
         compare({"s": "w * 2"}, globals={"w": w}, try_="no-grads")
-
-
-@pytest.mark.slow  # a compiler runs
-def test_compile_has_its_time_and_the_calls_after_which_it_has_paid() -> None:
-    setup = "x = torch.ones(1000)\ndef f(x):\n    for _ in range(5): x = x.sin() + 1\n    return x"
-    names: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
-    exec(compile(setup, "<cell>", "exec"), names)
-    result = compare({"s": "f(x)"}, globals=names, try_="compile", min_run_time=0.02)
-    at = row(result, "compile")
-    assert at["compile_time"] > 0.05
-    assert at["result"] in ("equal", "close")
-    if at["verdict"] == "faster":
-        assert at["break_even"] == math.ceil(at["compile_time"] / (row(result, "as it is")["median"] - at["median"]))
-    else:
-        assert math.isnan(at["break_even"])
-    assert not hasattr(names["f"], "_torchdynamo_orig_callable"), "the user's function stays as it was"
-
-
-@pytest.mark.slow  # a compiler runs
-def test_a_compiled_module_with_dropout_has_the_same_result_from_the_same_random_numbers() -> None:
-    names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(TRAINING, "<cell>", "exec"), names)
-    result = compare({"s": "step()"}, globals=names, try_="compile", min_run_time=0.02)
-    assert row(result, "compile")["result"] in ("equal", "close")
