@@ -24,8 +24,7 @@ def step():
     opt.step()
     return loss
 step()
-state = {name: value.clone() for name, value in model.state_dict().items()}
-random = torch.get_rng_state()"""
+state = {name: value.clone() for name, value in model.state_dict().items()}"""
 ATTENTION = """\
 import math
 class Attention(nn.Module):
@@ -33,7 +32,8 @@ class Attention(nn.Module):
         weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(8), dim=-1)
         return weights @ v
 attend = Attention()
-q, k, v = torch.randn(3, 2, 16, 8)"""
+q, k, v = torch.randn(3, 2, 16, 8)
+random = torch.get_rng_state()"""
 SAME = """\
 print(all(torch.equal(value, state[name]) for name, value in model.state_dict().items()),
       torch.equal(random, torch.get_rng_state()), type(attend).__name__, opt.param_groups[0]["fused"])"""
@@ -90,9 +90,9 @@ def test_an_insight_of_a_profiled_cell_is_tried(kernel: Kernel) -> None:
 @pytest.mark.slow  # a compiler runs
 @pytest.mark.timeout(280)
 def test_compile_has_its_time_and_the_calls_after_which_it_has_paid(kernel: Kernel) -> None:
-    defined = "v = torch.randn(1000)\ndef f(x):\n    for _ in range(5): x = x.sin() + 1\n    return x"
+    defined = "ones = torch.ones(1000)\ndef f(x):\n    for _ in range(5): x = x.sin() + 1\n    return x"
     assert not kernel.run(defined).error
-    ran = kernel.run("%%timer -t 1 --min-run-time 0.02 --try compile\nf(v)")
+    ran = kernel.run("%%timer -t 1 --min-run-time 0.02 --try compile\nf(ones)")
     assert not ran.error
     shown = kernel.run(
         "base, at = (row for _, row in _timer.frame.iterrows())\n"
