@@ -147,17 +147,17 @@ def test_what_a_cell_without_torch_prints_is_not_lost(kernel: Kernel) -> None:
     assert "runs no operation of torch" in ran.stderr
 
 
-def test_a_rank_that_cannot_begin_frees_the_others(kernel: Kernel) -> None:
+@pytest.mark.slow
+def test_a_rank_that_cannot_begin_frees_the_others(tmp_path: Path) -> None:
     start = (
-        "import ipyparallel\nclient = ipyparallel.Client(profile='engines')\n"
+        "import torch, ipyparallel\nbatch = torch.ones(32, 64)\nclient = ipyparallel.Client(profile='engines')\n"
         "_ = client[1].execute('import torch.profiler; busy = torch.profiler.profile(); busy.start()', block=True)"
     )
-    assert not kernel.run(start).error
-    ran = kernel.run("%%tprofile --engines engines\n" + STEPS)
-    assert "rank 1: engine 1" in ran.stderr
-    assert "ended with Busy: a torch profiler is running already" in ran.stderr
-    assert not kernel.run("_ = client[1].execute('busy.stop()', block=True)\nclient.close()").error
-    healthy(kernel)
+    with running_cluster(tmp_path) as own, kernel_of(own, tmp_path) as kernel:
+        assert not kernel.run(start).error
+        ran = kernel.run("%%tprofile --engines engines\n" + STEPS)
+        assert "rank 1: engine 1" in ran.stderr
+        assert "ended with Busy: a torch profiler is running already" in ran.stderr
 
 
 @pytest.mark.parametrize(
