@@ -291,6 +291,7 @@ def test_a_rank_that_ends_while_others_wait_for_it_is_said(tmp_path: Path) -> No
     write(tmp_path / "rank1.json", made_told)
     untold = load_ranks(tmp_path)
     assert (untold.ended, "rank-ended-early" in kinds(untold)) == ("", True)
+    assert re.match(r"Rank 1 ends at .* s, and then another rank stands .* s in collectives", repr(untold))
 
 
 @pytest.mark.parametrize("told", [False, True])

@@ -49,11 +49,14 @@ def _sentence(profile: RankProfile) -> str:
         why = "no collectives to tell it" if not profile.collectives else "one collective, and the first does not count"
         why = why if profile.collectives < 2 else "nothing tells how their clocks stand"
         return f"Which rank holds the others up is not known: {why}"
-    unsplit = next((doubt for doubt in profile.warnings if doubt.kind == "wait-or-transfer"), None)
-    if unsplit is not None:
-        stood = units.part_text(float(str(unsplit.facts["seconds"])), profile.span)
+    facts = {doubt.kind: doubt.facts for doubt in profile.warnings}
+    if (gone := facts.get("rank-ended-early")) is not None:
+        when, stood = (units.part_text(float(str(gone[name])), profile.span) for name in ("seconds", "waited"))
+        return f"Rank {gone['rank']} ends at {when}, and then another rank stands {stood} in collectives, as if for it"
+    if (unsplit := facts.get("wait-or-transfer")) is not None:
+        stood = units.part_text(float(str(unsplit["seconds"])), profile.span)
         return (
-            f"Which rank holds the others up is not known: rank {unsplit.facts['rank']} stands {stood} in collectives "
+            f"Which rank holds the others up is not known: rank {unsplit['rank']} stands {stood} in collectives "
             "where waiting is not told apart from transfer"
         )
     at = int(profile.ranks["blame"].to_numpy().argmax())
