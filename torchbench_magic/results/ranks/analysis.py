@@ -23,8 +23,8 @@ __all__ = ["CodePlace", "RankRun", "profile_of_ranks"]
 LONGER = 1 / 2
 """Beyond the median of the other ranks: what a rank does longer by less may come from the core that it runs on. In jobs
 of equal ranks one of them has the better core throughout, so that the other is late in 9 of 10 collectives; it computes
-up to 1.2 times as long, and up to 1.45 times where other processes load the machine. Which one it is changes from run to
-run, which no test within a run can see."""
+up to 1.2 times as long, and up to 1.45 times where other processes load the machine. Which one it is changes from run
+to run, which no test within a run can see."""
 _MUCH = 0.05
 """Of the span."""
 
