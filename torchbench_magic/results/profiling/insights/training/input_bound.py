@@ -21,9 +21,9 @@ LEAST = 0.1
 """Of the steps, and of a usual step: a loader that keeps up has the next batch ready, so that what is left is taking it
 over."""
 LEAST_IF_COSTLY = 0.5
-LEAST_OF_IDLE_WORKERS = 0.3
-"""Where workers have nothing to do for much of their time, batches are ready, and what the loop spends is taking them
-over from another process: 1 to 3 ms each."""
+LEAST_UNEXPLAINED = 0.3
+"""Where no line of a data set, no busy workers and no start of workers was seen that keeps the batch, it may be ready,
+and what the loop spends is taking it over from another process."""
 _MOST = 0.5  # of the input: from which on the line that has it is said
 _BUSY = 0.7  # of their time: then the workers are what the loop waits for
 
@@ -32,7 +32,7 @@ def input_bound(profile: Profile) -> list[Insight]:
     """One at most: of the phase ``input`` of all steps.
 
     Silent: with fewer than `FEWEST_STEPS`; where only the first steps wait (workers start), or single ones do, except
-    where workers start anew again and again; where workers are idle and only handing over is left; on a device, where
+    where workers start anew again and again; below 30 % where it was not seen what keeps the batch; on a device, where
     waiting may be hidden by work that goes on; where recording took most of the time, unless half of what is left is
     input even if all that recording added is in it.
     Seconds at stake: all input, since a loader beside the loop can have the batch ready.
@@ -53,9 +53,10 @@ def input_bound(profile: Profile) -> list[Insight]:
     restarts = work.restart(facts)
     if usual < LEAST and not restarts:
         return []
-    if work.count and work.busy < _BUSY and not restarts and share < LEAST_OF_IDLE_WORKERS:
-        return []
     inner, inner_share = _inner_line(facts, rows, waited)
+    is_explained = restarts or inner is not None or (work.count > 0 and work.busy >= _BUSY)
+    if not is_explained and share < LEAST_UNEXPLAINED:
+        return []
     where = lines[0][0]
     said, cures = _why(work, inner, inner_share, restarts=restarts)
     step = units.seconds_text(float(facts.step_seconds.median()), digits=2)
