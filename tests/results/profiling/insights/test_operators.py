@@ -257,6 +257,9 @@ def test_page_faults_of_what_is_not_written_any_more_are_saved_too() -> None:
     (told,) = memory_bound_run(in_time(rows, made(rows), times=5))
     assert "need not be moved nor be given by the system page by page" in told.text
     assert told.seconds == pytest.approx(5 * (0.005 + 0.01 + 0.01)), "attention: all but the product's arithmetic"
+    held_up = [replace(rows[0], kind="page-fault", roof=0.003), *rows[1:]]
+    (told,) = memory_bound_run(in_time(held_up, made(held_up), times=5))
+    assert told.seconds == pytest.approx(5 * (0.007 + 0.01 + 0.01)), "the product above its roof"
     plain = [replace(rows[1], op="aten::add"), replace(rows[2], op="aten::relu")]
     (told,) = memory_bound_run(in_time(plain, made(plain)))
     # the faults of the sum; half of the rest of it for its output, half of the rest of the other for its input

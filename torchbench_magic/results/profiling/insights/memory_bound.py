@@ -58,7 +58,7 @@ class _Run:
         nothing but arithmetic is left, on what the caches hold.
         """
         if self.is_attention:
-            return sum(row.seconds if _moves(row) else row.fault_seconds for row in self.rows)
+            return sum(row.seconds if _moves(row) else _above(row) for row in self.rows)
         total = 0.0
         for row, after in zip(self.rows, self.rows[1:], strict=False):
             total += row.fault_seconds
@@ -67,6 +67,13 @@ class _Run:
             if _moves(after):
                 total += _moving(after) * min(row.written / after.bytes, 1.0)
         return total
+
+
+def _above(row: OpEfficiency) -> float:
+    """Seconds of a product that are not its own work: its page faults, or what it is above the roof where they hold it
+    up."""
+    above = row.seconds - row.roof if row.kind == "page-fault" and row.roof > 0 else 0.0
+    return max(row.fault_seconds, above)
 
 
 def _moving(row: OpEfficiency) -> float:
