@@ -87,7 +87,7 @@ def report(
     python, doubts_of_python = _python(run, read, whole, texts, body)
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
     compilations, graph_breaks = compilation_tables(
-        with_time_around(run.compiled, read.of_body), laid.ops, texts, body.cells
+        with_time_around(run.compiled, read.of_body, run.record.streams), laid.ops, texts, body.cells
     )
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)

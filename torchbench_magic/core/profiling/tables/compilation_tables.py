@@ -17,11 +17,13 @@ from torchbench_magic.core.compiler.guards import change_of
 from torchbench_magic.results.profiling.columns import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
 
 from ..joining.compiling import COMPILING
+from ..recording.streams import Stream
 from ..sources.code_sources import Cells, CodeSources
 from ..torch_events.events import Events
 
 __all__ = ["cells_compiled", "compilation_tables", "with_time_around"]
 
+_LONGEST_GAP = 50_000_000  # ns: longer is no formatting of an error
 _SLACK = 1_000_000  # ns: the compiler notes microseconds of another clock reading
 
 
@@ -32,11 +34,18 @@ def cells_compiled(frames: Sequence[CompiledFrame], known: Sequence[CodeType], c
     return [code for code in codes if cells(code.co_filename) is not None or code.co_filename in files]
 
 
-def with_time_around(frames: Sequence[CompiledFrame], events: Events) -> list[CompiledFrame]:
-    """The frames with the seconds of the range that each was compiled in, as the profiler saw it: the compiler's own
-    account ends before it has written that down (7 ms a frame). Where one range holds several, each has its share."""
+def with_time_around(
+    frames: Sequence[CompiledFrame], events: Events, streams: Sequence[Stream]
+) -> list[CompiledFrame]:
+    """The frames with the seconds until what was compiled, or given up, began to run.
+
+    The compiler's own account ends before it has written that down (7 ms a frame), the profiler's range before what an
+    error takes to be formatted. What comes next on the thread, an op or a line, is the end. Where one range holds
+    several frames, each has its share.
+    """
     ranges = np.flatnonzero(events.is_named(COMPILING.__eq__))
-    begins, ends = events.start[ranges], events.end[ranges]
+    begins = events.start[ranges]
+    ends = np.array([_next(int(at), events, streams) for at in ranges], dtype=np.int64)
     inside: dict[int, list[tuple[int, int]]] = {}  # range -> (frame, ns) of each span in it
     more = [0.0 for _ in frames]
     for number, frame in enumerate(frames):
@@ -50,6 +59,16 @@ def with_time_around(frames: Sequence[CompiledFrame], events: Events) -> list[Co
         for number, ns in spans:
             more[number] += max(left, 0.0) / 1e9 * (ns / whole if whole else 1 / len(spans))
     return [replace(frame, seconds=frame.seconds + added) for frame, added in zip(frames, more, strict=True)]
+
+
+def _next(at: int, events: Events, streams: Sequence[Stream]) -> int:
+    """When the next op or line of the thread began after a range; the end of the range where that is long after."""
+    native, end = int(events.native[at]), int(events.end[at])
+    later = events.start[(events.native == native) & (events.start >= end)]
+    marks = [np.array(stream.record, dtype=np.int64)[::2] for stream in streams if stream.native_id == native]
+    found = [int(times.min()) for times in (later, *(m[m >= end] for m in marks)) if len(times)]
+    next_ns = min(found, default=end)
+    return next_ns if next_ns - end <= _LONGEST_GAP else end
 
 
 def compilation_tables(
