@@ -1,5 +1,5 @@
-"""From finding to cure: what was planted, what is said, what is proven. Arguments choose sections (``compile``, ``leaks``,
-``loops``, ``try``); without any all run, some 20 minutes on an idle machine."""
+"""From finding to cure: what was planted, what is said, what is proven. Arguments choose sections (``compile``,
+``leaks``, ``loops``, ``try``); without any all run, some 20 minutes on an idle machine."""
 
 from __future__ import annotations
 
