@@ -28,7 +28,7 @@ def test_it_shows_the_verdict_its_evidence_and_the_cell_to_compare(kernel: Kerne
     assert "cores: waiting, 0." in " ".join(ran.text().split())
     assert "how the cores were used" in ran.text()
     assert "tb-cores" in ran.text("text/html")
-    assert kernel.run("print(_tprofile.concurrency.proof)").stdout.splitlines()[1:] == ["time.sleep(0.4)", "y = x @ x"]
+    assert kernel.run("print(repr(_tprofile.concurrency.proof))").stdout.strip() == "''"  # threads wait no less
 
 
 def test_the_line_that_it_ends_with_runs(kernel: Kernel) -> None:

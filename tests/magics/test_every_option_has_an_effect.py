@@ -579,7 +579,7 @@ def overwrite_replaces_a_file_of_another_kind(bench: Bench) -> None:
 
 
 def concurrency_gives_the_verdict_on_the_cores(bench: Bench) -> None:
-    code = "time.sleep(0.3);"
+    code = "time.sleep(0.5);"
     assert bench("", code).concurrency is None
     seen = bench("--concurrency", code).concurrency
     if not Path("/proc/self/schedstat").exists():
@@ -587,7 +587,10 @@ def concurrency_gives_the_verdict_on_the_cores(bench: Bench) -> None:
         return
     assert seen.verdict == "waiting"
     assert "cores: waiting, 0." in " ".join(bench.shown.split())
-    assert bench.shown.rstrip().endswith(seen.proof_line)
+    work = "end = time.time() + 0.5\nx = torch.ones(300, 300)\nwhile time.time() < end: x @ x"
+    busy = bench("--concurrency", work)
+    assert bench.shown.rstrip().endswith(busy.proof_line)
+    assert busy.proof_line.startswith("%%timer --threads ")
 
 
 def phases_records_these_and_no_operations(bench: Bench) -> None:

@@ -175,10 +175,10 @@ def _warm_up() -> None:
     """The first start of torch's profiler in a process takes 0.2 s, in which the others would wait."""
     if _warm:
         return
-    import torch.profiler
+    from torchbench_magic.core.profiling.torch_events.kineto import make_ready
+    from torchbench_magic.core.progress import NO_PROGRESS
 
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-        torch.ones(1).add_(1)
+    make_ready(NO_PROGRESS)
     _warm.append(True)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..carriers.mounting import attribute
 
-__all__ = ["figure", "svg_text", "theme"]
+__all__ = ["figure", "svg_text", "tenths", "theme"]
 
 _COLOURS = {  # variables of the front ends, the first that is known; and what stands in for them on white and on black
     "bg": ("--jp-layout-color0,var(--vscode-editor-background,", "#fff", "#111"),
@@ -30,10 +30,15 @@ def theme(box: str, names: tuple[str, ...], own: str) -> str:
     return f"{box}{{{light};{known};{own}}}@media(prefers-color-scheme:dark){{{box}{{{dark}}}}}"
 
 
+def tenths(pixels: float) -> str:
+    """To a tenth of a pixel; a whole number without its point."""
+    return f"{pixels:.1f}".removesuffix(".0")
+
+
 def svg_text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:
     """User text at a place; ``anchor`` is ``start``, ``middle`` or ``end``, ``kind`` a class."""
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{attribute(words)}</text>'
+    return f'<text x="{tenths(x)}" y="{tenths(y)}" text-anchor="{anchor}"{named}>{attribute(words)}</text>'
 
 
 def figure(

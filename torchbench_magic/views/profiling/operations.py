@@ -52,7 +52,7 @@ SORT_KEYS = {
 _FLOP = tuple(units.Scale(f"{prefix}FLOP", size) for prefix, size in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)))
 _ON_NO_LINE = 1e-9  # of the self time: below, it is rounding
 _LEAST_SHARE = 1e-3
-_DEFAULT_ROWS = 20
+_DEFAULT_ROWS = 12
 STEP_RANGE = "ProfilerStep*"
 """What torch calls the range of a step: no operation, and its own time is that of the loop's Python."""
 _BACKWARD = re.compile(r"^(autograd::|torch::autograd::|AccumulateGrad)|Backward\d*(: |$)")

@@ -90,13 +90,14 @@ def phases_table(profile: Profile) -> Table | None:
         return None
     steps = len(step_seconds(profile.phases))
     scale = units.spread_scale([each.median for each in found])
-    built = (
+    built = [
         texts("phase", "phase of a step", 12, lambda each: each["share"].phase),
         measured_columns("median", "median", scale),
         share("share", lambda each: each["share"].share),
         texts("place", "line", 30, lambda each: _line(profile, each["share"])),
-        texts("source", "source", 60, lambda each: _source(profile, each["share"]), quiet=True),
-    )
+    ]
+    if profile.options.phases:  # else the table of lines has it
+        built.append(texts("source", "source", 60, lambda each: _source(profile, each["share"]), quiet=True))
     rows = [{"share": each, "median": each.median} for each in found]
     said = f"{units.count(steps)} steps. Each of them: {of_result('.phases')}"
     return built_table("phases", built, rows, lambda each: str(each["share"].phase), hidden=said)

@@ -12,7 +12,7 @@ from torchbench_magic.results.profiling.loops.phases import PHASES
 from torchbench_magic.results.profiling.profile import Profile
 
 from ...drawing.scales import round_ticks
-from ...drawing.svg import figure, svg_text, theme
+from ...drawing.svg import figure, svg_text, tenths, theme
 
 __all__ = ["step_strips"]
 
@@ -76,14 +76,14 @@ def _bars(table: pd.DataFrame, top: float) -> Iterator[str]:
     below = np.hstack([np.zeros((len(table), 1)), above[:, :-1]])
     for column, name in enumerate(table.columns):
         moves = [
-            f"M{at * wide:.1f} {_HEIGHT - high:.1f}h{bar:.1f}v{high - low:.1f}h{-bar:.1f}z"
+            f"M{tenths(at * wide)} {tenths(_HEIGHT - high)}h{tenths(bar)}v{tenths(high - low)}h{tenths(-bar)}z"
             for at, (low, high) in enumerate(zip(below[:, column].tolist(), above[:, column].tolist(), strict=True))
             if high - low >= _THINNEST
         ]
         if moves:
             yield f'<path class="p-{name}" d="{"".join(moves)}"/>'
     for at in np.nonzero(table.sum(axis=1).to_numpy() > top * 1.0001)[0].tolist():
-        yield f'<path class="cut" d="M{at * wide + bar / 2 - 4:.1f} -1h8l-4 -5z"/>'
+        yield f'<path class="cut" d="M{tenths(at * wide + bar / 2 - 4)} -1h8l-4 -5z"/>'
 
 
 def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str
     for at, tick in enumerate(ticks):
         y = _HEIGHT * (1 - tick * scale.size / top)
         unit = f" {scale.unit}" if at == len(ticks) - 1 else ""
-        yield f'<line class="ax" x1="-4" x2="0" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<line class="ax" x1="-4" x2="0" y1="{tenths(y)}" y2="{tenths(y)}"/>'
         yield svg_text(-8, y + 4, f"{tick:g}{unit}", "end")
     first, last = int(phases["step"].min()), int(phases["step"].max())
     yield svg_text(0, _HEIGHT + 14, f"step {first}", "start")

@@ -48,7 +48,7 @@ def drawn(profile: Profile, place: int) -> Drawn | None:
     graph = graph_of(profile)
     if graph is None:
         return None
-    element, scripts = markup(graph, slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=5)
+    element, scripts = markup(graph, slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=3)
     return Drawn("flame graph", element, scripts)
 
 

@@ -41,7 +41,7 @@ _MOST_BARS = 10_000
 _TICKS, _INLINE_TICKS = 22, 15  # bits: times are parts of the whole. Inline, a bar more is worth more than a digit more
 _MOST_DEPTH = 40  # rows of one track; what is nested deeper is not drawn, and counted
 _TABLE_ROWS = 20
-_INLINE_BYTES = 6_800  # within the output of a profile, which has other pictures too
+_INLINE_BYTES = 4_200  # within the output of a profile, which has other pictures too
 _FULL_SUMS, _INLINE_NAMES = 2_000, 60  # with fewer bars to draw, so many names have sums of their own
 _MOST_INLINE = 20_000  # events and segments: about a fifth of a second
 _LONGEST_NAME = 100
@@ -258,7 +258,7 @@ def drawn(profile: Profile, place: int) -> Drawn | None:
     if trace is None or not len(trace) or len(trace) + len(trace.segments) > _MOST_INLINE:
         return None
     element, scripts = markup(
-        timeline(profile), slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=5, ticks=_INLINE_TICKS
+        timeline(profile), slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=3, ticks=_INLINE_TICKS
     )
     return Drawn("timeline", element, scripts)
 
