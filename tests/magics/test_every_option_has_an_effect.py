@@ -588,7 +588,7 @@ def concurrency_gives_the_verdict_on_the_cores(bench: Bench) -> None:
     assert seen.verdict == "waiting"
     assert "cores: waiting, 0." in " ".join(bench.shown.split())
     work = "end = time.time() + 0.5\nx = torch.ones(300, 300)\nwhile time.time() < end: x @ x"
-    busy = bench("--concurrency", work)
+    busy = bench("--concurrency", work).concurrency
     assert bench.shown.rstrip().endswith(busy.proof_line)
     assert busy.proof_line.startswith("%%timer --threads ")
 
