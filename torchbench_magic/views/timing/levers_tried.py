@@ -161,4 +161,4 @@ def ways(comparison: Comparison) -> Iterable[StyledText]:
 
 def _way(name: str, trial: Trial) -> StyledText:
     changed = () if not trial.changed else (Phrase("; "), *backticked(trial.changed))
-    return (code(name), Phrase(": "), code(trial.how), *changed)
+    return (code(name), Phrase(": "), code(trial.how), *changed, Phrase("."))
