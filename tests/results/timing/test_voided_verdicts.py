@@ -18,7 +18,7 @@ from torchbench_magic.results.timing.intervals import Interval, median_interval,
 from torchbench_magic.results.timing.scaling import thread_curves
 from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.results.timing.timing_doubts import doubts_of
-from torchbench_magic.results.timing.voided_verdicts import spell_factor, widened
+from torchbench_magic.results.timing.voided_verdicts import far_apart, range_of_parts, spell_factor, widened
 from torchbench_magic.views.carriers import text
 from torchbench_magic.views.timing import comparison as view
 
@@ -261,3 +261,12 @@ def test_an_interval_needs_as_many_rounds_as_are_said() -> None:
         need = rounds_for_an_interval(look)
         assert np.isfinite(median_interval(np.arange(need, dtype=float), look=look).width)
         assert not np.isfinite(median_interval(np.arange(need - 1, dtype=float), look=look).width)
+
+
+def test_ratios_too_small_for_a_number_are_far_apart_too() -> None:
+    """A damaged store may hold any times; the logarithm of 0 was an error that was none of ours."""
+    for far in (-800.0, 800.0):
+        found = far_apart(np.full(64, far))
+        assert found is not None
+        assert (found.low, found.high) == (far, far)
+        assert range_of_parts(np.full(64, far)) in ((0.0, 0.0), (math.inf, math.inf))

@@ -303,7 +303,8 @@ def _ending(run: _Run) -> tuple[str, BaseException | None]:
     """What ended the job early, in a sentence for the reader and as an exception; what came first is named."""
     died = {rank: answer for rank, answer in run.answers.items() if answer.kind in ("died", "raised", "unsuitable")}
     if died:
-        rank, answer = min(died.items())
+        own_end = {rank: each for rank, each in died.items() if not any(text in each.said for text in _CONSEQUENCES)}
+        rank, answer = min((own_end or died).items())
         text = f"Rank {rank} ended first: {answer.engine.title} {answer.said}"
         return text, InputError(f"rank {rank}: {answer.engine.title} {answer.said}")
     if run.deadlock:

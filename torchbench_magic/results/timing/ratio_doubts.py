@@ -154,6 +154,8 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
         if not (one > 0 and other > 0 and ratio > 0 and low > 0 and math.isfinite(high)):
             continue
         quotient = one / other
+        if not 0 < quotient / ratio < math.inf:  # of a damaged store
+            continue
         apart = abs(math.log(quotient / ratio))
         if not low <= quotient <= high and apart > math.log1p(max(APART, made.margin)):
             found[i] = apart, quotient, ratio, base

@@ -170,8 +170,14 @@ def spell_factor(log_ratios: Floats) -> float:
 
 def range_of_parts(log_ratios: Floats) -> tuple[float, float]:
     """The smallest and the largest median ratio of the parts of a run."""
+    low, high = _log_range_of_parts(log_ratios)
+    with np.errstate(over="ignore"):  # of a damaged store
+        return float(np.exp(low)), float(np.exp(high))
+
+
+def _log_range_of_parts(log_ratios: Floats) -> tuple[float, float]:
     parts = np.array_split(log_ratios, max(1, min(BATCHES, len(log_ratios) // LEAST_BATCH)))
-    medians = [math.exp(float(np.median(part))) for part in parts]
+    medians = [float(np.median(part)) for part in parts]
     return min(medians), max(medians)
 
 
@@ -210,7 +216,7 @@ def widened(interval: Interval, log_ratios: Floats, factor: float) -> Interval:
 def far_apart(log_ratios: Floats) -> Interval | None:
     """From the smallest to the largest median of the parts of a run, where all are farther from 1, on one side, than
     equal code was ever seen apart (`DRIFT`). A single round may say anything: others took the processor in it."""
-    low, high = (math.log(end) for end in range_of_parts(log_ratios))
+    low, high = _log_range_of_parts(log_ratios)
     far = math.log(DRIFT)
     return Interval(float(np.median(log_ratios)), low, high) if low > far or high < -far else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import Any
 
@@ -44,11 +45,13 @@ def test_compiling_is_one_row_beside_the_call_and_compiled_code_stands_on_its_de
 ) -> None:
     tqdm = pytest.importorskip("tqdm")
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
+    with_one: Any = contextlib.nullcontext()
     if backend == "inductor":
         inductor = pytest.importorskip("torch._inductor.config")
-        monkeypatch.setattr(inductor, "compile_threads", 1)  # no pool of compilers that stays
+        with_one = inductor.patch({"compile_threads": 1})  # no pool of compilers that stays
     torch._dynamo.reset()
-    result = profile(TEXT, globals={"torch": torch, "backend": backend})
+    with with_one:
+        result = profile(TEXT, globals={"torch": torch, "backend": backend})
     ops = result.ops.dropna(subset="line")
     (compiling,) = ops[ops["op"] == COMPILING].to_dict("records")
     assert (compiling["line"], compiling["calls"]) == (6, 1)
