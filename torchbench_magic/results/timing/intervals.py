@@ -14,6 +14,7 @@ Sources:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -51,6 +52,9 @@ Look = Literal["anytime", "once"]
 Verdict = Literal["faster", "slower", "same", "undecided"]
 Floats = npt.NDArray[np.float64]
 
+_LARGEST = math.log(sys.float_info.max)
+"""Of what `math.exp` takes: a damaged store may hold times that are farther apart."""
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -66,7 +70,8 @@ class Interval:
 
     def exp(self) -> Interval:
         """Carry an interval of log ratios over to ratios."""
-        return Interval(math.exp(self.median), math.exp(self.low), math.exp(self.high))
+        ends = (self.median, self.low, self.high)
+        return Interval(*(math.inf if end > _LARGEST else math.exp(end) for end in ends))
 
 
 @lru_cache(maxsize=4096)
