@@ -369,6 +369,7 @@ def test_an_empty_file_becomes_a_store(path: Path) -> None:
         """UPDATE record SET header = json_set(header, '$.subjects.tuple[0].Subject.group', 'x') WHERE id = 2""",
         """UPDATE record SET header = json_remove(header, '$.environment') WHERE id = 2""",
         """UPDATE record SET header = json_set(header, '$.subjects', json('[]')) WHERE id = 2""",
+        """UPDATE record SET header = json_set(header, '$.margin', -3.0) WHERE id = 2""",
         "UPDATE packed SET rows = 7 WHERE record = 2 AND position = 2",
         "UPDATE packed SET data = x'00' WHERE record = 2 AND position = 2",
         "DELETE FROM packed WHERE record = 2 AND position = 2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 
 from torchbench_magic.errors import StoreError
@@ -49,6 +50,8 @@ def comparison_from_record(record: Record) -> Comparison:
         rows = made.samples["measurement"]
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(made.subjects)):
             raise ValueError("samples of a measurement that is not there")
+        if not 0 <= made.margin < math.inf:
+            raise ValueError(f"a margin of {made.margin}")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(f"a stored {record.kind} is damaged ({error})") from None
     return made
