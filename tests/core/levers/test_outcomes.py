@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.core.levers.outcomes import CallOutcome, compared
+from torchbench_magic.core.levers.outcomes import CallOutcome, compared, detached
 
 ONE = torch.tensor([1.0, 2.0])
 NAN = torch.tensor([1.0, math.nan])
@@ -58,3 +58,12 @@ def test_state_that_only_one_of_them_changed_differs() -> None:
 
 def test_nothing_to_compare_is_no_equality() -> None:
     assert compared(CallOutcome(), CallOutcome())[0] == ""
+
+
+def test_what_is_too_much_to_keep_is_not_called_the_same() -> None:
+    """Only the first 10,000 items of a list are kept: of the rest nobody knows."""
+    many = [0.0] * 10_001
+    for value in (many, dict.fromkeys(range(10_001), 0.0)):
+        kept = detached(value)
+        assert compared(CallOutcome({"y": kept, "z": 1}), CallOutcome({"y": kept, "z": 1}))[0] == ""
+    assert compared(CallOutcome({"y": many[:-1]}), CallOutcome({"y": many[:-1]}))[0] == "equal"

@@ -68,6 +68,8 @@ def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) ->
     largest = math.nan
     for label, value in here.items():
         for one, other in _leaves(value, there[label], 0):
+            if one is _Cut:
+                return "", math.nan
             word, difference = _of_leaf(one, other, precision)
             words.add(word)
             largest = max(largest, difference) if not math.isnan(largest) else difference
@@ -81,12 +83,22 @@ class _Missing:
     """Stands beside what only one of two has."""
 
 
+class _Cut:
+    """Stands for what was too much to keep: then the two were not compared."""
+
+
 def _leaves(one: Any, other: Any, depth: int) -> Iterator[tuple[Any, Any]]:
     if depth < _DEEPEST and isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in [*one, *(key for key in other if key not in one)][:_MOST_LEAVES]:
+        if max(len(one), len(other)) > _MOST_LEAVES:
+            yield _Cut, _Cut
+            return
+        for key in [*one, *(key for key in other if key not in one)]:
             yield from _leaves(one.get(key, _Missing), other.get(key, _Missing), depth + 1)
     elif depth < _DEEPEST and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        for at in range(min(max(len(one), len(other)), _MOST_LEAVES)):
+        if max(len(one), len(other)) > _MOST_LEAVES:
+            yield _Cut, _Cut
+            return
+        for at in range(max(len(one), len(other))):
             pair = [items[at] if at < len(items) else _Missing for items in (one, other)]
             yield from _leaves(pair[0], pair[1], depth + 1)
     else:
@@ -154,7 +166,7 @@ def detached(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     if depth < _DEEPEST and isinstance(value, Mapping):
-        return {key: detached(item, depth + 1) for key, item in [*value.items()][:_MOST_LEAVES]}
+        return {key: detached(item, depth + 1) for key, item in [*value.items()][: _MOST_LEAVES + 1]}
     if depth < _DEEPEST and isinstance(value, (list, tuple)):
-        return [detached(item, depth + 1) for item in value[:_MOST_LEAVES]]
+        return [detached(item, depth + 1) for item in value[: _MOST_LEAVES + 1]]
     return value
