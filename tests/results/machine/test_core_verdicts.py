@@ -43,6 +43,8 @@ CASES = {
     "a quota before all else": (HEALTHY, {"throttled": 0.4, "wait": 9.0, "threads": 9, "ext": 3.0}, "throttled"),
     "too short": (HEALTHY, {"wall": 0.1}, "not available"),
     "nothing seen": (HEALTHY, {"run": math.nan}, "not available"),
+    "few looks at code that waits": (ONE, {"samples": 5, "run": 0.1, "wait": 0.0}, "waiting"),
+    "the same beside others": (ONE, {"samples": 5, "run": 0.1, "wait": 0.0, "ext": 3.0}, "not available"),
     "few looks": (ONE, {"samples": 5}, "not available"),
     "few looks at far too many threads": (HEALTHY, {"samples": 5, "wait": 9.0, "threads": 12}, "oversubscribed"),
     "the load of others is not known": (HEALTHY, {"ext": math.nan, "steal": math.nan}, "healthy"),

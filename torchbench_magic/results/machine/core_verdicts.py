@@ -110,22 +110,23 @@ def verdict_of(use: CoreUse) -> CoreVerdict:
         return "throttled"
     if not use.wall >= LEAST_WALL or math.isnan(use.wanted):
         return "not available"
+    others = use.outside >= OTHERS * cores
     crowded = use.threads > cores and not _is_fed(use, cores)
     if use.wanted > MANY * cores and crowded:
         return "oversubscribed"
+    waits = use.wanted + _known(use.steal) < LITTLE  # a thread whose core the hypervisor took neither runs nor waits
     if use.samples < FEWEST:
-        return "not available"
+        return "waiting" if waits and not others else "not available"
     if use.gil >= TURNS and use.run < ONE_AT_A_TIME:
         return "gil-bound"
     if use.lock >= TURNS and use.run < ONE_AT_A_TIME:
         return "lock-bound"
-    others = use.outside >= OTHERS * cores
     in_own_way = use.wait - use.outside > QUEUED * cores and use.run > BUSY * cores
     if in_own_way and crowded and not others:
         return "oversubscribed"
     if others and use.wait > OTHERS * cores:
         return "contended"
-    if use.wanted + _known(use.steal) < LITTLE:  # a thread whose core the hypervisor took neither runs nor waits
+    if waits:
         return "waiting"
     if cores > 1 and use.wanted < FEW * cores and use.alone >= ALONE:
         return "serial"

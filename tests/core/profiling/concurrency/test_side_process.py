@@ -156,8 +156,6 @@ def test_looks_become_rare_where_all_cores_run_own_threads_and_nowhere_else() ->
         assert side.rarer == expected, threads_running
     side.cores, side.running = 1, 1.0  # threads that take turns fill one core
     assert side.rarer == 1
-    side.cores, side.running, side.samples = 2, 2.0, 3
-    assert side.rarer == 1
 
 
 def test_of_nothing_seen_there_is_no_figure() -> None:

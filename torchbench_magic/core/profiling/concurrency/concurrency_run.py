@@ -116,7 +116,7 @@ class ConcurrencyRun:
         elif use.wall < LEAST_WALL:
             ran, least = f"{use.wall * 1e3:.0f} ms", f"{LEAST_WALL * 1e3:.0f} ms"
             found.append(f"The code ran for {ran}: of less than {least} nothing is said.")
-        elif use.samples < FEWEST:
+        elif use.samples < FEWEST and verdict_of(use) == "not available":
             found.append("The process that looks at threads hardly got a core: nothing is said.")
         if not self._side.problem and math.isnan(use.gil) and use.wall >= LEAST_WALL:
             found.append("What threads wait for (GIL, locks): /proc/PID/syscall may not be read (ptrace_scope).")

@@ -43,8 +43,9 @@ MOST_SHARE = 0.007
 where it takes longer there are fewer. Threads that meet at barriers wait for the one that it displaces, so a cell on
 two cores loses as much again."""
 FULL, CALM, FIRST = 0.9, 4, 16
-"""Where so much of the cores runs own threads, looks are so many times as rare, but for the first ones: there they cost
-most. What threads wait for is asked of code that leaves cores unused."""
+"""Where so much of the cores runs own threads, looks are so many times as rare: there they cost most, and what threads
+wait for is asked of code that leaves cores unused. The first ones are never rarer, of however many threads: short code
+gets enough of them."""
 ONE_AT_A_TIME = 1.1
 """Running threads up to which a lock may hold the others (`core_verdicts`): then looks stay as they are."""
 MOST_POINTS = 2048
@@ -244,7 +245,7 @@ class _Side:
     def rarer(self) -> int:
         """How many times as long it is to the next look as it would be of code that leaves cores unused."""
         is_full = self.running >= FULL * self.cores and self.running > ONE_AT_A_TIME
-        return CALM if is_full and self.samples >= FIRST else 1
+        return CALM if is_full else 1
 
     def _end(self, key: tuple[int, int]) -> None:
         thread = self.threads.pop(key)
@@ -388,7 +389,7 @@ def main(arguments: list[str]) -> int:
         for hang in side.sample():
             _say(hang)
         length = max(period, 0.9 * length + 0.1 * (time.process_time() - began) / MOST_SHARE)
-        due = max(due + length * side.rarer, time.perf_counter())
+        due = max(due + (length * side.rarer if side.samples >= FIRST else period), time.perf_counter())
     return 1
 
 
