@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -36,6 +37,8 @@ KEPT_FILES = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels of all tests share the processes that count, in a place of their own; these end a minute after them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script started pytest in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started from here has it, too
     if not hasattr(config, "workerinput"):  # the workers of xdist inherit it
         os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="torchbench-tests-")
         os.environ.setdefault("TORCHBENCH_MAGIC_COUNT_IDLE", "60")
