@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from array import array
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -43,6 +44,7 @@ the loader or the optimizer, or the flags of a module's call."""
 MOST = 2_000_000
 """Marks that are kept: 64 MB, about 150 000 steps."""
 _DEEPEST = 120  # frames that are looked through for one of the user's
+_UNSEEN: dict[int, int] = {}
 
 
 class PlaceBook:
@@ -54,32 +56,39 @@ class PlaceBook:
 
     def __init__(self) -> None:
         self.places: list[tuple[CodeType, int]] = []
-        self._numbers: dict[tuple[int, int], int] = {}
-        self._is_library: dict[int, bool] = {}
+        self._numbers: dict[int, dict[int, int] | None] = {}  # by id of a code, None for a library's, and place in it
         self._held: list[CodeType] = []  # so that their ids stay theirs
 
     def place_of(self, frame: FrameType | None) -> int:
-        """Number of the line of the user's code that a frame was called from, or stands on; -1 for none."""
-        known = self._is_library
+        """Number of the line of the user's code that a frame was called from, or stands on; -1 for none.
+
+        A line may have several numbers. Between two marks a step of torch empties the processor's caches, so that each
+        object that this touches costs: hence no `f_lineno`, which decodes a table, but for what is new.
+        """
+        known = self._numbers
         for _ in range(_DEEPEST):
             if frame is None:
                 return -1
             code = frame.f_code
-            is_library = known.get(id(code))
-            if is_library is None:
-                is_library = known[id(code)] = is_library_file(code.co_filename)
-                self._held.append(code)
-            if not is_library:
-                return self._number(code, frame.f_lineno or code.co_firstlineno)
+            numbers = known.get(id(code), _UNSEEN)
+            if numbers is _UNSEEN:
+                numbers = self._new(code)
+            if numbers is not None:
+                number = numbers.get(frame.f_lasti)
+                return number if number is not None else self._number(numbers, frame)
             frame = frame.f_back
         return -1
 
-    def _number(self, code: CodeType, line: int) -> int:
-        key = id(code), line
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.places)
-            self.places.append((code, line))
+    def _new(self, code: CodeType) -> dict[int, int] | None:
+        self._held.append(code)
+        made: dict[int, int] | None = None if is_library_file(code.co_filename) else {}
+        self._numbers[id(code)] = made
+        return made
+
+    def _number(self, numbers: dict[int, int], frame: FrameType) -> int:
+        code = frame.f_code
+        number = numbers[frame.f_lasti] = len(self.places)
+        self.places.append((code, frame.f_lineno or code.co_firstlineno))
         return number
 
 
@@ -91,6 +100,9 @@ class LoopMarks:
         record: ``[time, mark, place, fact, ...]``.
         book: of the places in the record.
         is_full: marks were left out from some moment on.
+        begin: ``begin(phase)``: a phase begins, called from code that the user's code called.
+        begin_at: ``begin_at(phase, frame)``: the same, with the frame that the phase is called from.
+        end: ``end(phase, fact)``: the phase that began last as this one ends.
     """
 
     def __init__(self) -> None:
@@ -100,25 +112,31 @@ class LoopMarks:
         self.is_full = False
         self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = 0
+        self.begin, self.begin_at, self.end = self._writers()
 
-    def begin(self, phase: int) -> None:
-        """A phase begins, called from code that the user's code called."""
-        if len(self.record) >= WIDTH * MOST:
-            self.is_full = True
-            return
-        self.record.extend((time.time_ns(), phase, self.book.place_of(sys._getframe(1)), -1))
+    def _writers(self) -> tuple[Callable[[int], None], Callable[..., None], Callable[..., None]]:
+        """`begin`, `begin_at` and `end`. Closures: after a step of torch all caches are cold, and what they need is at
+        hand in their cells instead of in four dictionaries."""
+        record, most, now, here = self.record, WIDTH * MOST, time.time_ns, sys._getframe
+        extend, place_of = record.extend, self.book.place_of
 
-    def begin_at(self, phase: int, frame: FrameType | None) -> None:
-        """The same, with the frame that the phase is called from."""
-        if len(self.record) >= WIDTH * MOST:
-            self.is_full = True
-            return
-        self.record.extend((time.time_ns(), phase, self.book.place_of(frame), -1))
+        def begin_at(phase: int, frame: FrameType | None) -> None:
+            if len(record) < most:
+                extend((now(), phase, place_of(frame), -1))
+            else:
+                self.is_full = True
 
-    def end(self, phase: int, fact: int = -1) -> None:
-        """The phase that began last as this one ends."""
-        if len(self.record) < WIDTH * MOST:
-            self.record.extend((time.time_ns(), -phase, -1, fact))
+        def begin(phase: int) -> None:
+            if len(record) < most:
+                extend((now(), phase, place_of(here(1)), -1))
+            else:
+                self.is_full = True
+
+        def end(phase: int, fact: int = -1) -> None:
+            if len(record) < most:
+                extend((now(), -phase, -1, fact))
+
+        return begin, begin_at, end
 
     def step(self) -> None:
         """The code says that a step ends here."""

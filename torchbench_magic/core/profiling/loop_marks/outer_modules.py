@@ -1,12 +1,13 @@
 """The outermost calls of nn.Modules: the forward passes of a loop, with what the modules and torch were set to.
 
 With lines, the line source reports the calls of modules (see `recording.module_calls`), and those within no other are
-written down here. Without, ``nn.Module.__call__`` is replaced for the time of the run: 0.25 us a call; hooks would be
-traced by ``torch.compile`` and cost more.
+written down here. Without, ``nn.Module.__call__`` is replaced for the time of the run; hooks would be traced by
+``torch.compile`` and cost more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import weakref
@@ -26,8 +27,11 @@ class OuterCalls:
     """Writes the outermost calls of modules on the thread of ``marks``."""
 
     def __init__(self, marks: LoopMarks) -> None:
+        import torch
+
         self._marks = marks
-        self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._known: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id of a module: its phase, its kept flags
+        self._is_grad_enabled = torch.is_grad_enabled
         self.depth = 0
 
     def enter(self, module: Any, frame: FrameType | None) -> None:
@@ -36,31 +40,31 @@ class OuterCalls:
             return
         self.depth += 1
         if self.depth == 1:
-            self._marks.begin_at(phase_of(module), frame)
+            self._marks.begin_at(self.known_of(module)[0], frame)
 
     def leave(self, module: Any) -> None:
         if threading.get_ident() != self._marks.thread or not self.depth:
             return
         self.depth -= 1
         if not self.depth:
-            self._marks.end(phase_of(module), self.flags(module))
+            phase, kept = self.known_of(module)
+            self._marks.end(phase, self.flags(module, kept))
 
-    def flags(self, module: Any) -> int:
+    def flags(self, module: Any, kept: int) -> int:
         """What the call was made with; of a module's parts and parameters what they were at its first call."""
-        import torch
+        grad = kept & GRAD if self._is_grad_enabled() else 0
+        return (kept & VARIES) | (TRAINING if getattr(module, "training", False) else 0) | grad
 
-        known = self._known_of(module)
-        grad = known & GRAD if torch.is_grad_enabled() else 0
-        return (known & VARIES) | (TRAINING if getattr(module, "training", False) else 0) | grad
-
-    def _known_of(self, module: Any) -> int:
-        try:
-            known = self._known.get(module)
-            if known is None:
-                known = self._known[module] = _kept_flags(module)
-        except TypeError:  # a user's module that cannot be hashed
-            return _kept_flags(module)
-        return known
+    def known_of(self, module: Any) -> tuple[int, int]:
+        """The phase of a module and its kept flags. A plain dict: a weak one costs four times as much, since a step of
+        torch leaves the processor's caches cold."""
+        known = self._known.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1], known[2]
+        phase, kept = phase_of(module), _kept_flags(module)
+        with contextlib.suppress(TypeError):  # a user's module that takes no weak reference
+            self._known[id(module)] = weakref.ref(module), phase, kept
+        return phase, kept
 
 
 def phase_of(module: Any) -> int:
@@ -98,16 +102,20 @@ def _learns(module: Any) -> bool:
 
 def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
     """What takes the place of ``nn.Module.__call__``."""
-    get_ident, thread = threading.get_ident, marks.thread
+    get_ident, thread, here = threading.get_ident, marks.thread, sys._getframe
+    begin_at, end, known_of, flags = marks.begin_at, marks.end, outer.known_of, outer.flags
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         __tracebackhide__ = True
         if outer.depth or get_ident() != thread:
             return original(self, *args, **kwargs)
-        outer.enter(self, sys._getframe(1))
+        phase, kept = known_of(self)
+        outer.depth = 1
         try:
+            begin_at(phase, here(1))
             return original(self, *args, **kwargs)
         finally:
-            outer.leave(self)
+            outer.depth = 0
+            end(phase, flags(self, kept))
 
     return __call__
