@@ -90,6 +90,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for each in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
+    psutil.wait_procs(left, timeout=30)  # being killed takes a moment too, on a busy machine
     process.wait(10)
 
 

@@ -102,17 +102,21 @@ PLANTED = [
         "input-bound", 2,
     ),
     Planted(
-        "AdamW over many small layers",
-        DEEP + "optimizer = torch.optim.AdamW(net.parameters())",
-        "for i in range(20):\n    optimizer.zero_grad()\n    F.mse_loss(net(x), y).backward()\n    optimizer.step()",
-        "optimizer-loop", 5,
+        "Adam over the cells of a deep recurrent network",
+        BASE + "cells = nn.ModuleList(nn.GRUCell(24, 24) for _ in range(40))\n"
+        "optimizer = torch.optim.Adam(cells.parameters(), 3e-4)\nx, y = torch.rand(32, 24), torch.rand(32, 24)",
+        "for i in range(15):\n    h = x\n    for cell in cells:\n        h = cell(h)\n"
+        "    loss = F.l1_loss(h, y)\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()",
+        "optimizer-loop", 8,
     ),
     Planted(
-        "momentum over many small layers, in a function",
-        DEEP + "optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)",
-        "def train(steps):\n    for i in range(steps):\n        optimizer.zero_grad()\n"
-        "        F.mse_loss(net(x), y).backward()\n        optimizer.step()\ntrain(20)",
-        "optimizer-loop", 6,
+        "Adagrad over many small layers, in a method",
+        BASE + "net = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16)) for _ in range(50)))\n"
+        "x = torch.rand(32, 16)",
+        "class Fit:\n    def __init__(self):\n        self.optimizer = torch.optim.Adagrad(net.parameters())\n"
+        "    def run(self, steps):\n        for _ in range(steps):\n            self.optimizer.zero_grad()\n"
+        "            net(x).square().mean().backward()\n            self.optimizer.step()\nFit().run(15)",
+        "optimizer-loop", 8,
     ),
     Planted(
         "gradients that nothing clears",
@@ -171,26 +175,32 @@ HEALTHY = [
         "        loss = F.cross_entropy(net(x), y)",
     ),
     Planted(
-        "a transformer with a fused optimizer, clipped gradients and a schedule",
+        "a recurrent network with truncated backpropagation",
         "from torch import nn\nfrom torch.nn import functional as F\n"
-        "net = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 4, 512, batch_first=True), 2)\n"
-        "optimizer = torch.optim.AdamW(net.parameters(), fused=True)\n"
-        "schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)\nx = torch.rand(16, 64, 128)",
-        "net.train()\nfor i in range(8):\n    optimizer.zero_grad()\n    loss = net(x).square().mean()\n"
-        "    loss.backward()\n"
-        "    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n    optimizer.step()\n    schedule.step()",
+        "net, head = nn.LSTM(128, 256, batch_first=True), nn.Linear(256, 64)\n"
+        "both = [*net.parameters(), *head.parameters()]\noptimizer = torch.optim.RMSprop(both, 1e-3)\n"
+        "text, wanted = torch.rand(32, 160, 128), torch.randint(64, (32, 160))",
+        "state = None\nfor at in range(0, 160, 20):\n    out, state = net(text[:, at:at + 20], state)\n"
+        "    state = tuple(each.detach() for each in state)\n"
+        "    loss = F.cross_entropy(head(out).flatten(0, 1), wanted[:, at:at + 20].flatten())\n"
+        "    optimizer.zero_grad()\n    loss.backward()\n"
+        "    nn.utils.clip_grad_norm_(both, 1.0)\n    optimizer.step()",
     ),
     Planted(
-        "two networks against each other",
-        "from torch import nn\n"
-        "maker = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Dropout(0.1), nn.Linear(1024, 1024))\n"
-        "judge = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))\n"
-        "of_maker = torch.optim.Adam(maker.parameters(), fused=True)\n"
-        "of_judge = torch.optim.Adam(judge.parameters(), fused=True)\nreal = torch.rand(256, 1024)",
-        "for i in range(10):\n    with torch.no_grad():\n        fake = maker(torch.rand(256, 256))\n"
-        "    of_judge.zero_grad()\n"
-        "    (judge(fake).mean() - judge(real).mean()).backward()\n    of_judge.step()\n    of_maker.zero_grad()\n"
-        "    judge(maker(torch.rand(256, 256))).mean().neg().backward()\n    of_maker.step()",
+        "two encoders with a contrastive loss, a schedule and an average of the weights",
+        "from torch import nn\nfrom torch.nn import functional as F\n"
+        "made = lambda: nn.Sequential(nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 256))\n"
+        "of_image, of_text = made(), made()\nboth = nn.ModuleList([of_image, of_text])\n"
+        "optimizer = torch.optim.AdamW(both.parameters(), fused=True)\n"
+        "schedule = torch.optim.lr_scheduler.LinearLR(optimizer)\n"
+        "average = torch.optim.swa_utils.AveragedModel(both)\n"
+        "batches = [(torch.rand(384, 512), torch.rand(384, 512)) for _ in range(3)]",
+        "target = torch.arange(384)\nfor epoch in range(3):\n    for image, text in batches:\n"
+        "        a, b = F.normalize(of_image(image)), F.normalize(of_text(text))\n"
+        "        scores = a @ b.T * 10\n"
+        "        loss = (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target)) / 2\n"
+        "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n        schedule.step()\n"
+        "    average.update_parameters(both)",
     ),
     Planted(
         "accumulated gradients with workers that keep up",
