@@ -249,10 +249,17 @@ def main() -> int:
 
 
 def _said(case: Planted) -> list[tuple[str, int]]:
+    return [(kind, line) for kind, line, _ in said_of(case)]
+
+
+def said_of(case: Planted) -> list[tuple[str, int, str]]:
+    """(kind, line, words) of what is said of a loop."""
     made = calm(profiled(case))
-    found = [(each.kind, each.places[0].line if each.places else 0) for each in made.insights]
+    found = [(each.kind, each.places[0].line if each.places else 0, each.text) for each in made.insights]
     if case.kind == OUTLIER:
-        found += [(OUTLIER, each.line or 0) for each in outliers_of(made.phases_by_line)]
+        for each in outliers_of(made.phases_by_line):
+            words = f"step {each.step} took {each.seconds * 1e3:.0f} ms, of it {each.phase}"
+            found.append((OUTLIER, each.line or 0, words))
     return found
 
 

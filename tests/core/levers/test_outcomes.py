@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.core.levers.outcomes import CallOutcome, compared, detached
+from torchbench_magic.core.levers.outcomes import CallOutcome, compared, detached, not_comparable
 
 ONE = torch.tensor([1.0, 2.0])
 NAN = torch.tensor([1.0, math.nan])
@@ -67,3 +67,62 @@ def test_what_is_too_much_to_keep_is_not_called_the_same() -> None:
         kept = detached(value)
         assert compared(CallOutcome({"y": kept, "z": 1}), CallOutcome({"y": kept, "z": 1}))[0] == ""
     assert compared(CallOutcome({"y": many[:-1]}), CallOutcome({"y": many[:-1]}))[0] == "equal"
+
+
+class Thing:
+    """What nobody can compare."""
+
+
+def test_what_cannot_be_compared_beside_what_can_is_not_called_the_same() -> None:
+    ours, theirs = (CallOutcome({"`y`": ONE, "`thing`": Thing(), "`deep`": {"a": [Thing()]}}) for _ in range(2))
+    assert compared(ours, theirs)[0] == ""
+    assert not_comparable(ours, theirs) == {"`deep`": "Thing", "`thing`": "Thing"}
+    other = CallOutcome({**ours.made, "`y`": ONE + 1})
+    assert compared(other, theirs) == ("differs", 1.0)
+
+
+def made_anew() -> type:
+    class Local:
+        pass
+
+    return Local
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "word"),
+    [
+        (math, math, "equal"),
+        (Thing, Thing, "equal"),
+        (made_anew()(), made_anew()(), ""),
+        (lambda x: x, lambda x: x, ""),
+        (10**30, 10**30, "equal"),
+        (10**30, 10**30 + 1, "differs"),
+        (10**30, 1, "differs"),
+        (torch.float32, torch.bfloat16, "differs"),
+        (range(3), range(3), "equal"),
+        (np.str_("a"), np.str_("a"), "equal"),
+        (None, ONE, "differs"),
+    ],
+)
+def test_objects_are_the_same_only_where_that_is_known(one: Any, other: Any, word: str) -> None:
+    assert compared(CallOutcome({"value": one}), CallOutcome({"value": other}))[0] == word
+
+
+def test_a_function_that_the_cell_defines_is_the_same_by_its_code() -> None:
+    made = [eval(compile("lambda x: x + 1", "<cell>", "eval")) for _ in range(2)]
+    assert compared(CallOutcome({"`f`": made[0]}), CallOutcome({"`f`": made[1]}))[0] == "equal"
+
+
+def test_a_module_and_an_optimizer_that_the_cell_makes_are_compared_by_their_numbers() -> None:
+    def outcome(scale: float) -> CallOutcome:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 2)
+        model.weight.data.mul_(scale)
+        optimizer = torch.optim.Adam(model.parameters())
+        model(ONE).sum().backward()
+        optimizer.step()
+        return CallOutcome({"`model`": detached(model), "`opt`": detached(optimizer)})
+
+    assert compared(outcome(1), outcome(1))[0] == "equal"
+    assert compared(outcome(1), outcome(2))[0] == "differs"
+    assert not_comparable(outcome(1), outcome(1)) == {}

@@ -41,6 +41,7 @@ class CompiledFrame:
         failure, why: the exception that ended it, and its text.
         failed_at: (file, line) where it did.
         is_suppressed: the function runs as it is, though an error would be raised by default.
+        refused_before: the limit that was reached before the run; empty for what the compiler did in it.
     """
 
     compile_id: str
@@ -57,6 +58,7 @@ class CompiledFrame:
     why: str = ""
     failed_at: tuple[str, int] = ("", 0)
     is_suppressed: bool = False
+    refused_before: str = ""
 
 
 @dataclass

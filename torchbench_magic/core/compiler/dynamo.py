@@ -11,6 +11,9 @@ Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here i
 * ``convert_frame.output_codes`` holds code that it made. Without it compiled code stands under its function's name.
 * ``utils.counters["frames"]["total"]`` counts frames that it was given. Without it a first call that compiled is not
   known to have done so.
+* ``_C._dynamo.eval_frame._debug_get_cache_entry_list(code)`` is what is compiled of a code object, each with its
+  ``compile_id``; ``config.recompile_limit`` is how many there may be. Without them it is not known that a function was
+  given up before a run.
 * ``eval_frame.set_code_exec_strategy`` marks code to be left alone, as ``torch.compiler.disable`` does, without its
   wrapper and without importing the compiler. Without it a profile may compile a few frames of ours.
 """
@@ -34,11 +37,14 @@ __all__ = [
     "FrameRecord",
     "being_compiled",
     "breaks_until_now",
+    "compiled_of",
     "frames_given",
     "is_compiled",
     "is_switched_off",
     "leave_alone",
     "read_record",
+    "recompile_limit",
+    "switched_off_by",
     "frame_records",
 ]
 
@@ -71,17 +77,35 @@ def is_compiled(code: CodeType) -> bool:
     return code in getattr(sys.modules.get("torch._dynamo.convert_frame"), "output_codes", ())
 
 
+def compiled_of(code: CodeType) -> tuple[str, ...]:
+    """The ``compile_id`` of each compilation of the code that is kept, the newest first."""
+    kept = getattr(sys.modules.get("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
+    return () if kept is None else tuple(str(getattr(one, "compile_id", "")) for one in kept(code))
+
+
+def recompile_limit() -> int | None:
+    """How many compilations of one code object there may be; None where that is not known."""
+    limit = getattr(sys.modules.get("torch._dynamo.config"), "recompile_limit", None)
+    return limit if isinstance(limit, int) else None
+
+
 def frames_given() -> int:
     """How many frames the compiler was given in this process, those that it refused included."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})  # a defaultdict of Counters
     return int(counters["frames"]["total"]) if "frames" in counters else 0
 
 
+def switched_off_by() -> str:
+    """The setting of the environment, or of torch's own, that has ``torch.compile`` do nothing; empty where it works."""
+    if switch := next((f"{name}={value}" for name, value in _SWITCHES.items() if os.environ.get(name) == value), ""):
+        return switch
+    is_off = bool(getattr(sys.modules.get("torch._dynamo.config"), "disable", False))
+    return "torch._dynamo.config.disable" if is_off else ""
+
+
 def is_switched_off() -> bool:
-    """Whether the environment, or torch's own settings, have ``torch.compile`` do nothing."""
-    if any(os.environ.get(name) == value for name, value in _SWITCHES.items()):
-        return True
-    return bool(getattr(sys.modules.get("torch._dynamo.config"), "disable", False))
+    """Whether ``torch.compile`` does nothing."""
+    return bool(switched_off_by())
 
 
 @dataclass(frozen=True)

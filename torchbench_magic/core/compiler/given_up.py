@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from types import CodeType
 
 from torchbench_magic.results.doubts import Doubt
 
 from . import dynamo
 from .breaks import break_in_words
 from .compile_watch import CompiledFrame
+from .guards import guard_text
 
-__all__ = ["is_broken_for_good", "switched_off", "why_given_up"]
+__all__ = ["BEFORE", "is_broken_for_good", "refused_before", "switched_off", "why_given_up"]
+
+BEFORE = "before this run"
+"""Ends why a function runs as it is, where the compiler had given it up earlier in this process."""
 
 _UNSUPPORTED = "Unsupported"  # the exception of what the compiler cannot trace
 _CALLED = re.compile(r"\btorch\.compile\b|\.compile\(")
@@ -20,6 +25,8 @@ _LIMIT = re.compile(r"exceeding the (\w+) cache size limit \(currently set to (\
 
 def why_given_up(frame: CompiledFrame) -> str:
     """In words, why the function runs as it is from then on; empty where it does not."""
+    if frame.refused_before:
+        return f"{frame.refused_before} of {dynamo.recompile_limit()} reached {BEFORE}"
     if (found := _LIMIT.search(frame.why)) is not None:
         return f"{found[1]} of {found[2]} reached"
     if is_broken_for_good(frame):
@@ -28,6 +35,36 @@ def why_given_up(frame: CompiledFrame) -> str:
         said = frame.why.strip().splitlines()
         return f"an error was suppressed: {' '.join(said[:2]) or frame.failure}"
     return ""
+
+
+def refused_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame]) -> list[CompiledFrame]:
+    """Of the codes that ran, those that have as many compilations as the compiler allows, and of which it was given
+    none in this run: it had refused to compile them again before, and it does not come back to them.
+
+    The guard is that of the newest compilation, where the compiler still has its record.
+    """
+    limit = dynamo.recompile_limit()
+    seen = {frame.code for frame in compiled} | {frame.compile_id.rpartition("/")[0] for frame in compiled}
+    found = []
+    for code in dict.fromkeys(codes):
+        kept = dynamo.compiled_of(code) if limit is not None and code not in seen else ()
+        number = kept[0].rpartition("/")[0] if kept else ""
+        if not kept or len(kept) < (limit or 0) or number in seen:
+            continue
+        records = [dynamo.read_record(one) for one in dynamo.frame_records()]
+        guards = [one.guard for one in records if one.guard and one.compile_id.rpartition("/")[0] == number]
+        found.append(
+            CompiledFrame(
+                compile_id=kept[0],
+                name=code.co_qualname.replace("<locals>.", ""),
+                file=code.co_filename,
+                line=code.co_firstlineno,
+                code=code,
+                guard=guard_text(guards[-1]) if guards else "",
+                refused_before="recompile_limit",
+            )
+        )
+    return found
 
 
 def switched_off(texts: Iterable[str]) -> Doubt | None:

@@ -26,11 +26,12 @@ from torchbench_magic.results.cell_text import Body
 from .lever import Site
 from .outcomes import CallOutcome, bound_label, detached
 
-__all__ = ["NO_AWAIT", "CellCalls", "first_state"]
+__all__ = ["NO_AWAIT", "VALUE", "CellCalls", "first_state"]
 
 NO_AWAIT = "--try calls the body by itself and cannot await: time it without --try"
 
-_VALUE = "the value"
+VALUE = "the value"
+"""The label of what the last line gives."""
 _GRADIENTS = frozenset({"backward", "autograd"})
 
 
@@ -109,7 +110,7 @@ class CellCalls:
         absent = object()
         made = {bound_label(name): detached(names[name]) for name in sorted(assigned & names.keys())
                 if not name.startswith("__") and names[name] is not self.names.get(name, absent)}  # fmt: skip
-        return made if value is None else {_VALUE: detached(value), **made}
+        return made if value is None else {VALUE: detached(value), **made}
 
     def _changed(self) -> dict[str, tuple[Any, Any]]:
         changed = self._inputs.state.changed()

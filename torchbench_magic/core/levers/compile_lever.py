@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from torchbench_magic.core.code.code_reads import names_used, notebook_functions, variables_read
+from torchbench_magic.core.compiler.dynamo import switched_off_by
 
 from .lever import Change, DoesNotApply, Site
 
 __all__ = ["Compile", "graphs_compiled"]
 
-_SWITCHES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 _TRAINING = {"backward", "step", "zero_grad"}
 """Names by which a function is known to train: then the modules that it calls are compiled, and not itself."""
 
@@ -34,8 +33,8 @@ class Compile:
     def change(self, site: Site) -> Change:
         import torch
 
-        if switch := next((name for name in _SWITCHES if os.environ.get(name) == "1"), None):
-            raise DoesNotApply(f"torch.compile is disabled here ({switch}=1)")
+        if switch := switched_off_by():
+            raise DoesNotApply(f"torch.compile is disabled here ({switch})")
         modules, functions = _targets(site)
         if not modules and not functions:
             raise DoesNotApply(_why_nothing(site))

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from torchbench_magic.results.timing.proof.trial import Outcome
 
-__all__ = ["CallOutcome", "bound_label", "compared", "detached"]
+__all__ = ["CallOutcome", "bound_label", "compared", "detached", "not_comparable"]
 
 _TOLERANCES = {"torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5)}
 """Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them."""
 _DEEPEST = 6
 _MOST_LEAVES = 10_000
+_NAMED = (ModuleType, type, FunctionType, BuiltinFunctionType, Enum)
+"""What has a name of its own and is one object wherever it is bound: an import, say. Another object may have changed."""
 _OF_COMPILED = "._orig_mod"
 """What a compiled module has in the names of its parameters besides."""
 
@@ -56,7 +60,8 @@ def _plain(label: str) -> str:
 
 
 def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) -> tuple[Outcome, float]:
-    """Whether two calls came to the same, and the largest absolute difference.
+    """Whether two calls came to the same, and the largest absolute difference; ("", NaN) where a part of it, or all,
+    is nothing that can be compared, and the rest does not differ.
 
     Args:
         precision: a dtype at whose tolerance they are compared; None is that of the values, of two the coarser one.
@@ -68,15 +73,25 @@ def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) ->
     largest = math.nan
     for label, value in here.items():
         for one, other in _leaves(value, there[label], 0):
-            if one is _Cut:
-                return "", math.nan
             word, difference = _of_leaf(one, other, precision)
             words.add(word)
             largest = max(largest, difference) if not math.isnan(largest) else difference
-    words.discard("")
-    if not words:
+    if "differs" in words:
+        return "differs", largest
+    if not words or "" in words:
         return "", math.nan
-    return ("differs" if "differs" in words else "close" if "close" in words else "equal"), largest
+    return ("close" if "close" in words else "equal"), largest
+
+
+def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
+    """Label -> name of the class of what nobody can compare in it, of two calls of the same."""
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    found: dict[str, str] = {}
+    for label in here.keys() & there.keys():
+        for one, other in _leaves(here[label], there[label], 0):
+            if not _of_leaf(one, other, None)[0]:
+                found.setdefault(label, "" if one is _Cut else type(one).__qualname__)
+    return dict(sorted(found.items()))
 
 
 class _Missing:
@@ -109,19 +124,37 @@ def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     import numpy as np
     import torch
 
+    if one is _Cut:
+        return "", math.nan
     if one is _Missing or other is _Missing:
         return "differs", math.nan
     pair = [torch.from_numpy(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in (one, other)]
-    plain = (bool, int, float, complex, np.generic)
     if all(isinstance(value, torch.Tensor) for value in pair):
         return _of_tensors(pair[0], pair[1], precision)
-    if all(isinstance(value, plain) for value in pair):
+    if all(_is_number(value) for value in pair):
         return _of_tensors(torch.as_tensor(one), torch.as_tensor(other), precision)
+    if one is other and isinstance(one, _NAMED):
+        return "equal", math.nan
     if type(one) is not type(other):
-        return "differs", math.nan
-    if one is None or isinstance(one, (str, bytes)):
+        is_anew = _name_of_class(one) == _name_of_class(other)  # a class that the cell itself makes in each call
+        return ("" if is_anew else "differs"), math.nan
+    if isinstance(one, (str, bytes, int, range, slice, torch.dtype, torch.device)) or one is None:
         return ("equal" if one == other else "differs"), math.nan
+    if isinstance(one, FunctionType) and one.__code__ == other.__code__ and not (one.__closure__ or one.__defaults__):
+        return "equal", math.nan
     return "", math.nan  # nobody knows what makes two of them the same
+
+
+def _is_number(value: Any) -> bool:
+    import numpy as np
+
+    if isinstance(value, np.generic):
+        return value.dtype.kind in "biufc"
+    return isinstance(value, (bool, float, complex)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+
+
+def _name_of_class(value: Any) -> tuple[str, str]:
+    return type(value).__module__, type(value).__qualname__
 
 
 def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
@@ -156,7 +189,8 @@ def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
 
 
 def detached(value: Any, depth: int = 0) -> Any:
-    """A value apart from what later calls change: its tensors and arrays copied, in lists, tuples and dicts too."""
+    """A value apart from what later calls change: its tensors and arrays copied, in lists, tuples and dicts too. Of a
+    module and an optimizer it is their parameters, buffers and state."""
     import numpy as np
     import torch
 
@@ -165,8 +199,20 @@ def detached(value: Any, depth: int = 0) -> Any:
             return value.detach().clone()
     if isinstance(value, np.ndarray):
         return value.copy()
+    if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
+        return detached(_state_of(value), depth + 1)
     if depth < _DEEPEST and isinstance(value, Mapping):
         return {key: detached(item, depth + 1) for key, item in [*value.items()][: _MOST_LEAVES + 1]}
     if depth < _DEEPEST and isinstance(value, (list, tuple)):
         return [detached(item, depth + 1) for item in value[: _MOST_LEAVES + 1]]
     return value
+
+
+def _state_of(value: Any) -> Any:
+    """Of a module or an optimizer that the cell made."""
+    import torch
+
+    if isinstance(value, torch.nn.Module):
+        named = (*value.named_parameters(), *value.named_buffers())
+        return {_plain(f".{name}"): tensor for name, tensor in named}
+    return value.state_dict()["state"]

@@ -16,11 +16,11 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.proof.trial import Trial
 
 from .asked import levers_asked
-from .cell_calls import CellCalls
+from .cell_calls import VALUE, CellCalls
 from .compile_lever import graphs_compiled
 from .copied_names import with_functions
 from .lever import Change, DoesNotApply, Lever
-from .outcomes import CallOutcome, compared
+from .outcomes import CallOutcome, compared, not_comparable
 
 __all__ = ["DEADLINE_S", "Trials"]
 
@@ -77,6 +77,7 @@ class Trials:
         repeats = compared(again, baseline)[0] != "differs"
         site = cell.site(again)
         made._say_what_was_seen(repeats, site.mentioned)
+        made._say_what_cannot_be_compared(not_comparable(again, baseline))
         for lever in levers_asked(task.plan.levers or (), site):
             made._told(task, f"trying {lever.name}")
             try:
@@ -177,6 +178,23 @@ class Trials:
                     {"names": writes},
                 )
             )
+
+    def _say_what_cannot_be_compared(self, found: Mapping[str, str]) -> None:
+        if not found:
+            return
+        label, kind = next(iter(found.items()))
+        what = f"is an object of class `{kind}`" if kind else "is too long"
+        subject = "The value of the last line" if label == VALUE else label
+        more = "" if len(found) == 1 else f" (and {len(found) - 1} more of what the cell makes)"
+        self.doubts.append(
+            Doubt(
+                "not-compared",
+                f"{subject} {what}{more}, and was not compared: whether a lever changes it is not known, and none is"
+                " recommended.",
+                "End the cell with a tensor or a number, and make or delete other objects outside of it.",
+                {"names": list(found)},
+            )
+        )
 
     def _say_what_was_left_out(self, task: Task) -> None:
         if not self.left_out:

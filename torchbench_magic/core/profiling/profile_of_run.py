@@ -31,7 +31,7 @@ from .profiler_cost import EventNumbers, cost_doubt, profiler_cost
 from .recording.recorded_run import RecordedRun
 from .recording.workers import worker_table
 from .sources.code_sources import Cells, CodeSources, ProfiledBody, sources_of
-from .tables.compilation_tables import cells_compiled, compilation_tables, with_time_around
+from .tables.compilation_tables import cells_compiled, compilation_tables, given_up_before, with_time_around
 from .tables.holder_table import holder_table
 from .tables.sampled_functions import doubts_of_sampling, sampled_functions
 from .torch_events.paused_collector import collector_paused
@@ -86,9 +86,9 @@ def report(
     loop, sources = recorded_loop(run.marks, body, laid.trace, laid.sources, run.between_steps)
     python, doubts_of_python = _python(run, read, whole, texts, body)
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
-    compilations, graph_breaks = compilation_tables(
-        with_time_around(run.compiled, read.of_body, run.record.streams), laid.ops, texts, body.cells
-    )
+    of_compiler = with_time_around(run.compiled, read.of_body, run.record.streams)
+    of_compiler += given_up_before(run.compiled, run.record.codes, laid.frames, laid.ops)
+    compilations, graph_breaks = compilation_tables(of_compiler, laid.ops, texts, body.cells)
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
     recorded = _recorded(run, read, options)

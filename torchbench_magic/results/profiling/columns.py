@@ -214,7 +214,7 @@ COMPILATION_COLUMNS: dict[str, str] = {
     "source_id": _TEXT,  # None where its text is no cell and no recorded file
     "seconds": _SECONDS,  # that compiling took, the backward pass included
     "calls": _COUNT,  # how often what was compiled ran in this run
-    "kind": _TEXT,  # first, recompile, or resume (the rest of a function after a graph break)
+    "kind": _TEXT,  # first, recompile, resume (the rest of a function after a graph break), or earlier: before the run
     "reason": _TEXT,  # of a recompile, in words; None for the others
     "argument": _TEXT,  # that changed, as the user writes it; None where it is no variable
     "before": _TEXT,  # its value, dtype, rank ...; None where it is not known

@@ -99,7 +99,8 @@ class Profile(Storable):
         workers: where DataLoader workers that started during the run spent their time, sampled: columns of
             `WORKER_COLUMNS`; empty without any.
         compilations: one row per frame that ``torch.compile`` compiled during the run, in the order in which it did:
-            columns of `COMPILATION_COLUMNS`; empty where nothing was compiled.
+            columns of `COMPILATION_COLUMNS`; empty where nothing was compiled. A function that it had given up before
+            the run, and that ran as it is, has a row too, of kind ``earlier`` and with no time.
         graph_breaks: the lines at which it could not go on and compiled the rest by itself: columns of
             `GRAPH_BREAK_COLUMNS`.
         phases_by_line: the phases of the steps of a training loop by the lines they were entered from, columns of

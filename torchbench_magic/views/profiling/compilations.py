@@ -18,7 +18,7 @@ from .place_names import place_of
 __all__ = ["compilations_table", "graph_breaks_table"]
 
 _MOST_ROWS = 30
-_KINDS = {"first": "first", "recompile": "again", "resume": "rest, after a break"}
+_KINDS = {"first": "first", "recompile": "again", "resume": "rest, after a break", "earlier": "not in this run"}
 
 
 def compilations_table(profile: Profile) -> Table | None:
@@ -45,7 +45,8 @@ def compilations_table(profile: Profile) -> Table | None:
 def _why(record: dict[str, Any]) -> str:
     said = [_text(record["reason"])]
     if fell_back := _text(record["fell_back"]):
-        said.append(f"runs as it is from here on: {fell_back}")
+        since = "" if record["kind"] == "earlier" else " from here on"
+        said.append(f"runs as it is{since}: {fell_back}")
     return "; ".join(filter(None, said)).replace("`", "")
 
 

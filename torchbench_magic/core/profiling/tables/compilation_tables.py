@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -12,17 +12,19 @@ import pandas as pd
 
 from torchbench_magic.core.compiler.breaks import break_in_words
 from torchbench_magic.core.compiler.compile_watch import CompiledFrame, function_of, region_of
-from torchbench_magic.core.compiler.given_up import is_broken_for_good, why_given_up
+from torchbench_magic.core.compiler.given_up import is_broken_for_good, refused_before, why_given_up
 from torchbench_magic.core.compiler.guards import change_of
 from torchbench_magic.results.profiling.columns import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
+from torchbench_magic.results.profiling.frames.run_uncompiled import runs_as_it_is
 
 from ..joining.compiling import COMPILING
 from ..recording.streams import Stream
 from ..sources.code_sources import Cells, CodeSources
 from ..torch_events.events import Events
 
-__all__ = ["cells_compiled", "compilation_tables", "with_time_around"]
+__all__ = ["cells_compiled", "compilation_tables", "given_up_before", "with_time_around"]
 
+_LOOKUP = "TorchDynamo Cache Lookup"  # torch's range of a call for which compiled code is looked for
 _LONGEST_GAP = 50_000_000  # ns: longer is no formatting of an error
 _SLACK = 1_000_000  # ns: the compiler notes microseconds of another clock reading
 
@@ -32,6 +34,23 @@ def cells_compiled(frames: Sequence[CompiledFrame], known: Sequence[CodeType], c
     files = {code.co_filename for code in known}
     codes = [frame.code for frame in frames if frame.code is not None]
     return [code for code in codes if cells(code.co_filename) is not None or code.co_filename in files]
+
+
+def given_up_before(
+    compiled: Sequence[CompiledFrame], codes: Iterable[CodeType], frames: pd.DataFrame, ops: pd.DataFrame
+) -> list[CompiledFrame]:
+    """Functions that the compiler had given up before the run, and that ran in it as they are though the compiler was
+    asked: without a look for compiled code in vain, they were called as they are.
+
+    Args:
+        codes: that ran.
+        frames, ops: the tables of the run.
+    """
+    calls = dict(ops.groupby("op")["calls"].sum())
+    in_vain = int(calls.get(_LOOKUP, 0)) - sum(int(count) for op, count in calls.items() if region_of(str(op)))
+    if in_vain <= 0:
+        return []
+    return [each for each in refused_before(codes, compiled) if runs_as_it_is(frames, each.name)[0]]
 
 
 def with_time_around(
@@ -119,6 +138,8 @@ def _row(frame: CompiledFrame, places: _Places, names: Mapping[tuple[str, str], 
     is_rest = function != frame.name
     change = change_of(frame.guard, frame.after) if frame.guard else None
     kind = "recompile" if change is not None else "resume" if is_rest else "first"
+    if frame.refused_before:
+        kind = "earlier"
     return {
         **places.of(frame.file, frame.line),
         "compile_id": frame.compile_id,

@@ -16,13 +16,13 @@ import pandas as pd
 from torchbench_magic import units
 
 from ...insights import CodeLine, Cure, Insight
+from ..frames.run_uncompiled import runs_as_it_is
 from ..profile import Profile
 from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
 
 __all__ = ["COMPILE_KINDS", "compile_silenced_by", "compiling_took", "fell_back", "graph_break", "recompiles"]
 
 _MOST_NAMED = 3
-_REGION = "Torch-Compiled Region"  # begins the name of the range in which compiled code runs
 _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
 
 
@@ -37,7 +37,7 @@ def compiling_took(profile: Profile) -> list[Insight]:
     Silent: below 5 % of the wall time.
     Seconds at stake: all that compiling took. A second run of the cell saves it.
     """
-    table = profile.compilations
+    table = profile.compilations[profile.compilations["kind"] != "earlier"]
     seconds = _in_wall(profile, float(table["seconds"].sum()))
     if not _is_worth(profile, seconds):
         return []
@@ -106,7 +106,7 @@ def graph_break(profile: Profile) -> list[Insight]:
     table = profile.compilations
     for row in profile.graph_breaks.to_dict("records"):
         at = (table["file"] == row["file"]) & (table["line"] == row["line"])
-        rest = table[at & (table["kind"] != "first")]
+        rest = table[at & ~table["kind"].isin(("first", "earlier"))]
         given_up = table[table["fell_back"].fillna("").str.contains(str(row["reason"]), regex=False)]
         seconds = _in_wall(profile, float(pd.concat([rest, given_up])["seconds"].sum()))
         if not _is_worth(profile, seconds):
@@ -138,22 +138,23 @@ def fell_back(profile: Profile) -> list[Insight]:
     for _, given_up in table[table["fell_back"].notna()].groupby(["function", "file"], sort=False, dropna=False):
         function, why = str(given_up["function"].iloc[0]), str(given_up["fell_back"].iloc[0])
         of_it = table[(table["function"] == function) & (table["file"] == given_up["file"].iloc[0])]
-        as_it_is = _seconds_as_it_is(profile, function.rpartition(".")[2])
-        is_limit = why.endswith("reached")
+        _, as_it_is = runs_as_it_is(profile.frames, function)
+        is_limit, is_earlier = "_limit of " in why, bool((of_it["kind"] == "earlier").all())
         lost = of_it[of_it["kind"] == "recompile"] if is_limit else of_it
         compiled = float(lost["seconds"].sum())
         seconds = _in_wall(profile, compiled + as_it_is)
         if not _is_worth(profile, seconds):
             continue
-        text = f"`{function}` runs uncompiled from some call on ({why}): {stake_text(seconds, profile.wall_time)}."
+        since = "" if is_earlier else " from some call on"
+        text = f"`{function}` runs uncompiled{since} ({why}): {stake_text(seconds, profile.wall_time)}."
         evidence: dict[str, object] = {
             "why": why,
-            "compilations": len(of_it),
+            "compilations": int((of_it["kind"] != "earlier").sum()),
             "seconds_compiling": compiled,
             "seconds_uncompiled": as_it_is,
         }
         places = _places(profile, of_it)
-        cures = _cures_of_giving_up(of_it, why, is_limit=is_limit)
+        cures = _cures_of_giving_up(of_it, why, is_limit=is_limit, is_earlier=is_earlier)
         found.append(_insight(profile, "fell-back", seconds, text, evidence, places, cures))
     return found
 
@@ -209,12 +210,14 @@ def _is_number(text: object) -> bool:
     return True
 
 
-def _cures_of_giving_up(of_it: pd.DataFrame, why: str, *, is_limit: bool) -> list[Cure]:
+def _cures_of_giving_up(of_it: pd.DataFrame, why: str, *, is_limit: bool, is_earlier: bool) -> list[Cure]:
     if is_limit:
-        again = of_it[of_it["kind"] == "recompile"]
+        again = of_it[of_it["kind"].isin(("recompile", "earlier"))]
         limit = why.partition(" ")[0]
+        forget = "Have the compiler begin anew: it does not come back to a function that it gave up."
         return [
             *_cures_of_change(again)[:1],
+            *([Cure(forget, code="torch.compiler.reset()")] if is_earlier else []),
             Cure("Or raise the limit, if each of these cases comes often.", code=f"torch._dynamo.config.{limit} = 64"),
         ]
     if "suppressed" in why:
@@ -287,14 +290,3 @@ def _place(profile: Profile, row: Mapping[Any, Any]) -> CodeLine:
 def _places(profile: Profile, table: pd.DataFrame) -> tuple[CodeLine, ...]:
     rows = table.sort_values("seconds", ascending=False, kind="stable").to_dict("records")
     return tuple(dict.fromkeys(_place(profile, row) for row in rows if pd.notna(row["line"])))
-
-
-def _seconds_as_it_is(profile: Profile, function: str) -> float:
-    """Seconds in calls of a function that ran as it is: one that is compiled runs within the range of its region."""
-    frames = profile.frames
-    names, kinds = frames["name"].tolist(), frames["kind"].tolist()
-    found = 0.0
-    for name, kind, parent, seconds in zip(names, kinds, frames["parent"], frames["wall_time"], strict=True):
-        if kind == "function" and name.rpartition(".")[2] == function and not names[parent].startswith(_REGION):
-            found += float(seconds)
-    return found
