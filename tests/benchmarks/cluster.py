@@ -128,12 +128,25 @@ for step in range(8):
     optimizer.step()
 """
 SLEEPS = 7  # the line
+TIMES_ITSELF = """\
+import time, torch
+import torch.distributed as dist
+spent = 0.0
+for step in range(20):
+    if rank == late:
+        time.sleep(0.02)
+    began = time.perf_counter()
+    dist.all_reduce(torch.ones(1000))
+    if step:
+        spent += time.perf_counter() - began
+print(spent)
+"""
 
 
-def job_on_engines(running: Any, late: int) -> tuple[RankProfile, float]:
+def job_on_engines(running: Any, late: int, source: str = CELL) -> tuple[RankProfile, float]:
     """The result, and the seconds until it was there and drawn, beyond what the slowest rank ran."""
-    text = CellText.of(CELL, "<cell>", 1)
-    body = Body(CELL, text.file, 1, 1)
+    text = CellText.of(source, "<cell>", 1)
+    body = Body(source, text.file, 1, 1)
     code = compile_body(body)
     cell = RankCell(
         body=body, flags=0, codes=[code.code], namespace={"late": late}, text_of={text.file: text}.get,
@@ -153,6 +166,8 @@ def engines(runs: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as name, running_cluster(Path(name), 2) as running:
         job_on_engines(running, -1)  # the engines are warm
         beyond = sorted(job_on_engines(running, -1)[1] for _ in range(2 * runs))
+        told = [job_on_engines(running, 1, TIMES_ITSELF)[0] for _ in range(4 * runs)]
+    seconds = sorted(100 * each.ranks["blame"][1] / float(each.printed[0]) for each in told)
     found = []
     with tempfile.TemporaryDirectory() as name, running_cluster(Path(name), 3) as running:
         job_on_engines(running, -1)
@@ -166,6 +181,8 @@ def engines(runs: int) -> list[Figure]:
         Figure("on 2 warm engines, 8 steps: profile there beyond its own run", middle, "s", limit=1, spread=spread),
         Figure(f"on 3 engines, planted and named with its line, of {len(found)} runs", sum(found), "runs",
                at_least=len(found)),
+        Figure("on 2 engines: what rank 1 makes wait, of what rank 0 itself times in its calls",
+               seconds[len(seconds) // 2], "%", spread=(seconds[0], seconds[-1])),
     ]  # fmt: skip
 
 

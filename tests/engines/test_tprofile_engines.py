@@ -26,6 +26,10 @@ print("rank", rank, "of", world_size)
 """
 
 
+OWN_PROFILER = "import torch\nwith torch.profiler.profile() as own:\n    torch.ones(3).sum()"
+TWICE = "import torch.distributed as dist\ndist.init_process_group('gloo')"
+
+
 @pytest.fixture(scope="module")
 def kernel(cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     with kernel_of(cluster, tmp_path_factory.mktemp("notebook")) as kernel:
@@ -47,13 +51,62 @@ def test_a_step_of_ddp_is_laid_side_by_side_and_the_straggler_has_its_line(kerne
         "print([p.lines['line'].max() for p in job.profiles], job.printed)\n"
         "job.merged_trace('all.json')\nimport json\n"
         "print(sorted({e['pid'] for e in json.load(open('all.json'))['traceEvents'] if 'pid' in e}))\n"
-        "print(round(float(job.ranks['span'].min()), 1) >= 0.2, job.collectives)"
+        "print(round(float(job.ranks['span'].min()), 1) >= 0.2, job.collectives >= 9)\n"
+        "print([doubt.kind for doubt in job.warnings if 'clock' in doubt.kind], end=' ')\n"
+        "print(job.clock_error.iloc[:, 1:].abs().max().max() < 1e-3)"
     ).stdout.splitlines()
     assert seen[0] == f"1 {number} 8 2 gloo"
     assert "rank 0 of 2" in seen[1]
     assert "rank 1 of 2" in seen[1]
     assert seen[2] == "[0, 1]"
-    assert seen[3] == "True 9", "DDP compares the shapes of its parameters once"
+    assert seen[3] == "True True", "gradients of 8 steps, and DDP compares the shapes of its parameters once"
+    assert seen[4] == "[] True", "processes of one host have one clock, whenever each of them entered the cell"
+
+
+ENTERS_LATE = """\
+%%tprofile --engines engines -q -o job
+import time, torch
+import torch.distributed as dist
+spent = 0.0
+for step in range(12):
+    if rank == 1:
+        time.sleep(0.03)
+    began = time.perf_counter()
+    dist.all_reduce(torch.ones(10))
+    if step:
+        spent += time.perf_counter() - began
+print(spent)
+"""
+
+
+def test_the_wait_that_a_late_rank_causes_is_what_the_other_measures_itself(kernel: Kernel) -> None:
+    assert not kernel.run(ENTERS_LATE).error
+    seen = kernel.run("print(float(job.printed[0]), job.straggler.rank, job.straggler.late)").stdout.split()
+    measured, late = float(seen[0]), float(seen[2])
+    assert seen[1] == "1"
+    assert 0.8 * measured < late < 1.1 * measured, "what is counted is within the calls that the cell itself times"
+
+
+def test_what_the_cell_changes_of_the_notebooks_is_said_to_stay_there(kernel: Kernel) -> None:
+    assert not kernel.run("import torch\nnet = torch.nn.Linear(4, 1)\nkept = torch.ones(3)").error
+    step = "net(torch.ones(2, 4)).sum().backward()\ntorch.optim.SGD(net.parameters(), 0.1).step()\n(kept + 1).sum()"
+    assert not kernel.run(f"%%tprofile --engines engines -q -o job\nimport torch\n{step}").error
+    said = kernel.run("print([(d.text, d.facts) for d in job.warnings if d.kind == 'changed-on-engines'])").stdout
+    assert "The cell changed `net` on the engines." in said
+    assert "'names': ['net']" in said
+
+
+def test_who_is_in_no_group_is_not_accused_of_ending_early(kernel: Kernel) -> None:
+    cell = (
+        "%%tprofile --engines engines -q -o job\nimport time, torch\nimport torch.distributed as dist\n"
+        "alone = dist.new_group([0])\ndist.all_reduce(torch.ones(10))\nif rank == 0:\n    for _ in range(20):\n"
+        "        time.sleep(0.01)\n        dist.all_reduce(torch.ones(10), group=alone)"
+    )
+    assert not kernel.run(cell).error
+    kinds = kernel.run("print([doubt.kind for doubt in job.warnings], job.ended == '')").stdout
+    assert "rank-ended-early" not in kinds
+    assert "several-groups" in kinds
+    assert kinds.strip().endswith("True")
 
 
 def test_it_is_stored_and_read_back_with_the_profile_of_each_rank(kernel: Kernel) -> None:
@@ -171,6 +224,8 @@ def test_a_rank_that_cannot_begin_frees_the_others(tmp_path: Path) -> None:
         ("--engines engines", "large.sum()", "`large`: what the code reads takes more than 64 MB"),
         ("--engines engines", "x = 1 +", "invalid syntax"),
         ("--engines engines", "y = 1", "the cell runs no operation of torch on any rank"),
+        ("--engines engines", OWN_PROFILER, "the cell starts a torch profiler of its own, which takes the events"),
+        ("--engines engines", TWICE, "the group is there already: leave `init_process_group` out of the cell"),
         ("--engines engines", "await nothing()", "a cell that awaits cannot be a rank of a job"),
     ],
 )

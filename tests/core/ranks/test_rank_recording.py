@@ -26,7 +26,7 @@ SCRIPT = """
 import sys, time, torch, torch.distributed as dist
 
 def late():
-    time.sleep(0.02)
+    time.sleep(0.06)  # beyond a twentieth of the whole job, on a busy machine too
 
 how = sys.argv[1]
 dist.init_process_group("gloo")
@@ -44,6 +44,27 @@ if how == "destroys":
     dist.destroy_process_group()
 if how == "exits":
     sys.exit(3)
+"""
+WITH_OWN_PROFILER = """
+import torch, torch.distributed as dist
+from torch.profiler import profile
+
+dist.init_process_group("gloo")
+for step in range(5):
+    dist.all_reduce(torch.ones(10))
+with profile() as own:
+    for step in range(5):
+        dist.all_reduce(torch.ones(10))
+print("own events", len(own.events()) > 5)
+"""
+LEAVES = """
+import sys, torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+for step in range(10):
+    if dist.get_rank() == 1 and step == 5:
+        sys.exit(0)
+    dist.all_reduce(torch.ones(10))
 """
 
 
@@ -106,6 +127,26 @@ def test_a_script_that_fails_on_one_rank_leaves_both_traces_at_once(folder: Path
     assert profile.straggler is not None
     assert profile.straggler.rank == 1
     assert re.match(r"Rank 1 ended early, at .* with RuntimeError", profile.ended)
+
+
+def test_a_script_with_a_profiler_of_its_own_keeps_it_and_the_recording_ends_there(folder: Path) -> None:
+    (folder / "script.py").write_text(WITH_OWN_PROFILER)
+    said, _ = (process := started(folder, "")).communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert said.count("own events True") == 2
+    assert "rank 1 starts a torch profiler of its own, and there can be one at a time: this recording ends" in said
+    profile = load_ranks(folder / "traces")
+    assert profile.collectives == 5
+    assert [doubt.kind for doubt in profile.warnings] == ["gave-way"]
+
+
+def test_a_rank_that_leaves_without_an_error_is_named_before_those_that_it_took_along(folder: Path) -> None:
+    (folder / "script.py").write_text(LEAVES)
+    process = started(folder, "")
+    process.communicate(timeout=120)
+    assert process.returncode != 0
+    ended = load_ranks(folder / "traces").ended
+    assert re.match(r"Rank 1 ended first, at .*, without an error; rank 0 then failed with \w+, at", ended), ended
 
 
 def test_after_ctrl_c_both_traces_are_there(folder: Path) -> None:

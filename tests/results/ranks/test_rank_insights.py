@@ -42,7 +42,8 @@ def test_data_on_their_way_are_waited_for(tmp_path: Path) -> None:
     assert 0.078 < only.seconds < 0.082
     assert only.share == only.seconds / profile.span
     assert only.text.startswith("The ranks wait for data on their way, 79.")
-    assert any("no_sync" in (cure.code or "") for cure in only.cures)
+    assert any("async_op" in cure.text for cure in only.cures)
+    assert not any("no_sync" in (cure.code or "") for cure in only.cures), "nothing of DistributedDataParallel is here"
 
 
 def test_ranks_that_wait_for_each_other_by_turns_are_told_so(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from torchbench_magic.core.counting.variables.sent_tensors import reduced_optimi
 from torchbench_magic.core.counting.variables.shipping import by_value
 from torchbench_magic.errors import BodyError
 
-__all__ = ["LIMIT", "SentNames", "folders_known", "pack_names", "unpack_names"]
+__all__ = ["LIMIT", "SentNames", "folders_known", "pack_names", "sent_versions", "unpack_names"]
 
 LIMIT = 64 << 20
 """Bytes of all names: they go to each engine, over the network as the case may be."""
@@ -202,6 +202,31 @@ def unpack_names(data: bytes) -> dict[str, Any]:
             raise BodyError(f"`{name}` cannot be made on the engine ({type(error).__name__}: {why})") from error
     shared.update(values)
     return shared
+
+
+def sent_versions(names: Mapping[str, Any], sent: Iterable[str]) -> dict[str, str]:
+    """On the engine: name -> what differs where the tensors of the sent value, a tensor or a module, have changed."""
+    return {name: told for name in sorted(sent) if name in names and (told := _version(names[name]))}
+
+
+def _version(value: Any) -> str:
+    import torch
+
+    if isinstance(value, torch.nn.Module):
+        held = [*value.parameters(), *value.buffers()]
+    else:
+        held = [value] if isinstance(value, torch.Tensor) else []
+    return " ".join(map(_sum, held))
+
+
+def _sum(tensor: Any) -> str:
+    """Of the values: a fused optimizer's step is not counted in the tensor's version."""
+    import torch
+
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
+        return str(tensor.shape)
+    return repr(float(tensor.sum(dtype=torch.float64)))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -261,11 +261,11 @@ def _outcome(run: _Run, names: SentNames, doubts: list[Doubt]) -> RankOutcome:
     facts = {rank: _facts(rank, run, answer) for rank, answer in back.items()}
     runs = {rank: run_of_profile(profile, facts[rank]) for rank, profile in profiles.items()}
     ended, error = _ending(run)
-    doubts = [*_of_the_lost(run, doubts)]
+    doubts = [*_of_the_lost(run, doubts), *_of_the_changed(back.values())]
     whole = [each for each in runs.values() if each is not None]
     if not whole:
         if error is None:
-            error = InputError("the cell runs no operation of torch on any rank: there is nothing to lay side by side")
+            error = InputError(_why_nothing(profiles.values()))
         return RankOutcome(None, error, {rank: each.stdout + each.stderr for rank, each in sorted(run.answers.items())})
     made = profile_of_ranks(whole, doubts)
     ranks = [each.rank for each in whole]
@@ -295,8 +295,9 @@ def _facts(rank: int, run: _Run, answer: Answer) -> RankFacts:
     host = f"{engine.host} {engine.boot[:8]}" if several else engine.host
     offset, error = clock if clock is not None else (None, 0)
     return RankFacts(
-        rank=rank, clock=RankClock(host, offset, error), world_size=run.world_size, backend=answer.value["backend"]
-    )
+        rank=rank, clock=RankClock(host, offset, error), world_size=run.world_size, backend=answer.value["backend"],
+        grouped=answer.value["grouped"],
+    )  # fmt: skip
 
 
 def _ending(run: _Run) -> tuple[str, BaseException | None]:
@@ -323,15 +324,22 @@ def _ending(run: _Run) -> tuple[str, BaseException | None]:
     own = {rank: each for rank, each in failed.items() if not any(text in each["text"] for text in _CONSEQUENCES)}
     rank, first = min((own or failed).items(), key=lambda item: item[1]["when"])
     line = (first["text"].splitlines() or [""])[0]
+    line += _hint(line)
     said = first["kind"] + (f": {line}" if line else "")
     at = f" at `{first['place']}`" if first["place"] else ""
     return f"Rank {rank} failed first{at}: {said}", _as_exception(rank, first)
 
 
+def _hint(text: str) -> str:
+    """What to do, where torch's own words do not say it."""
+    known = "default process group twice" in text
+    return " (the group is there already: leave `init_process_group` out of the cell)" if known else ""
+
+
 def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
     """The user's exception as far as it is one of Python's own, with the rank's traceback as a note."""
     kind = getattr(builtins, told["kind"], None)
-    text = f"rank {rank}: {told['text']}"
+    text = f"rank {rank}: {told['text']}{_hint(told['text'])}"
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             made: Exception = kind(text)
@@ -339,11 +347,33 @@ def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
             made = RuntimeError(f"rank {rank}: {told['kind']}: {told['text']}")
     else:
         made = RuntimeError(f"rank {rank}: {told['kind']}: {told['text']}")
-    shown = [f"rank {rank}, {line}" if at == 0 else line for at, line in enumerate(told["lines"].rstrip().splitlines())]
+    lines = f"{told['lines'].rstrip()}{_hint(told['text'])}".splitlines()
+    shown = [f"rank {rank}, {line}" if at == 0 else line for at, line in enumerate(lines)]
     made.add_note("\n".join(shown))
     # the frames of this process say nothing of what happened there: IPython asks an exception for its own traceback
     vars(made)["_render_traceback_"] = lambda: shown
     return made
+
+
+def _why_nothing(profiles: Iterable[Profile]) -> str:
+    if any(doubt.kind == "events-lost" for profile in profiles for doubt in profile.warnings):
+        return "the cell starts a torch profiler of its own, which takes the events of this one: leave it out"
+    return "the cell runs no operation of torch on any rank: there is nothing to lay side by side"
+
+
+def _of_the_changed(answers: Iterable[Answer]) -> Iterator[Doubt]:
+    """Of tensors and modules of the notebook that the cell changed where it ran."""
+    names = sorted({name for answer in answers for name in answer.value["changed"]})
+    if names:
+        said = ", ".join(f"`{name}`" for name in names)
+        again = "is as it was and is" if len(names) == 1 else "are as they were and are"
+        yield Doubt(
+            "changed-on-engines",
+            f"The cell changed {said} on the engines. What the notebook has by that name {again} sent again with the"
+            " next cell that reads it.",
+            f"To go on with what is there, give it a name of its own in the cell: `trained = {names[0]}`.",
+            {"names": names},
+        )
 
 
 def _of_the_lost(run: _Run, doubts: Sequence[Doubt]) -> list[Doubt]:

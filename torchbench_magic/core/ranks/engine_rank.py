@@ -25,7 +25,7 @@ from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.code.code_reads import globals_assigned
 from torchbench_magic.core.code.own_frames import without_own_frames
 from torchbench_magic.core.engines.sent_cells import known_cells
-from torchbench_magic.core.engines.sent_names import folders_known, unpack_names
+from torchbench_magic.core.engines.sent_names import folders_known, sent_versions, unpack_names
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.process.torch_import import import_torch
 from torchbench_magic.errors import OptionError, TorchBenchError
@@ -58,6 +58,7 @@ class _Job:
         names: globals of the cell.
         folder: made for the store of the group; empty for none.
         made_group: the process group is ours.
+        sent: those of the names that came from the notebook.
     """
 
     asked: Mapping[str, Any]
@@ -66,6 +67,7 @@ class _Job:
     folder: str = ""
     made_group: bool = False
     sockets: GlooSockets = field(default_factory=GlooSockets)
+    sent: frozenset[str] = frozenset()
 
 
 _job: list[_Job] = []
@@ -94,10 +96,11 @@ def prepare(**asked: Any) -> dict[str, Any]:
             raise OptionError("torch has no torch.distributed here")
         with folders_known(asked["folders"]), known_cells(asked["cells"]):
             names = unpack_names(asked["names"])
+        sent = frozenset(names)
         for name, value in _own_names().items():
             names.setdefault(name, value)
         body = Body(**asked["body"])
-        job = _Job(asked, compile_body(body, flags=asked["flags"]), names)
+        job = _Job(asked, compile_body(body, flags=asked["flags"]), names, sent=sent)
     except TorchBenchError as error:
         return {**told, "wrong": str(error)}
     if distributed.is_initialized():
@@ -126,7 +129,9 @@ def run_rank(*, rank: int, world_size: int, store: Mapping[str, Any], several_ho
         store: ``folder``, or ``address`` and ``port``, of the group that is to be made; empty for the user's own.
 
     Returns:
-        ``profile`` (header and packed tables), ``backend``, ``clock``, ``error`` (``kind text lines when freed``).
+        ``profile`` (header and packed tables), ``backend``, ``clock``, ``error`` (``kind text lines when freed``),
+        ``grouped``, whether there were groups of some ranks, and ``changed``, names whose sent tensors are no longer
+        what they were.
     """
     (job,) = _job
     try:
@@ -152,10 +157,30 @@ def _ran(
     clock = clock_against_rank_0(rank, world_size) if several_hosts and backend == "gloo" else None
     job.names.update(rank=rank, world_size=world_size)
     job.names.setdefault("__name__", "__main__")
+    groups, before = _groups_made(), sent_versions(job.names, job.sent)
     with WaitingWatch(text_of, job.sockets) as watch:
         _warm_up()
         distributed.barrier()  # profilers start at different moments
-        return {**_profiled(job, text_of, watch), "backend": backend, "clock": clock}
+        told = {**_profiled(job, text_of, watch), "backend": backend, "clock": clock}
+    now = sent_versions(job.names, job.sent)
+    told["changed"] = [name for name, version in before.items() if name in now and now[name] != version]
+    return {**told, "grouped": _groups_made() > groups or _groups_there() > 1}
+
+
+def _groups_made() -> int:
+    """How many process groups this process has made, those that it has ended too; -1 where torch does not tell."""
+    return int(getattr(_world(), "group_count", -1))
+
+
+def _groups_there() -> int:
+    return len(getattr(_world(), "pg_map", ()))
+
+
+def _world() -> Any:
+    from torch import distributed
+
+    # assumed of torch 2.13 and newer: a private name
+    return getattr(sys.modules.get(f"{distributed.__name__}.distributed_c10d"), "_world", None)
 
 
 def _make_group(job: _Job, rank: int, world_size: int, store: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torchbench_magic.results.profiling.line_ranges import line_ranges
@@ -31,6 +32,7 @@ def run_of_profile(profile: Profile, facts: RankFacts) -> RankRun | None:
     """The rank of ``profile``, which was recorded with ``shapes``; None where it ran no operation of torch."""
     if profile.trace is None:
         return None
+    facts = replace(facts, base=profile.trace.begin)  # each rank's times count from when it entered the cell itself
     columns = RankColumns()
     events = list(_events(profile.trace))
     _give_shapes(events)

@@ -62,6 +62,8 @@ def load_ranks(traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 def _paths(traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
     if not isinstance(traces, str | os.PathLike):
+        if not isinstance(traces, Iterable):
+            raise TraceError(f"traces are a pattern, a folder or a list of files, not {type(traces).__name__}")
         found = [path_of(each, TraceError) for each in traces]
         if not found:
             raise TraceError("no files were given; give a pattern such as 'traces/*.json*'")
@@ -86,11 +88,12 @@ def _numbered(runs: Sequence[RankRun], doubts: list[Doubt]) -> Iterator[RankRun]
     free = iter(rank for rank in range(len(runs) + len(taken)) if rank not in taken)
     by_order = [Path(run.file).name for run, rank in zip(runs, named, strict=True) if rank is None]
     if by_order:
-        many = f"{len(by_order)} files do" if len(by_order) > 1 else f"{by_order[0]} does"
+        many = f"{len(by_order)} files do not say which ranks they" if len(by_order) > 1 else ""
         doubts.append(
             Doubt(
                 "ranks-by-order",
-                f"{many} not say which rank it is of, so ranks are numbered in the order of the names.",
+                f"{many or f'{by_order[0]} does not say which rank it'} {'are' if many else 'is'} of: ranks are"
+                " numbered in the order of the names.",
                 "Name the files `rank0.json`, `rank1.json`, ...",
                 facts={"files": tuple(by_order)},
             )

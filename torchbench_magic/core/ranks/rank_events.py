@@ -130,6 +130,7 @@ def read_rank(path: Path) -> RankRun:
         backend=told["backend"],
         grouped=told["grouped"],
         ended=told["ended"],
+        gave_way=told["gave_way"],
         base=base if isinstance(base, int) and 0 <= base < 2**62 else 0,
         file=str(path),
     )
@@ -144,7 +145,7 @@ class RankFacts:
     """What is known of a rank besides its events.
 
     Attributes:
-        rank, clock, world_size, backend, grouped, file, ended: as in `RankRun`.
+        rank, clock, world_size, backend, grouped, file, ended, gave_way: as in `RankRun`.
         base: ns since 1970 that the times of its events count from.
     """
 
@@ -156,6 +157,7 @@ class RankFacts:
     base: int = 0
     file: str = ""
     ended: tuple[str, int] | None = None
+    gave_way: bool = False
 
 
 def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
@@ -192,6 +194,7 @@ def run_of_columns(columns: RankColumns, facts: RankFacts) -> RankRun | None:
         ops=rows,
         places=_places(columns, names, int(calls.end[0]) if len(calls) else 0),
         ended=None if facts.ended is None else (facts.ended[0], facts.ended[1] - facts.base),
+        gave_way=facts.gave_way,
     )
     return run.moved(facts.base)
 
@@ -214,6 +217,7 @@ def _told(head: Mapping[str, Any]) -> dict[str, Any]:
         "error": error if known else 0,
         "grouped": _has_groups(info),
         "ended": _ended(own.get("ended"), own.get("ended_ns")),
+        "gave_way": own.get("gave_way") is True,
     }
 
 
@@ -282,9 +286,7 @@ def _calls(
             if len(called) == len(at):  # else the work itself says when it began
                 arrival[at] = np.minimum(arrival[at], called)
     order = np.argsort(arrival, kind="stable")
-    made = CollectiveCalls(
-        tuple(keys[key] for key in mine[order, 0]), arrival[order], mine[order, 1], mine[order, 2]
-    )
+    made = CollectiveCalls(tuple(keys[key] for key in mine[order, 0]), arrival[order], mine[order, 1], mine[order, 2])
     return made, joined_stretches(rest[:, 1], rest[:, 2])
 
 

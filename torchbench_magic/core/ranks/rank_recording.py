@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ class RankRecording:
 
     Attributes:
         ended: the name of the exception that ends the job on this rank, and when; the trace tells it.
+        gave_way: the job started a torch profiler of its own, at which this recording ended. Two at a time break each
+            other: torch 2.13 loses the events of the outer one and then crashes.
 
     Raises:
         InputError: the folder cannot be made, or RANK and WORLD_SIZE hold no numbers.
@@ -50,7 +54,10 @@ class RankRecording:
         self._clock: tuple[int, int] | None = None
         self._stack = stack
         self.ended: tuple[str, int] | None = None
+        self.gave_way = False
         self.profiler: Any = None
+        self._is_on = False
+        self._undone = contextlib.ExitStack()
 
     def start(self) -> None:
         """Begin. Where the process group is there, every rank must begin: they compare their clocks.
@@ -65,9 +72,22 @@ class RankRecording:
         self.look()
         record = torch.profiler.ProfilerAction.RECORD
         self.profiler = torch.profiler.profile(
-            schedule=lambda step: record, record_shapes=True, with_stack=self._stack  # with a schedule steps are marked
+            schedule=lambda step: record,
+            record_shapes=True,
+            with_stack=self._stack,  # with a schedule steps are marked
         )
         self.profiler.start()
+        self._is_on = True
+        self._undone.callback(_before_profilers(self._give_way))
+
+    def _give_way(self, starting: Any) -> None:
+        if self._is_on and starting is not getattr(self.profiler, "profiler", None):
+            self.gave_way = True
+            sys.stderr.write(
+                f"torchbench_magic: rank {self.rank} starts a torch profiler of its own, and there can be one at a"
+                " time: this recording ends here. To record it all, give the script's own traces to load_ranks.\n"
+            )
+            self.stop()
 
     def look(self) -> None:
         """Learn rank and clock from the process group, if there is one now: it may be gone before the end."""
@@ -87,13 +107,17 @@ class RankRecording:
         self.ended = type(error).__name__, time.time_ns()
 
     def stop(self) -> None:
-        """End the recording; what was recorded is held until `write`."""
-        if self.profiler is None:
+        """End the recording; what was recorded is held until `write`. Safe to call twice."""
+        if not self._is_on:
             return
+        self._is_on = False
+        self._undone.close()
         self.look()
         told: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size, "backend": self.backend}
         if self.ended is not None:
             told["ended"], told["ended_ns"] = self.ended
+        if self.gave_way:
+            told["gave_way"] = True
         if self._clock is not None:
             told["clock"] = {"offset_ns": self._clock[0], "error_ns": self._clock[1]}
         self.profiler.add_metadata_json(RANK_KEY, json.dumps(told))
@@ -116,6 +140,30 @@ class RankRecording:
             finally:
                 plain.unlink(missing_ok=True)
         return path
+
+
+def _before_profilers(told: Callable[[Any], None]) -> Callable[[], None]:
+    """Have ``told`` called with each of torch's profilers that is about to start; what is returned ends that."""
+    from torch.autograd import profiler
+
+    kind: Any = profiler.profile
+    name = "_prepare_trace"  # assumed of torch 2.13 and newer: profilers of both its modules begin with it
+    was = vars(kind).get(name)
+    if was is None:
+        return lambda: None
+
+    @functools.wraps(was)
+    def prepared(profile: Any, *given: Any, **named: Any) -> Any:
+        told(profile)
+        return was(profile, *given, **named)
+
+    setattr(kind, name, prepared)
+
+    def end() -> None:
+        if vars(kind).get(name) is prepared:
+            setattr(kind, name, was)
+
+    return end
 
 
 def _number(name: str, otherwise: int) -> int:

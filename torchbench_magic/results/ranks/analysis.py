@@ -64,6 +64,7 @@ class RankRun:
         ops: (op, device) -> (calls, self ns).
         places: of the user's code -> ns in it after the first collective, without what it calls that is the user's.
         ended: the name of the exception that ended the rank early, and when (ns); None where nothing tells of one.
+        gave_way: the script started a profiler of its own, at which this recording ended.
     """
 
     rank: int
@@ -81,6 +82,7 @@ class RankRun:
     ops: Mapping[tuple[str, str], tuple[int, int]]
     places: Mapping[CodePlace, int]
     ended: tuple[str, int] | None = None
+    gave_way: bool = False
 
     def moved(self, ns: int) -> RankRun:
         begin, end = self.begin + ns, self.end + ns
@@ -215,9 +217,7 @@ def _place_of(at: int, runs: Sequence[RankRun]) -> tuple[CodePlace | None, float
     return place, excess
 
 
-def _doubts(
-    runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockBounds, span: float
-) -> Iterator[Doubt]:
+def _doubts(runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockBounds, span: float) -> Iterator[Doubt]:
     world = next((run.world_size for run in runs if run.world_size is not None), None)
     if len(runs) == 1:
         yield Doubt(
@@ -234,6 +234,14 @@ def _doubts(
             "for one of these. Times of the ranks that are here hold.",
             facts={"missing": tuple(missing)},
         )
+    if gave_way := [run.rank for run in runs if run.gave_way]:
+        yield Doubt(
+            "gave-way",
+            f"The script started a torch profiler of its own on rank{'s' if len(gave_way) > 1 else ''}"
+            f" {', '.join(map(str, gave_way))}: the recording ends there.",
+            "Give the traces that the script itself writes to `load_ranks`, or leave its profiler out.",
+            facts={"ranks": tuple(gave_way)},
+        )
     if any(run.grouped for run in runs):
         yield Doubt(
             "several-groups",
@@ -243,8 +251,8 @@ def _doubts(
     if len(runs) > 1 and not len(matched):
         yield Doubt(
             "no-collectives",
-            "No collective that all ranks took part in is in these traces: who waits for whom is not known. Times of "
-            "each rank hold.",
+            "No collective in which all ranks wait for each other (all_reduce, all_gather, barrier) is in these "
+            "traces: who waits for whom is not known. Broadcasts, sends and receives do not tell. Times of each rank hold.",
             "Record some whole steps on every rank, on GPUs with `ProfilerActivity.CUDA`.",
         )
     elif matched.left_out:
@@ -301,7 +309,10 @@ def _of_the_unsplit(
 
 def _ended_at(runs: Sequence[RankRun], matched: MatchedCollectives) -> tuple[int, int, float] | None:
     """(place, ns, seconds) of a rank whose events end while others stand in a collective that it never comes to, and
-    how long one of these stands there; None for no such rank."""
+    how long one of these stands there; None for no such rank. Where there are groups, the collective may be of one that
+    the rank is not in: then only an error tells."""
+    if any(run.gave_way for run in runs) or (any(run.grouped for run in runs) and not any(run.ended for run in runs)):
+        return None
     at = min(range(len(runs)), key=lambda each: runs[each].end)
     end = runs[at].end
     stood = [0]
@@ -321,14 +332,18 @@ def _ending(runs: Sequence[RankRun], matched: MatchedCollectives, zero: int, spa
     at, error, rank = min(failed)
     ended = _ended_at(runs, matched)
     waited = ""
+    if ended is not None and ended[1] < at and runs[ended[0]].ended is None:
+        first, when = runs[ended[0]].rank, units.part_text((ended[1] - zero) / 1e9, span)
+        return (
+            f"Rank {first} ended first, at {when}, without an error; rank {rank} then failed with {error}, at"
+            f" {units.part_text((at - zero) / 1e9, span)}"
+        )
     if ended is not None and runs[ended[0]].rank == rank:
         waited = f"; the others stood {units.seconds_text(ended[2])} in collectives that it never came to"
     return f"Rank {rank} ended early, at {units.part_text((at - zero) / 1e9, span)}, with {error}{waited}"
 
 
-def _of_the_ended(
-    runs: Sequence[RankRun], matched: MatchedCollectives, zero: int, span: float
-) -> Iterator[Doubt]:
+def _of_the_ended(runs: Sequence[RankRun], matched: MatchedCollectives, zero: int, span: float) -> Iterator[Doubt]:
     ended = _ended_at(runs, matched) if len(runs) > 1 else None
     if ended is None:
         return

@@ -104,15 +104,26 @@ def _waiting_for(profile: RankProfile) -> Iterator[Insight]:
             f"The ranks wait{at} for data on their way, {units.part_text(transfer, profile.span)} in"
             f" {units.count(profile.collectives)} collectives, and compute nothing meanwhile."
         )
-        yield Insight("waiting-for", transfer, transfer / profile.span, text, evidence, places, _FOR_DATA)
+        cures = _FOR_DATA if _is_data_parallel(profile) else _FOR_DATA_BY_HAND
+        yield Insight("waiting-for", transfer, transfer / profile.span, text, evidence, places, cures)
     elif turns > transfer and turns >= BY_TURNS * profile.span and last > 1 and math.isfinite(turns):
         text = (
             f"The ranks wait{at} for each other by turns, {units.part_text(turns, profile.span)}: in each collective"
             " another one comes last."
         )
-        yield Insight("waiting-for", turns, turns / profile.span, text, evidence, places, _FOR_EACH_OTHER)
+        cures = _FOR_EACH_OTHER if _is_data_parallel(profile) else _FOR_EACH_OTHER[:1] + _FOR_EACH_OTHER[2:]
+        yield Insight("waiting-for", turns, turns / profile.span, text, evidence, places, cures)
 
 
+def _is_data_parallel(profile: RankProfile) -> bool:
+    """Whether it trains with DistributedDataParallel, whose settings are then a cure."""
+    return bool(profile.ops["op"].str.contains("DistributedDataParallel|reducer::|Reducer", regex=True).any())
+
+
+_FOR_DATA_BY_HAND = (
+    Cure("Send less often, or several small tensors as one: each collective has a cost of its own."),
+    Cure("Send while you compute: `async_op=True`, and wait for the result where it is needed."),
+)
 _FOR_DATA = (
     Cure(
         "Send less often: add up the gradients of several steps and send them once.",
