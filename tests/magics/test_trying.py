@@ -76,6 +76,9 @@ def test_levers_and_setup(ready: Any, run: Run) -> None:
     [
         ("%%timer --try comple\nx", "the nearest is compile"),
         ("%%timer --try zzz\nx", "no lever is called 'zzz'"),
+        ("%%timer --try compile:3,threads:x\nx", "compile takes nothing after its name, and 'compile:3' has; only"),
+        ("%%timer --try bf16,threads:x\nx", "'threads:x' is no thread count: give a whole number from 1 to"),
+        ("%%timer --try threads:\nx", "'threads:' is no thread count"),
         ("%%timer --try\n# --- a\nx\n# --- b\nx + 1", "leave the `# ---` sections out"),
         ("%%timer --try --sweep n=[1]\nx", "does not go with --sweep"),
         ("%%timer --try --processes 2\nx", "does not go with --processes"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchbench_magic.errors import Interrupted
+from torchbench_magic.errors import Interrupted, OptionError
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
@@ -99,6 +99,8 @@ def compare(
         engines=engines,
         levers=levers,
     )
+    if levers is not None:
+        _check_trial(stmts, plan)
     called = Called.of(stmts, globals, setup)
     bodies = {name: Body(text, f"<{name}>") for name, text in called.texts.items()}
     try:
@@ -121,6 +123,20 @@ def compare(
         error.__traceback__ = users_traceback(error, texts, calls)  # what is raised again gets no entry for this frame
         raise
     return replace(made, environment=replace(made.environment, commit=read_commit()))  # a script may well store it
+
+
+def _check_trial(stmts: Mapping[str, object], plan: Plan) -> None:
+    """Refuse what ``try_`` does not go with (OptionError), in the words of a script."""
+    if len(stmts) != 1:
+        raise OptionError(
+            f"try_ compares one statement with itself under levers, and here are {len(stmts)}: give one, and what runs"
+            " before it as setup=; without try_, statements are compared with each other"
+        )
+    for name in ("processes", "engines", "baseline"):
+        if getattr(plan, name) is not None:
+            raise OptionError(f"try_ does not go with {name}: leave one of them out")
+    if plan.threads is not None and len(plan.threads) > 1:
+        raise OptionError("try_ measures at one thread count: give threads one number, and the lever threads:N another")
 
 
 def _measured(task: Task) -> Comparison:

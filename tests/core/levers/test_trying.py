@@ -324,7 +324,8 @@ def test_what_compiles_nothing_is_not_timed_as_compiled(monkeypatch: pytest.Monk
         (("comple",), "the nearest is compile"),
         (("bf-16",), "the nearest is bf16"),
         (("zzz",), "there are inference_mode"),
-        (("threads:0",), "a whole number of threads"),
+        (("threads:0",), "no thread count: give a whole number from 1"),
+        (("compile:3",), "compile takes nothing after its name"),
         (("bf16", "bf16"), "given twice"),
     ],
 )

@@ -23,6 +23,13 @@ def test_what_the_run_changes_is_no_input() -> None:
     assert [(label, held) for label, held, _ in made.values] == [("cfg['n']", "3"), ("log", "")]
 
 
+def test_an_optimizer_is_an_input_though_its_state_changes() -> None:
+    weight = torch.ones(3, 4, requires_grad=True)
+    names: dict[str, Any] = {"weight": weight, "opt": torch.optim.Adam([weight], foreach=True)}
+    made = profile("weight.sum().backward()\nopt.step()", globals=names)
+    assert ("opt", "Adam of 12 values in 1 tensor, foreach") in (made.inputs or ())
+
+
 def test_variables_around_a_callable_are_known() -> None:
     x = torch.ones(3, 4)
     made = profile(lambda: x.sum())

@@ -15,10 +15,20 @@ import pytest
 from tests.test_hostile_texts import RESULTS as HOSTILE_RESULTS
 from tests.views.builders import HOSTILE, comparison_of, profile_of
 from tests.views.test_outputs_stay import RESULTS
+from tests.views.timing.test_levers_tried import COMPILED, DIFFERS, EQUAL, tried
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.every_result import Shown
+from torchbench_magic.results.profiling.columns import (
+    COMPILATION_COLUMNS,
+    GRAPH_BREAK_COLUMNS,
+    LOOP_COLUMNS,
+    frame_of,
+)
+from torchbench_magic.results.profiling.profile import ProfileOptions
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.proof.trial import Trial
+from torchbench_magic.results.timing.values_read import CHANGES
 from torchbench_magic.views.json_forms.envelope import FEW, FEW_BYTES, MOST_BYTES
 
 ROOT = Path(__file__).parents[3]
@@ -152,6 +162,88 @@ def test_a_name_that_is_markup_comes_back_as_it_was() -> None:
     assert [row["name"] for row in said["alternatives"]] == ["</script><b>", 'a "quoted" \\ name']
 
 
+def test_a_lever_whose_result_differs_is_not_only_faster() -> None:
+    made = tried(bf16=(0.4, DIFFERS), no_grad=(0.8, EQUAL), compile=(0.5, COMPILED), sdpa=(0.5, Trial()))
+    said = read(made.to_json())
+    base, bf16, no_grad, compiled, sdpa = said["alternatives"]
+    assert (bf16["verdict"], bf16["result"], bf16["max_difference"], bf16["recommended"]) == (
+        "faster", "differs", 0.03, False,
+    )  # fmt: skip
+    assert (no_grad["result"], no_grad["max_difference"], no_grad["recommended"]) == ("equal", 0, True)
+    assert (compiled["compile_time"], compiled["recommended"]) == (1.5, True)
+    assert compiled["break_even"] == made.frame["break_even"].iloc[3]
+    assert "result" not in sdpa
+    assert sdpa["recommended"] is False
+    assert not {"result", "recommended"} & base.keys()
+    assert said["repeat"]["cell"].startswith("%%timer -t 1 --try bf16,no_grad,compile,sdpa\n")
+
+
+def test_six_alternatives_with_levers_take_no_more_than_4_kb() -> None:
+    levers = {f"lever-{n}" * 12: (0.3 + 0.1 * n, COMPILED) for n in range(FEW - 1)}
+    made = tried(**levers)
+    object.__setattr__(made, "warnings", [Doubt(f"k{n}", "why " * 99, "do " * 50) for n in range(9)])
+    text = made.to_json()
+    assert len(text) <= FEW_BYTES
+    assert len(read(text)["alternatives"]) == FEW
+
+
+def test_doubts_about_numbers_come_before_levers_that_do_not_apply() -> None:
+    said = read(comparison_of(warnings=[Doubt("lever", "a"), Doubt("busy", "b"), Doubt("noisy", "c")]).to_json())
+    assert [doubt["kind"] for doubt in said["doubts"]] == ["busy", "noisy", "lever"]
+
+
+def test_a_profile_has_the_phases_of_its_loop() -> None:
+    phases = {"step": [0, 0, 1, 1], "phase": ["input", "forward"] * 2, "seconds": [0.2, 0.3, 0.4, 0.1]}
+    parts = frame_of(LOOP_COLUMNS, phases | {"cell": [3] * 4, "line": [5, 6] * 2, "source_id": ["cell"] * 4})
+    said = read(profile_of(phases_by_line=parts).to_json())
+    assert said["steps"] == 2
+    assert [(each["phase"], each["seconds"], each["share"]) for each in said["phases"]] == [
+        ("input", 0.6, 0.6),
+        ("forward", 0.4, 0.4),
+    ]
+    assert [each["place"] for each in said["phases"]] == ["In[3]:5", "In[3]:6"]
+    assert (read(profile_of().to_json())["steps"], read(profile_of().to_json())["phases"]) == (0, [])
+
+
+def test_a_profile_has_what_was_compiled_and_the_lines_that_broke_a_graph() -> None:
+    compiled = {
+        "compile_id": ["0/0", "0/1", "1/0"],
+        "function": ["f", "f", "g"],
+        "cell": [3, 3, 3],
+        "line": [2, 2, 3],
+        "seconds": [0.5, 2.0, float("nan")],
+        "calls": [4, 1, 0],
+        "kind": ["first", "recompile", "earlier"],
+        "reason": [None, "`k` was 1 and is 2", None],
+        "fell_back": [None, None, "its limit of compilations was reached"],
+    }
+    broken = {"cell": [3], "line": [7], "reason": ["print was called"], "hint": [None], "count": [2]}
+    made = profile_of(
+        compilations=frame_of(COMPILATION_COLUMNS, compiled), graph_breaks=frame_of(GRAPH_BREAK_COLUMNS, broken)
+    )
+    said = read(made.to_json())
+    assert said["compilations"] == [
+        {"function": "f", "place": "In[3]:2", "kind": "recompile", "seconds": 2.0, "calls": 1,
+         "reason": "`k` was 1 and is 2"},
+        {"function": "f", "place": "In[3]:2", "kind": "first", "seconds": 0.5, "calls": 4},
+        {"function": "g", "place": "In[3]:3", "kind": "earlier", "calls": 0,
+         "fell_back": "its limit of compilations was reached"},
+    ]  # fmt: skip
+    assert said["graph_breaks"] == [{"place": "In[3]:7", "reason": "print was called", "count": 2}]
+    many = frame_of(COMPILATION_COLUMNS, {name: values * 40 for name, values in compiled.items()})
+    assert len(profile_of(compilations=many).to_json()) <= MOST_BYTES
+
+
+def test_a_cell_of_phases_alone_is_repeated_as_such() -> None:
+    made = profile_of(cell_text="for x in loader:\n    step(x)", lines=(), ops=(), options=ProfileOptions(phases=True))
+    assert read(made.to_json())["repeat"]["cell"].startswith("%%tprofile --phases\n")
+
+
+def test_what_the_code_changes_is_needed_too() -> None:
+    made = profile_of(inputs=(("x", "4 float32"),), values=(("log", "", CHANGES), ("cfg['n']", "3", "")))
+    assert read(made.to_json())["repeat"]["needs"] == {"log": "the code changes it", "x": "4 float32"}
+
+
 def test_what_has_no_end_is_not_there() -> None:
     made = replace(comparison_of([(None, 1, (1e-6, 2e-6))], samples=2), elapsed=float("nan"))
     said = read(made.to_json())
@@ -175,6 +267,8 @@ def test_the_page_names_every_member() -> None:
         name for part in ("doubt", "insight", "environment", "repeat") for name in schema()["$defs"][part]["properties"]
     ]
     members += list(schema()["$defs"]["Comparison"]["properties"]["alternatives"]["items"]["properties"])
+    for name in ("phases", "compilations", "graph_breaks", "lines"):
+        members += list(schema()["$defs"]["Profile"]["properties"][name]["items"]["properties"])
     missing = sorted({name for name in members if f"`{name}`" not in page})
     assert not missing
     assert all(f"### {kind}" in page for kind in kinds)

@@ -6,10 +6,13 @@ import math
 from dataclasses import replace
 
 from tests.views.builders import comparison_of
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.proof.trial import Trial
 from torchbench_magic.views.document import plain
-from torchbench_magic.views.timing.levers_tried import recommended, trial_sentence
+from torchbench_magic.views.timing.comparison import document
+from torchbench_magic.views.timing.levers_tried import levers_recommended, recommended, trial_sentence
+from torchbench_magic.views.timing.repeat_cell import repeat_cell
 
 
 def tried(**levers: tuple[float, Trial]) -> Comparison:
@@ -72,3 +75,37 @@ def test_the_table_has_result_difference_compile_time_and_calls() -> None:
 def test_a_comparison_of_sections_has_no_such_columns() -> None:
     assert "result" not in comparison_of().frame
     assert "no lever" not in repr(comparison_of())
+
+
+def test_what_is_recommended_is_known_by_row_of_one_run_against_the_cell_as_it_is() -> None:
+    result = tried(bf16=(0.4, DIFFERS), no_grad=(0.5, EQUAL))
+    assert levers_recommended(result) == {1: False, 2: True}
+    assert levers_recommended(result.rebase("bf16")) == {}
+    assert levers_recommended(comparison_of()) == {}
+
+
+def test_the_cell_that_repeats_a_trial_is_the_body_under_try_with_the_levers() -> None:
+    result = tried(bf16=(0.4, DIFFERS), no_grad=(0.8, EQUAL))
+    assert repeat_cell(result) == "%%timer -t 1 --try bf16,no_grad\nf(x)"
+    asked = replace(result, options={"levers": ("bf16", "sdpa", "no_grad"), "restore": True})
+    assert repeat_cell(asked) == "%%timer -t 1 --try bf16,sdpa,no_grad\nf(x)"
+    after = replace(result, subjects=tuple(replace(each, setup="x = 1") for each in result.subjects))
+    assert repeat_cell(after) == "%%timer -t 1 --try bf16,no_grad\n# --- setup\nx = 1\n# --- statement\nf(x)"
+    assert "--try bf16,no_grad\nf(x)" in result.to_markdown()
+
+
+def test_where_no_lever_was_timed_the_first_thing_said_is_why() -> None:
+    why = "the cell reads no module with a 2-d convolution"
+    alone = comparison_of([(None, 1, (1e-3,))], ("as it is",))
+    subjects = (replace(alone.subjects[0], trial=Trial()),)
+    one = Doubt("lever", f"`channels_last` was not timed: {why}.", "", {"name": "channels_last", "reason": why})
+    said = str(replace(alone, subjects=subjects, warnings=[one])).splitlines()[0]
+    assert said.startswith(f"channels_last was not timed: {why}. as it is")
+    several = Doubt("lever", "Not timed.", "", {"reasons": {"bf16": "no product", "sdpa": "no attention", "fp16": "no"}})
+    said = plain_sentence(replace(alone, subjects=subjects, warnings=[several]))
+    assert said.startswith("bf16 was not timed: no product (and 2 more levers, see below). as it is")
+    assert "not timed" not in plain_sentence(alone)
+
+
+def plain_sentence(result: Comparison) -> str:
+    return plain(document(result).sentence)

@@ -71,6 +71,25 @@ def test_what_is_left_out_is_said() -> None:
     assert "8 more doubts: .warnings" in comparison_of(warnings=doubts).to_markdown()
 
 
+def test_where_doubts_fill_the_page_they_are_cut_and_the_cell_stays() -> None:
+    doubts = [Doubt("lever", "Not timed: " + "this and that. " * 20), *(Doubt(f"k{n}", f"Doubt {n}. " * 60) for n in range(7))]
+    names = tuple(f"alternative {n}" for n in range(8))
+    made = comparison_of([(None, 1, [1e-6 * (n + 1) for n in range(8)])], names, warnings=doubts, stmt="f(x)\ng(x)\nh(x)")
+    text = made.to_markdown(max_bytes=3072)
+    assert len(text.encode()) <= 3072
+    assert "too long" not in text
+    assert text.count("h(x)") == 8
+    assert sum(line.startswith("| `alternative") or "`alternative" in line[:30] for line in text.splitlines()) >= 8
+    assert text.index("> Doubt 0.") < text.index("> Doubt 1.")
+    assert "> 6 more doubts: .warnings" in text
+    assert "Not timed" not in text, "that a lever does not apply spoils no number"
+
+
+def test_a_cell_that_takes_more_than_half_of_the_room_gives_way() -> None:
+    text = comparison_of(stmt="f(x)\n" * 1500).to_markdown()
+    assert "the cell is too long to stand here" in text
+
+
 def test_a_cell_cannot_end_its_fence() -> None:
     made = comparison_of(stmt='f("""\n```\n````\n""")')
     assert "\n`````python\n" in made.to_markdown()
@@ -103,6 +122,7 @@ CELLS = {
     "two alternatives": f"{QUICK}\n# --- setup\ny = x + 1\n# --- one\ny * 2\n# --- the other\ny + y\n",
     "a statement": f"{QUICK}\nx * 2\n",
     "a statement with setup": f"{QUICK}\n# --- setup\ny = x + 1\n# --- alone\ny * 2\n",
+    "levers": f"%%timer --min-run-time 0.01 -q -o made --try no_grad,sdpa\n# --- setup\ny = x + 1\n# --- s\ny * 2\n",
     "a sweep": f'{QUICK} --sweep "n=[1, 2]" --margin 3 --baseline b\n# --- a\nx * n\n# --- b\nx + n\n',
 }
 

@@ -21,6 +21,7 @@ _LONGEST = 100
 _MOST_ITEMS = 1000  # of a container that are looked at
 _DEEPEST = 2
 ARRAYS = frozenset(("cupy", "jax", "jaxlib", "numpy", "pandas", "polars", "scipy"))  # their shape is cheap to ask
+_FORMS = ("fused", "foreach", "capturable", "differentiable", "amsgrad", "nesterov", "maximize")  # of an optimizer
 _Code = (FunctionType, BuiltinFunctionType, ModuleType, type, type(os.environ))
 """Identified otherwise: by their source, their version, or one by one (`environment_read`)."""
 
@@ -63,6 +64,8 @@ def _described(value: Any, depth: int) -> str:
         return _tensor(value)
     if isinstance(value, torch.nn.Module):
         return _module(value)
+    if isinstance(value, torch.optim.Optimizer):
+        return _optimizer(value)
     if value is None or isinstance(value, bool | int | float | complex):
         return repr(value)
     if isinstance(value, str | bytes | bytearray):
@@ -96,6 +99,15 @@ def _module(value: Any) -> str:
     mode = "training" if value.training else "eval"
     what = f"{type(value).__name__} with {_counted(size, 'value')} in {_counted(len(held), 'tensor')}"
     return f"{what}, {mode} mode ({_digest(repr((held, layers)))})"
+
+
+def _optimizer(value: Any) -> str:
+    """Without its state and its rates: steps and schedulers change these, and it is the same optimizer."""
+    tensors = [tensor for group in value.param_groups for tensor in group["params"]]
+    size = sum(tensor.numel() for tensor in tensors)
+    forms = [name for name in _FORMS if any(group.get(name) for group in value.param_groups)]
+    what = f"{type(value).__name__} of {_counted(size, 'value')} in {_counted(len(tensors), 'tensor')}"
+    return ", ".join([what, *forms])
 
 
 def _hooks(part: Any) -> tuple[str, ...]:

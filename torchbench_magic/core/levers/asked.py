@@ -39,8 +39,11 @@ LEVERS: dict[str, Callable[[], Lever]] = {
 _THREADS = re.compile(r"threads:([0-9]{1,9})")
 
 
-def check_levers(names: Sequence[str]) -> None:
+def check_levers(names: Sequence[str], option: str = "--try") -> None:
     """Refuse names that are no lever.
+
+    Args:
+        option: what they were given to, as the reader writes it.
 
     Raises:
         OptionError: one line, with the nearest lever or all of them.
@@ -50,18 +53,23 @@ def check_levers(names: Sequence[str]) -> None:
         if number is not None and 1 <= int(number[1]) <= MOST_THREADS:
             continue
         if name.startswith("threads:"):
-            raise OptionError(f"--try {name}: give a whole number of threads from 1 to {MOST_THREADS}")
+            raise OptionError(
+                f"{option}: {name!r} is no thread count: give a whole number from 1 to {MOST_THREADS}, as in threads:2"
+            )
+        lever, colon, _ = name.partition(":")
+        if colon and lever in LEVERS:
+            raise OptionError(f"{option}: {lever} takes nothing after its name, and {name!r} has; only threads:N does")
         if name not in LEVERS:
             near = difflib.get_close_matches(name.replace("-", "_"), [each.replace("-", "_") for each in LEVERS], n=1)
             known = next((each for each in LEVERS if near and each.replace("-", "_") == near[0]), None)
             said = f"the nearest is {known}" if known is not None else f"there are {', '.join(LEVERS)}, threads:N"
-            raise OptionError(f"--try: no lever is called {name!r}; {said}")
+            raise OptionError(f"{option}: no lever is called {name!r}; {said}")
     if len(set(names)) != len(names):
-        raise OptionError("--try: a lever is given twice")
+        raise OptionError(f"{option}: a lever is given twice")
 
 
 def levers_of(asked: bool | str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """The names of an argument that is a list of them, a text with commas, or True for all that apply.
+    """The names of an argument ``try_`` that is a list of them, a text with commas, or True for all that apply.
 
     Raises:
         OptionError: one of them is no lever.
@@ -69,7 +77,7 @@ def levers_of(asked: bool | str | Sequence[str] | None) -> tuple[str, ...] | Non
     if asked is None or asked is False:
         return None
     names = () if asked is True else tuple(asked.split(",")) if isinstance(asked, str) else tuple(asked)
-    check_levers(names)
+    check_levers(names, "try_")
     return names
 
 

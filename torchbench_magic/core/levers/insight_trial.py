@@ -19,6 +19,7 @@ from torchbench_magic.results.cell_text import Body, code_title
 from torchbench_magic.results.insights import Insight
 from torchbench_magic.results.timing.comparison import Comparison
 
+from .asked import check_levers
 from .trying import try_levers
 
 __all__ = ["try_insight"]
@@ -37,6 +38,7 @@ def try_insight(
             f"{insight.kind}: no cure of it can be tried without a change of the code; write the cure as an"
             " alternative of a %%timer cell"
         )
+    check_levers(asked, "try_")
     if not insight.body:
         raise InputError(
             f"{insight.kind}: it is not of a whole %%tprofile cell; write `%%timer --try {','.join(asked)}` above the"

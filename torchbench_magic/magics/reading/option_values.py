@@ -76,7 +76,7 @@ def lever_names() -> tuple[str, ...]:
     return tuple(LEVERS)
 
 
-_LEVERS = re.compile(r"[a-z][a-z0-9_-]*(:[0-9]+)?(,[a-z][a-z0-9_-]*(:[0-9]+)?)*", re.IGNORECASE)
+_LEVERS = re.compile(r"[a-z][a-z0-9_-]*(:[\w.+-]*)?(,[a-z][a-z0-9_-]*(:[\w.+-]*)?)*", re.IGNORECASE)
 _NEAR = 0.75
 
 

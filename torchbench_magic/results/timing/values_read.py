@@ -17,6 +17,7 @@ __all__ = [
     "TEXT",
     "Value",
     "changes_of",
+    "changing_variables",
     "same_values",
     "uncompared",
     "variable_label",
@@ -49,6 +50,11 @@ def variable_of(label: str) -> str:
     """The part of a label that changes together: ``cfg`` of ``cfg['size']``, ``net.cfg`` of ``net.cfg['size']``. Each
     environment variable is by itself."""
     return label if label.startswith(_ENVIRONMENT) else label.partition("[")[0]
+
+
+def changing_variables(values: Iterable[Value]) -> dict[str, str]:
+    """Variable -> in words that the code changes it, of those that are read by a plain name."""
+    return {label: why for label, _, why in values if why == CHANGES and label.isidentifier()}
 
 
 def same_values(then: Sequence[Value] | None, now: Sequence[Value]) -> bool:

@@ -1,4 +1,5 @@
-"""What a profile, and the difference of two, add to the envelope: lines and operations by time, peaks by parts."""
+"""What a profile, and the difference of two, add to the envelope: lines and operations by time, peaks by parts, phases
+of a training loop, what torch.compile did."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from torchbench_magic.results.profiling.allocations import devices_of, peak_of
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.results.profiling.profile_options import ProfileOptions
+from torchbench_magic.results.timing.values_read import changing_variables
 
 from ..profiling.place_names import place_of
+from .compiling_and_loops import compiling_as_json, loop_as_json
 from .insight_values import insights_as_json
 from .plain_values import finite_number, plain_value, rows_of
 
@@ -21,7 +24,7 @@ _MOST_ROWS = 20
 _LINE = ("thread", "calls", "wall_time", "self_cpu_time", "python_time", "self_device_time", "allocated", "peak")
 _OP = ("op", "calls", "self_cpu_time", "cpu_time", "self_device_time", "allocated")
 _FLAGS = {name: f"--{name.replace('_', '-')}" for name in (
-    "memory", "shapes", "flops", "twice", "python", "concurrency", "efficiency", "host_memory",
+    "memory", "shapes", "flops", "twice", "python", "concurrency", "efficiency", "host_memory", "phases",
 )}  # fmt: skip
 
 
@@ -41,6 +44,8 @@ def facts(profile: Profile) -> dict[str, Any]:
         "lines": [_line(row) for row in by_time.head(_MOST_ROWS).to_dict("records")],
         "operations": rows_of(by_op, _OP, _MOST_ROWS),
         "memory": _memory(profile),
+        **loop_as_json(profile),
+        **compiling_as_json(profile),
         "repeat": _repeat(profile),
     }
 
@@ -80,7 +85,8 @@ def _repeat(profile: Profile) -> dict[str, Any]:
         for item in fields(ProfileOptions)
         if getattr(profile.options, item.name) != getattr(usual, item.name)
     }
-    needs = {name: plain_value(what, 80) for name, what in profile.inputs or ()}
+    needs = changing_variables(profile.values or ()) | dict(profile.inputs or ())
+    needs = {name: plain_value(what, 80) for name, what in sorted(needs.items())}
     return {"cell": text, "source_id": profile.source_id, "options": asked, "needs": needs}
 
 

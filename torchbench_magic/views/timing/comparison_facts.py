@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from torchbench_magic import units
 from torchbench_magic.results.cell_text import code_title
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.used_up import said
@@ -14,7 +15,10 @@ from torchbench_magic.results.timing.used_up import said
 from ..document import Phrase, StyledText, backticked
 from .on_engines import engines_at_work
 
-__all__ = ["LONGEST_NAME", "alternative_name", "contaminated", "doubt_lines", "measured", "nothing_done", "placed_name"]
+__all__ = [
+    "LONGEST_NAME", "alternative_name", "contaminated", "doubt_lines", "doubts_in_order", "measured", "nothing_done",
+    "placed_name",
+]  # fmt: skip
 
 LONGEST_NAME = 60
 _SPOILING = frozenset(
@@ -73,9 +77,14 @@ def _listed_in(fact: object, otherwise: int) -> Sequence[int]:
     return fact if isinstance(fact, (list, tuple)) else (otherwise,)
 
 
+def doubts_in_order(comparison: Comparison) -> list[Doubt]:
+    """The doubts, those about numbers first: that a lever does not apply to the code spoils none of them."""
+    return sorted(comparison.warnings, key=lambda doubt: doubt.kind == "lever")
+
+
 def doubt_lines(comparison: Comparison) -> tuple[StyledText, ...]:
-    """One line each; a partial result says so first."""
-    lines = [backticked(str(doubt)) for doubt in comparison.warnings]
+    """One line each, as in `doubts_in_order`; a partial result says so first."""
+    lines = [backticked(str(doubt)) for doubt in doubts_in_order(comparison)]
     if comparison.partial and not any(doubt.kind == "partial" for doubt in comparison.warnings):
         after = "" if math.isnan(comparison.elapsed) else f" after {units.seconds_text(comparison.elapsed)}"
         lines.insert(0, (Phrase(f"Partial: interrupted{after}. What was measured until then is shown."),))

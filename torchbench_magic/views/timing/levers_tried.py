@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
-from torchbench_magic.results.timing.proof.trial import Trial
+from torchbench_magic.results.timing.proof.trial import AS_IT_IS, Trial
+from torchbench_magic.results.timing.rows import are_tried
 
 from ..built_columns import BuiltColumn
 from ..document import Phrase, StyledText, backticked, code
@@ -18,7 +19,7 @@ from ..table import Cell, Column
 from . import verdicts
 from .compiled_columns import calls_text
 
-__all__ = ["DEFINITION", "recommended", "trial_columns", "trial_sentence", "ways"]
+__all__ = ["DEFINITION", "levers_recommended", "none_timed", "recommended", "trial_columns", "trial_sentence", "ways"]
 
 DEFINITION = (
     "Each lever is an alternative of its own; the cell is unchanged. Results are compared by"
@@ -28,7 +29,7 @@ _MOST_NAMED = 4
 
 
 class _Tried(SimpleNamespace):
-    """One lever: ``name trial judged break_even verdict is_sure``."""
+    """One lever: ``row name trial judged break_even verdict is_sure``."""
 
     @property
     def is_recommended(self) -> bool:
@@ -38,6 +39,33 @@ class _Tried(SimpleNamespace):
 def recommended(comparison: Comparison) -> list[str]:
     """Names of the levers that make it faster with the same result, the fastest first."""
     return [each.name for each in _recommended(comparison)]
+
+
+def levers_recommended(comparison: Comparison) -> dict[int, bool]:
+    """Row -> whether that lever makes it faster with the same result; empty where ratios are not to the cell as it is
+    of the same run."""
+    if comparison.axes or comparison.baseline not in (None, AS_IT_IS):
+        return {}
+    return {each.row: each.is_recommended for each in _tried(comparison) if each.name != AS_IT_IS}
+
+
+def none_timed(comparison: Comparison) -> StyledText:
+    """What comes before the time of the cell as it is where no lever was timed beside it, with the first reason;
+    empty for a statement that nothing was tried on."""
+    if not are_tried(comparison.subjects):
+        return ()
+    reasons: dict[str, str] = {}
+    for doubt in comparison.warnings:
+        if doubt.kind == "lever":
+            held = doubt.facts.get("reasons")
+            named = held if isinstance(held, Mapping) else {doubt.facts.get("name"): doubt.facts.get("reason")}
+            reasons.update({str(name): str(why) for name, why in named.items()})
+    if not reasons:
+        return (Phrase("no lever was timed. "),)
+    name, why = next(iter(reasons.items()))
+    more = len(reasons) - 1
+    others = f" (and {more} more lever{'' if more == 1 else 's'}, see below)" if more else ""
+    return code(name), Phrase(" was not timed: "), *backticked(why), Phrase(f"{others}. ")
 
 
 def _recommended(comparison: Comparison) -> list[_Tried]:
@@ -121,8 +149,8 @@ def _tried(comparison: Comparison) -> list[_Tried]:
         judged = verdicts.Judged(str(record["description"]), *ends, verdict, why)
         is_sure = at not in comparison.of_this_kernel
         found.append(
-            _Tried(name=judged.name, trial=trial, judged=judged, break_even=record["break_even"], verdict=verdict,
-                   is_sure=is_sure)
+            _Tried(row=at, name=judged.name, trial=trial, judged=judged, break_even=record["break_even"],
+                   verdict=verdict, is_sure=is_sure)
         )  # fmt: skip
     return found
 

@@ -12,6 +12,7 @@ from ..counting import counts
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of
 from ..table import Cell, Column, Group, Row, Table
+from . import levers_tried
 from .comparison_facts import LONGEST_NAME, alternative_name, contaminated, doubt_lines, measured, nothing_done
 
 __all__ = ["document"]
@@ -38,12 +39,13 @@ def document(comparison: Comparison) -> Document:
     )
     sentence: StyledText
     if math.isnan(median):
-        sentence = (name, Phrase(": no sample was taken"))
+        sentence = (*levers_tried.none_timed(comparison), name, Phrase(": no sample was taken"))
     else:
         spoiled = contaminated(comparison, 0)
         figure = f"~{units.seconds_text(median, digits=2)}" if spoiled else _median_text(comparison, median)
         spread = Phrase(" · ".join(_spread(comparison)), "quiet")
-        sentence = (*nothing_done(comparison), name, Phrase("  "), Phrase(figure, "figure"), Phrase(" "), spread)
+        before = (*levers_tried.none_timed(comparison), *nothing_done(comparison))
+        sentence = (*before, name, Phrase("  "), Phrase(figure, "figure"), Phrase(" "), spread)
     return Document("timing of one statement", sentence, (facts,), doubt_lines(comparison), footer, folded=True)
 
 

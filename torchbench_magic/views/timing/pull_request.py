@@ -1,7 +1,8 @@
 """A comparison in markdown for a pull request: the sentence, one compact table, doubts, where it ran, how to repeat it.
 
-It takes at most `MOST_BYTES`, whatever the comparison is of: rows from the end, doubts and the cell are left out, which
-is said. Nothing of what users named is markup in it.
+It takes at most `MOST_BYTES`, whatever the comparison is of: doubts are shortened first, to the two gravest, then rows
+are left out from the end; the cell stays, but for one that takes more than half of the room. What is left out is said.
+Nothing of what users named is markup in it.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ __all__ = ["MOST_BYTES", "pull_request"]
 MOST_BYTES = 4096
 """Of the whole. A comment may hold 65,536 characters; one that is read is shorter."""
 _ROWS = (200, 50, 24, 16, 12, 8, 6, 4, 2, 1)
-_MOST_DOUBTS = 4
-_LONGEST = 400  # characters of a sentence or doubt where room is short
+_DOUBTS = ((4, 400), (2, 400), (2, 200), (1, 200))
+"""How many doubts are kept, and characters of each, where room is short; the others are counted."""
+_LONGEST = 400  # characters of a sentence where room is short
 
 
 def pull_request(comparison: Comparison, *, metric: str = "median", max_bytes: int = MOST_BYTES) -> str:
@@ -42,25 +44,32 @@ def pull_request(comparison: Comparison, *, metric: str = "median", max_bytes: i
     whole = document(comparison, metric=metric)
     repeat = _repeat(repeat_cell(comparison))
     text = ""
-    for text in _forms(comparison, whole, repeat):
+    is_short = len(repeat.encode()) <= most // 2
+    for text in _forms(comparison, whole, (repeat,) if is_short else (repeat, _LEFT_OUT)):
         if len(text.encode()) <= most:
             return text
     return text.encode()[: most - 4].decode("utf-8", "ignore") + "…\n"
 
 
-def _forms(comparison: Comparison, whole: Document, repeat: str) -> Iterator[str]:
-    """From all of it to the shortest."""
+def _forms(comparison: Comparison, whole: Document, cells: tuple[str, ...]) -> Iterator[str]:
+    """From all of it to the shortest.
+
+    Args:
+        cells: the cell that repeats it, and what stands in its place where it may be left out.
+    """
     doubts = doubt_lines(comparison)
     table = whole.tables[0]
     for rows in _ROWS:
         if rows <= 2 * len(table) or rows == _ROWS[-1]:
-            yield _rendered(comparison, whole, _first(table, rows, whole), doubts, repeat)
+            shown = _first(table, rows, whole)
+            yield _rendered(comparison, whole, shown, doubts, cells[0])
             if len(table) <= rows or rows <= 12:
-                few = tuple(map(_short, doubts[:_MOST_DOUBTS]))
-                yield _rendered(comparison, whole, _first(table, rows, whole), few, repeat, len(doubts) - len(few))
-                yield _rendered(comparison, whole, _first(table, rows, whole), few, _LEFT_OUT, len(doubts) - len(few))
-    one = tuple(map(_short, doubts[:1]))
-    yield _rendered(comparison, whole, None, one, _LEFT_OUT, len(doubts) - len(one))
+                for cell in cells:
+                    for many, longest in _DOUBTS:
+                        few = tuple(_short(line, longest) for line in doubts[:many])
+                        yield _rendered(comparison, whole, shown, few, cell, len(doubts) - len(few))
+    one = tuple(_short(line) for line in doubts[:1])
+    yield _rendered(comparison, whole, None, one, cells[-1], len(doubts) - len(one))
 
 
 def _first(table: Table, rows: int, whole: Document) -> Table:
@@ -82,9 +91,9 @@ def _rendered(
     return "\n".join(filter(None, [markdown.render(shown), repeat]))
 
 
-def _short(line: StyledText) -> StyledText:
+def _short(line: StyledText, longest: int = _LONGEST) -> StyledText:
     text = plain(line)
-    return line if len(text) <= _LONGEST else (Phrase(clipped(text, _LONGEST)),)
+    return line if len(text) <= longest else (Phrase(clipped(text, longest)),)
 
 
 _LEFT_OUT = "How to repeat it: the cell is too long to stand here; see `.to_json()`.\n"

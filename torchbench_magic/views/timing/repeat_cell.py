@@ -9,6 +9,8 @@ from math import prod
 
 from torchbench_magic.results.timing.across_runs.side_by_side import AXIS
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.proof.trial import AS_IT_IS
+from torchbench_magic.results.timing.rows import are_tried
 from torchbench_magic.results.timing.subject import Subject
 
 __all__ = ["repeat_cell"]
@@ -26,7 +28,7 @@ _USUAL: dict[str, object] = {
 
 def repeat_cell(comparison: Comparison) -> str | None:
     """The text of the cell; None where no cell makes this result: results side by side, fuzzed inputs, several
-    environments, names that no section can have."""
+    environments, names that no section can have. Of levers it is the one body, with ``--try`` and their names."""
     if comparison.code:
         return comparison.code
     subjects = comparison.subjects
@@ -39,7 +41,8 @@ def repeat_cell(comparison: Comparison) -> str | None:
         return None
     sweep = _sweep(subjects)
     names = [subject.description for subject in first]
-    several = len(first) > 1
+    tried = are_tried(subjects)
+    several = len(first) > 1 and not tried
     if sweep is None or (several and not all(name is not None and _is_section(name) for name in names)):
         return None
     lines = [" ".join(["%%timer", *_options(comparison, first[0]), *sweep])]
@@ -47,9 +50,10 @@ def repeat_cell(comparison: Comparison) -> str | None:
     mark = "//" if first[0].language != "python" else "#"
     if setup:
         lines += [f"{mark} --- setup", setup]
-    for subject in first:
+    for subject in first[:1] if tried else first:
         if several or setup:
-            lines.append(f"{mark} --- {subject.description or 'statement'}")
+            name = None if tried else subject.description
+            lines.append(f"{mark} --- {name or 'statement'}")
         lines.append(subject.stmt.strip("\n"))
     return "\n".join(lines)
 
@@ -70,17 +74,28 @@ def _options(comparison: Comparison, subject: Subject) -> Iterator[str]:
         yield f"--global-setup {shlex.quote(subject.global_setup)}"
     threads = list(dict.fromkeys(each.num_threads for each in comparison.subjects))
     yield f"-t {','.join(map(str, threads))}"
+    tried = are_tried(comparison.subjects)
+    if tried:  # which puts back by itself what the body changes
+        yield f"--try {','.join(_levers(comparison))}".rstrip()
     for name in _VALUES:
         value = asked.get(name)
         if value is not None and value != _USUAL.get(name):
             value = 100 * value if name in _PERCENT and isinstance(value, float) else value
             yield f"--{name.replace('_', '-')} {f'{value:g}' if isinstance(value, float) else value}"
-    yield from (f"--{name}" for name in _FLAGS if asked.get(name))
+    yield from (f"--{name}" for name in _FLAGS if asked.get(name) and not (name == "restore" and tried))
     processes = asked.get("processes")
     if processes is not None:
         yield "--processes" if processes == "auto" else f"--processes {processes}"
-    if comparison.baseline is not None:
+    if comparison.baseline is not None and not tried:  # that is the body as it is
         yield f"--baseline {shlex.quote(comparison.baseline)}"
+
+
+def _levers(comparison: Comparison) -> list[str]:
+    """The levers that were asked for by name; where none was, those that were timed."""
+    asked = comparison.options.get("levers")
+    if isinstance(asked, tuple | list) and asked:
+        return [str(name) for name in asked]
+    return [name for subject in comparison.subjects if (name := subject.description or "") not in ("", AS_IT_IS)]
 
 
 def _sweep(subjects: tuple[Subject, ...]) -> list[str] | None:
