@@ -54,7 +54,7 @@ def check_levers(names: Sequence[str], option: str = "--try") -> None:
             continue
         if name.startswith("threads:"):
             raise OptionError(
-                f"{option}: {name!r} is no thread count: give a whole number from 1 to {MOST_THREADS}, as in threads:2"
+                f"{option}: {name!r}: give a whole number of threads from 1 to {MOST_THREADS}, as in threads:2"
             )
         lever, colon, _ = name.partition(":")
         if colon and lever in LEVERS:
