@@ -206,7 +206,7 @@ def test_a_profile_has_the_phases_of_its_loop() -> None:
 
 
 def test_a_profile_has_what_was_compiled_and_the_lines_that_broke_a_graph() -> None:
-    compiled = {
+    compiled: dict[str, list[Any]] = {
         "compile_id": ["0/0", "0/1", "1/0"],
         "function": ["f", "f", "g"],
         "cell": [3, 3, 3],

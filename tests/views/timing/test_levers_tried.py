@@ -101,7 +101,7 @@ def test_where_no_lever_was_timed_the_first_thing_said_is_why() -> None:
     one = Doubt("lever", f"`channels_last` was not timed: {why}.", "", {"name": "channels_last", "reason": why})
     said = str(replace(alone, subjects=subjects, warnings=[one])).splitlines()[0]
     assert said.startswith(f"channels_last was not timed: {why}. as it is")
-    several = Doubt("lever", "Not timed.", "", {"reasons": {"bf16": "no product", "sdpa": "no attention", "fp16": "no"}})
+    several = Doubt("lever", "Not timed.", "", {"reasons": {"bf16": "no product", "sdpa": "no", "fp16": "no"}})
     said = plain_sentence(replace(alone, subjects=subjects, warnings=[several]))
     assert said.startswith("bf16 was not timed: no product (and 2 more levers, see below). as it is")
     assert "not timed" not in plain_sentence(alone)

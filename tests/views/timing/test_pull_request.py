@@ -10,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tests.results.samples import lone
 from tests.views.builders import HOSTILE, comparison_of, two_shapes
+from tests.views.counting.test_counts import compared, counted
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
@@ -72,9 +73,11 @@ def test_what_is_left_out_is_said() -> None:
 
 
 def test_where_doubts_fill_the_page_they_are_cut_and_the_cell_stays() -> None:
-    doubts = [Doubt("lever", "Not timed: " + "this and that. " * 20), *(Doubt(f"k{n}", f"Doubt {n}. " * 60) for n in range(7))]
+    doubts = [Doubt("lever", "Not timed: " + "this and that. " * 20)]
+    doubts += [Doubt(f"k{n}", f"Doubt {n}. " * 60) for n in range(7)]
     names = tuple(f"alternative {n}" for n in range(8))
-    made = comparison_of([(None, 1, [1e-6 * (n + 1) for n in range(8)])], names, warnings=doubts, stmt="f(x)\ng(x)\nh(x)")
+    times = [1e-6 * (n + 1) for n in range(8)]
+    made = comparison_of([(None, 1, times)], names, warnings=doubts, stmt="f(x)\ng(x)\nh(x)")
     text = made.to_markdown(max_bytes=3072)
     assert len(text.encode()) <= 3072
     assert "too long" not in text
@@ -117,12 +120,17 @@ def test_points_that_are_no_product_are_no_sweep() -> None:
     assert (repeat_cell(whole) or "").splitlines()[0].endswith("--sweep 'n=[1, 2]' --sweep 'k=['\"'\"'a b'\"'\"']'")
 
 
+def test_what_was_counted_is_counted_once_more() -> None:
+    made = compared(one=counted(add=10), other=counted(add=20))
+    assert (repeat_cell(made) or "").splitlines()[0].endswith("-t 1 --callgrind 1")
+
+
 QUICK = "%%timer -n 2 -r 3 -q -o made"
 CELLS = {
     "two alternatives": f"{QUICK}\n# --- setup\ny = x + 1\n# --- one\ny * 2\n# --- the other\ny + y\n",
     "a statement": f"{QUICK}\nx * 2\n",
     "a statement with setup": f"{QUICK}\n# --- setup\ny = x + 1\n# --- alone\ny * 2\n",
-    "levers": f"%%timer --min-run-time 0.01 -q -o made --try no_grad,sdpa\n# --- setup\ny = x + 1\n# --- s\ny * 2\n",
+    "levers": "%%timer --min-run-time 0.01 -q -o made --try no_grad,sdpa\n# --- setup\ny = x + 1\n# --- s\ny * 2\n",
     "a sweep": f'{QUICK} --sweep "n=[1, 2]" --margin 3 --baseline b\n# --- a\nx * n\n# --- b\nx + n\n',
 }
 

@@ -83,6 +83,11 @@ def _options(comparison: Comparison, subject: Subject) -> Iterator[str]:
             value = 100 * value if name in _PERCENT and isinstance(value, float) else value
             yield f"--{name.replace('_', '-')} {f'{value:g}' if isinstance(value, float) else value}"
     yield from (f"--{name}" for name in _FLAGS if asked.get(name) and not (name == "restore" and tried))
+    counted = [each.stats.number_per_run for each in comparison.counts.counted.values()]
+    if counted:
+        yield f"--callgrind {max(counted)}"
+        if comparison.counts.form != "function":
+            yield f"--callgrind-form {comparison.counts.form}"
     processes = asked.get("processes")
     if processes is not None:
         yield "--processes" if processes == "auto" else f"--processes {processes}"
