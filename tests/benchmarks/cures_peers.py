@@ -13,8 +13,9 @@ an environment of its own, which this script is told of:
 (``--system-site-packages`` is for torch, so that all run the same; where torch is itself in an environment, write the
 path of its ``site-packages`` into a ``.pth`` file of the new one.) How each is used is said in its module of
 ``cure_cases``: at its best, as its documentation has it. A peer that cannot be run is a row that says so. A few minutes
-for each: one whose environment is not given keeps the rows of its last run. On a machine that is not idle, times of
-autotune and of ``--try`` are rough.
+for each: one whose environment is not given keeps the rows of its last run, and with ``--missing`` only cells that have
+no row yet are run; after a Ctrl-C what there is by then is written. On a machine that is not idle, times of autotune and
+of ``--try`` are rough.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -34,18 +35,20 @@ from cure_cases.peer import Beside, CannotRun  # noqa: E402
 from record import RESULTS, Figure, record  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-PEERS: dict[str, tuple[str, Callable[[Path], Iterator[Beside]]]] = {
+PEERS: dict[str, tuple[str, Callable[[Path, Container[str]], Iterator[Beside]]]] = {
     "tlparse": ("tlparse", peer_tlparse.beside),
     "traceml": ("python", peer_traceml.beside_loops),
     "traceml-leaks": ("python", peer_traceml.beside_leaks),
     "autotune": ("python", peer_autotune.beside),
 }
-"""Word -> (the program of its environment that is run, what makes its rows)."""
+"""Word -> (the program of its environment that is run, what makes its rows but those of some cells)."""
 
 
 def main() -> int:
     given = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
-    if unknown := given.keys() - PEERS.keys() or [word for word in sys.argv[1:] if "=" not in word]:
+    only_missing = "--missing" in sys.argv[1:]
+    others = {word for word in sys.argv[1:] if "=" not in word} - {"--missing"}
+    if unknown := (given.keys() - PEERS.keys()) | others:
         print(f"no such peer: {', '.join(unknown)}; give PEER=ENVIRONMENT with one of {', '.join(PEERS)}")
         return 2
     warnings.simplefilter("ignore")
@@ -56,14 +59,18 @@ def main() -> int:
             if word not in by_word:
                 absent.setdefault(word, "no environment was given")
             continue
-        by_word[word] = []
+        rows_of_it = by_word.setdefault(word, [])
+        if not only_missing:
+            rows_of_it.clear()
         absent.pop(word, None)
         try:
-            for row in beside(Path(given[word]).absolute() / "bin" / program):
-                by_word[word].append(row)
+            for row in beside(Path(given[word]).absolute() / "bin" / program, {row.cell for row in rows_of_it}):
+                rows_of_it.append(row)
                 print(f"{row.peer}: {row.cell}: {row.theirs} ({row.their_line})", flush=True)
         except CannotRun as reason:
             absent[word] = str(reason)
+        except KeyboardInterrupt:
+            break
     rows = [row for word in PEERS for row in by_word.get(word, ())]
     header = ("peer", "cell", "planted", "they said", "their line", "", "we said", "our line", "")
     shown = [

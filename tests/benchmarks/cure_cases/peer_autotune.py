@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,13 +51,13 @@ _CURES = {"fused-optimizer": "fused", "channels_last": "channels_last", "compile
 _WORDS_OF_BASE = "fp32_default compile=off"
 
 
-def beside(python: Path) -> Iterator[Beside]:
-    """A row for each cell; ``python`` is that of its environment."""
+def beside(python: Path, without: Container[str]) -> Iterator[Beside]:
+    """A row for each cell but some; ``python`` is that of its environment."""
     code = "from importlib.metadata import version; print(version('pytorch-autotune'))"
     name = f"pytorch-autotune {run_quietly([python, '-c', code], Path.cwd(), _environment(), 60).stdout.strip()}"
     kinds = [("slow", cell) for cell in SLOW] + [("good", cell) for cell in GOOD]
     for kind, cell in kinds:
-        if cell.name not in _GIVEN and cell.name not in _WITHOUT:
+        if cell.name in without or (cell.name not in _GIVEN and cell.name not in _WITHOUT):
             continue
         found = tried(kind, cell)
         named = found["recommended"]

@@ -13,7 +13,7 @@ import ast
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from tests.core.profiling.insight_runs import Planted
@@ -37,17 +37,17 @@ _STEP_OF = re.compile(r"^(optimizer|opt|of_\w+)$")
 _MODELS = ("net", "maker", "model")
 
 
-def beside_loops(python: Path) -> Iterator[Beside]:
-    """A row for each loop; ``python`` is that of its environment."""
+def beside_loops(python: Path, without: Container[str]) -> Iterator[Beside]:
+    """A row for each loop but some; ``python`` is that of its environment."""
     name = _name(python)
-    for loop in (*PLANTED, *HEALTHY):
+    for loop in (each for each in (*PLANTED, *HEALTHY) if each.name not in without):
         yield _loop(name, python.parent / "traceml", loop)
 
 
-def beside_leaks(python: Path) -> Iterator[Beside]:
-    """A row for each leak."""
+def beside_leaks(python: Path, without: Container[str]) -> Iterator[Beside]:
+    """A row for each leak but some."""
     name = _name(python)
-    for leak in LEAKING:
+    for leak in (each for each in LEAKING if each.name not in without):
         yield _leak(name, python.parent / "traceml", leak)
 
 
