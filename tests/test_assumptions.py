@@ -113,6 +113,16 @@ def test_without_the_compilers_switch_what_observes_is_not_hidden_and_nothing_fa
     hide_from_compiler()
 
 
+def test_without_the_compilers_cache_nothing_is_known_of_what_it_gave_up_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torchbench_magic.core.compiler.given_up import refused_before
+
+    for name in ("torch._C._dynamo.eval_frame", "torch._dynamo.config"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert refused_before([private_names.__code__], []) == []
+
+
 def test_without_its_record_no_code_is_known_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchbench_magic.core.compiler.dynamo import is_compiled
 

@@ -14,8 +14,8 @@ an environment of its own, which this script is told of:
 path of its ``site-packages`` into a ``.pth`` file of the new one.) How each is used is said in its module of
 ``cure_cases``: at its best, as its documentation has it. A peer that cannot be run is a row that says so. A few minutes
 for each: one whose environment is not given keeps the rows of its last run, and with ``--missing`` only cells that have
-no row yet are run; after a Ctrl-C what there is by then is written. On a machine that is not idle, times of autotune and
-of ``--try`` are rough.
+no row yet are run; after a Ctrl-C what there is by then is written. On a machine that is not idle, times of autotune
+and of ``--try`` are rough.
 """
 
 from __future__ import annotations

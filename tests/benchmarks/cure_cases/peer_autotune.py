@@ -1,8 +1,9 @@
 """pytorch-autotune on the cells that have a module, of those that ``--try`` is measured on.
 
 Its best way of use: ``autotune(model, batch, loss_fn=..., optimizer=...)`` with the cell's own model, batch, loss and
-optimizer, and a budget of a minute. It tunes training: a model that is frozen for inference is given to it with its
-gradients on. Its documentation asks for a CUDA device; where there is none it gets ``device="cpu"``, which it takes.
+optimizer, and a budget of 40 seconds. It tunes training: a model that is frozen for inference is given to it with its
+gradients on. It runs with one thread, as ``--try`` does here. Its documentation asks for a CUDA device; where there is
+none it gets ``device="cpu"``, which it takes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .peer import Beside, CannotRun, run_quietly, shortened
 
 __all__ = ["beside"]
 
-BUDGET_S = 60
+BUDGET_S = 40
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _said(python: Path, cell: Cell, kind: str) -> tuple[str, bool]:
         return "not run: it tunes the training step of a module, and the cell has none", False
     text = (
         "import math, warnings\nwarnings.simplefilter('ignore')\nimport torch\nfrom torch import nn\n"
-        f"import torch.nn.functional as F\ntorch.manual_seed(0)\n{cell.setup}\n"
+        f"import torch.nn.functional as F\ntorch.set_num_threads(1)\ntorch.manual_seed(0)\n{cell.setup}\n"
         "from pytorch_autotune import autotune\nmodel.requires_grad_(True)\n"
         "device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
         f"made = autotune(model, {given.batch}, loss_fn={given.loss}, optimizer={given.optimizer},"

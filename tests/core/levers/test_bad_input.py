@@ -58,7 +58,7 @@ def test_a_module_with_as_many_compilations_as_may_be_is_said_to_be_full(compile
     names: dict[str, Any] = {"torch": torch, "nn": nn, "__name__": "__main__"}
     exec("class Add(nn.Module):\n    def forward(self, x, n): return x + n\nadd, x = Add(), torch.ones(2)", names)
     with torch._dynamo.config.patch(recompile_limit=2):
-        compiled = torch.compile(names["add"], backend="eager", dynamic=False)
+        compiled: Any = torch.compile(names["add"], backend="eager", dynamic=False)
         for n in range(1, 5):
             compiled(names["x"], n)
         result = in_names(names, "add(x, 9)", "compile", "inference_mode")
@@ -137,7 +137,8 @@ def site(**values: Any) -> Site:
 def test_on_an_accelerator_float16_is_tried_too_and_autocast_is_of_that_device() -> None:
     names = [lever.name for lever in levers_asked((), site())]
     assert "fp16" in names
-    assert "fp16" not in [lever.name for lever in levers_asked((), Site({}, {}, frozenset(), {}, (), ast.Module(), frozenset()))]
+    on_cpu = Site({}, {}, frozenset(), {}, (), ast.Module([], []), frozenset())
+    assert "fp16" not in [lever.name for lever in levers_asked((), on_cpu)]
     (bf16,) = levers_asked(("bf16",), site())
     change = bf16.change(site())
     assert change.how == 'with torch.autocast("cuda", dtype=torch.bfloat16):'

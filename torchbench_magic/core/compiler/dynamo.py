@@ -96,7 +96,7 @@ def frames_given() -> int:
 
 
 def switched_off_by() -> str:
-    """The setting of the environment, or of torch's own, that has ``torch.compile`` do nothing; empty where it works."""
+    """The setting, of the environment or of torch, that has ``torch.compile`` do nothing; empty where it works."""
     if switch := next((f"{name}={value}" for name, value in _SWITCHES.items() if os.environ.get(name) == value), ""):
         return switch
     is_off = bool(getattr(sys.modules.get("torch._dynamo.config"), "disable", False))
