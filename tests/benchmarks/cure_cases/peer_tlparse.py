@@ -2,8 +2,8 @@
 
 Its best way of use: the cell as a script in a process of its own, with ``TORCH_TRACE`` set before torch is imported,
 and the whole report read: the reasons of graph breaks and recompilations, the metrics of each compilation. A line
-counts as named wherever in these it stands: of a recompilation, or a limit, also where it is the stack of another page of
-the same frame, and any line of the function is right.
+counts as named wherever in these it stands: of a recompilation, or a limit, also where it is the stack of another page
+of the same frame, and any line of the function is right.
 """
 
 from __future__ import annotations
