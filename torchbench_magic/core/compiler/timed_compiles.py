@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from torchbench_magic.core.process.run_settings import SINK_CODES
 from torchbench_magic.core.progress import Progress
 
+from . import dynamo
 from .compile_watch import CompileWatch
-from .dynamo import frames_given
 from .given_up import why_given_up
 from .guards import change_of
 
@@ -23,9 +24,15 @@ class TimedCompiles:
 
     def __init__(self, progress: Progress) -> None:
         self._watch = CompileWatch(progress)
-        self.start, self.stop = self._watch.start, self._watch.stop
+        self.stop = self._watch.stop
         self._first: list[tuple[float, str]] = []  # of each alternative: seconds, why something was given up
         self._sampled_from = 0
+
+    def start(self) -> None:
+        """Begin. What takes the code's output is not compiled, as little as the stream whose place it has: dynamo is
+        given every Python frame that begins in a call which it could not compile, `print` say."""
+        dynamo.leave_alone(SINK_CODES)
+        self._watch.start()
 
     def mark(self) -> Mark:
         return self._watch.seconds, len(self._watch.frames)
@@ -49,7 +56,7 @@ class TimedCompiles:
     def until_now(self) -> tuple[int, int]:
         """How many compilations have ended, and how many frames the compiler was given: those that it refuses, at a
         limit, are among the latter only."""
-        return self._watch.count, frames_given()
+        return self._watch.count, dynamo.frames_given()
 
     def among_samples(self, count: int, fell_back: str) -> dict[str, Any]:
         """Of an alternative of which so many were compiled, or refused, among its samples."""

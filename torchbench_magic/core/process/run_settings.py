@@ -10,7 +10,7 @@ from typing import Any
 
 from .process_state import ProcessState
 
-__all__ = ["CountingSink", "Unclosable", "collector", "output_to", "preserved_state", "set_threads"]
+__all__ = ["SINK_CODES", "CountingSink", "Unclosable", "collector", "output_to", "preserved_state", "set_threads"]
 
 
 @contextlib.contextmanager
@@ -95,6 +95,12 @@ class Unclosable(io.TextIOBase):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+SINK_CODES = tuple(
+    function.__code__ for kind in (CountingSink, Unclosable) for function in (kind.write, kind.writable, kind.close)
+)
+"""Of ours that run within the user's calls."""
 
 
 @contextlib.contextmanager
