@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
-INSTALLED_FROM := pyproject.toml constraints.txt jupyter-config/50-torchbench_magic.py
+INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard jupyter-config/*.py)
 
 # Numbers and tests must not depend on what the caller's shell says about threads.
 unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH

@@ -26,7 +26,7 @@ def to_text(result: object, **options: Any) -> str:
 
 
 def mimebundle(result: object, **options: Any) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
+    """``text/plain``, ``text/html`` and ``text/markdown``."""
     return bundle(*_documents(result, options))
 
 
@@ -48,11 +48,13 @@ def to_html(shown: Any, path: str | os.PathLike[str] | None = None, *, overwrite
 
 
 def bundle(document: Document, *under: Document) -> dict[str, str]:
-    """``text/plain`` with the numbers and ``text/html`` with the same, live where scripts run; at most 1 MB.
+    """``text/plain`` with the numbers, ``text/html`` with the same, live where scripts run, and ``text/markdown`` for
+    what exports to text; at most 1 MB.
 
     What stands ``under`` the document has its own sentence and table, and is small.
     """
     below = "".join(map(html.render, under))
     plain = "\n\n".join(map(text.render, (document, *under)))
-    fragment = html.render(document, most_bytes=html.MOST_BYTES - len(below)) + below
-    return {"text/plain": plain, "text/html": with_modules(fragment)}
+    marked = "\n".join(map(markdown.short, (document, *under)))
+    fragment = html.render(document, most_bytes=html.MOST_BYTES - len(below) - len(marked)) + below
+    return {"text/plain": plain, "text/html": with_modules(fragment), "text/markdown": marked}

@@ -24,7 +24,7 @@ class Lasting:
         raise NotImplementedError
 
     def _still(self) -> dict[str, str]:
-        """``text/html`` and ``text/plain`` of what is shown now."""
+        """``text/html``, ``text/plain`` and perhaps ``text/markdown`` of what is shown now."""
         raise NotImplementedError
 
     def outputs(self) -> tuple[dict[str, str], tuple[dict[str, Any], dict[str, Any]]]:
@@ -35,7 +35,7 @@ class Lasting:
         rule = f"<style>body:has(.{name}) .{name}-still{{display:none}}</style>"
         html = f'{rule}<div class="{name}-still">{still["text/html"]}</div>'
         data, metadata = self._view()
-        return {"text/html": html, "text/plain": still["text/plain"]}, (data | {"text/plain": _NOTE}, metadata)
+        return still | {"text/html": html}, (data | {"text/plain": _NOTE}, metadata)
 
     def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
         made = super()._repr_mimebundle_()  # type: ignore[misc]  # of the widget that this is mixed into
