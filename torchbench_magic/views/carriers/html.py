@@ -23,7 +23,7 @@ MOST_BYTES = 960_000  # of text/html as a notebook stores it; with text/plain an
 _MODULES = 40_000  # of these, what is left for the modules
 _STATIC_ROWS = 200
 _STATIC_TEXT = 120
-_FIGURE, _POINT = "\u2007", "\u2008"  # spaces as wide as a digit and as a point
+_FIGURE, _POINT = "\u2007", "\u2008\u2060"  # spaces as wide as a digit and as a point, where no line may break
 
 _BOX = "display:inline-block;height:8px;width"
 _RIGHT, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left

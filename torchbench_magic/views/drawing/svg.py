@@ -49,7 +49,8 @@ def svg_text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str
 def figure(
     ground: tuple[int, int], around: tuple[int, int, int, int], said: str, parts: Iterable[str], more: str = ""
 ) -> str:
-    """``parts`` on a plotted ground. What is drawn has its ``fill`` and ``stroke`` as attributes too.
+    """``parts`` on a plotted ground. What is drawn has its ``fill`` and ``stroke`` as attributes too. A front end that
+    takes the svg away and leaves its words (JupyterLab, of a notebook that is not trusted) shows them in size 0.
 
     Args:
         ground: its width and height, px.
@@ -60,6 +61,6 @@ def figure(
     left, top, right, bottom = around
     width, height = left + ground[0] + right, top + ground[1] + bottom
     return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img"{more} fill="currentColor" font-family="sans-serif" font-size="11" '
-        f'aria-label="{attribute(said)}"><g transform="translate({left},{top})">{"".join(parts)}</g></svg>'
+        f'<span style=font-size:0><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img"{more} fill="currentColor" font-family="sans-serif" font-size="11" '
+        f'aria-label="{attribute(said)}"><g transform="translate({left},{top})">{"".join(parts)}</g></svg></span>'
     )
