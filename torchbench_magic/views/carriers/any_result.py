@@ -12,7 +12,7 @@ from ..document import Document
 from . import html, markdown, text
 from .page_modules import with_modules
 
-__all__ = ["bundle", "mimebundle", "to_html", "to_markdown", "to_text"]
+__all__ = ["bundle", "framed", "mimebundle", "to_html", "to_markdown", "to_text"]
 
 
 def _documents(result: object, options: dict[str, Any]) -> list[Document]:
@@ -45,6 +45,11 @@ def to_html(shown: Any, path: str | os.PathLike[str] | None = None, *, overwrite
     with whole_file(path, PAGE, overwrite=overwrite) as part:
         part.write_text(text, encoding="utf-8", errors="replace")
     return None
+
+
+def framed(shown: Any) -> tuple[str, str]:
+    """(mime type, data) for marimo, see `html.in_frame`."""
+    return "text/html", html.in_frame(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
 
 
 def bundle(document: Document, *under: Document) -> dict[str, str]:

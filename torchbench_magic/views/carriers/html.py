@@ -17,7 +17,7 @@ from . import document_json
 from .mounting import attribute, mounted, stored
 from .page_modules import es_module, with_modules
 
-__all__ = ["MOST_BYTES", "around", "module", "page", "render", "static"]
+__all__ = ["MOST_BYTES", "around", "in_frame", "module", "page", "render", "static"]
 
 MOST_BYTES = 960_000  # of text/html as a notebook stores it; with text/plain an output stays below 1 MB
 _MODULES = 40_000  # of these, what is left for the modules
@@ -63,6 +63,13 @@ def around(fragment: str, title: str) -> str:
         "h1{position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)}</style>"
         f"<body><main><h1>{said}</h1>{with_modules(fragment)}</main></body></html>"
     )
+
+
+def in_frame(fragment: str, title: str) -> str:
+    """The page in a frame, for marimo, which runs no script outside of one and takes away the room between the columns
+    of a table. ``__resizeIframe`` is marimo's; where it is not there the frame is scrolled."""
+    page = escape(around(fragment, title))
+    return f'<iframe srcdoc="{page}" width="100%" height="420" onload="__resizeIframe(this)"></iframe>'
 
 
 def static(document: Document) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 
 import ipywidgets
 
+from .html import in_frame
+
 __all__ = ["CONTROLS", "LIVE", "WITHOUT_KERNEL", "Lasting"]
 
 LIVE, CONTROLS = "torchbench-live", "torchbench-controls"  # classes: a widget of ours; those parts that Python answers
@@ -49,6 +51,10 @@ class Lasting:
         html = f'<style>{rules}</style><div class="{name}-still">{still["text/html"]}{note}</div>'
         data, metadata = self._view()
         return still | {"text/html": html}, (data | {"text/plain": _NOTE}, metadata)
+
+    def _mime_(self) -> tuple[str, str]:
+        """What marimo asks for: it knows no boxes of widgets, and a page has the table alive, if not the controls."""
+        return "text/html", in_frame(self._still()["text/html"], type(self).__name__)
 
     def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
         made = super()._repr_mimebundle_()  # type: ignore[misc]  # of the widget that this is mixed into
