@@ -25,6 +25,11 @@ _STATIC_ROWS = 200
 _STATIC_TEXT = 120
 _FIGURE, _POINT = "\u2007", "\u2008\u2060"  # spaces as wide as a digit and as a point, where no line may break
 
+_AS_HIGH = (
+    "const e=this.contentDocument.documentElement;"
+    "new ResizeObserver(()=>{this.style.height=e.offsetHeight+32+'px'}).observe(e)"
+)
+
 _BOX = "display:inline-block;height:8px;width"
 _RIGHT, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left
 _THINNEST = 2  # px of a bar: a thinner one is not seen, and its number stands beside it
@@ -67,9 +72,9 @@ def around(fragment: str, title: str) -> str:
 
 def in_frame(fragment: str, title: str) -> str:
     """The page in a frame, for marimo, which runs no script outside of one and takes away the room between the columns
-    of a table. ``__resizeIframe`` is marimo's; where it is not there the frame is scrolled."""
+    of a table. It is as high as what is in it."""
     page = escape(around(fragment, title))
-    return f'<iframe srcdoc="{page}" width="100%" height="420" onload="__resizeIframe(this)"></iframe>'
+    return f'<iframe srcdoc="{page}" title="{escape(title)}" width="100%" height="300" onload="{_AS_HIGH}"></iframe>'
 
 
 def static(document: Document) -> str:
