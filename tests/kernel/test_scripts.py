@@ -30,9 +30,14 @@ def headers(text: str) -> list[str]:
     return [" ".join(re.sub("-+", "-", line).split()) for line in kept]
 
 
-def test_a_script_prints_what_the_magics_show(start_kernel: Callable[..., Any], tmp_path: Path) -> None:
-    kernel = start_kernel()
-    assert not kernel.run(NAMES).error
+@pytest.fixture(scope="module")
+def kernel(start_kernel: Callable[..., Any]) -> Any:
+    made = start_kernel()
+    assert not made.run(NAMES).error
+    return made
+
+
+def test_a_script_prints_what_the_magics_show(kernel: Any, tmp_path: Path) -> None:
     timed, profiled = kernel.run(TIMED), kernel.run("%%tprofile\nwork();")
     for shown, name in ((timed, "_timer"), (profiled, "_tprofile")):
         assert kernel.run(f"print({name})").stdout.rstrip() == shown.text("text/plain").replace(f"{name}.", ".").rstrip()
