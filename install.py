@@ -1,9 +1,9 @@
-"""Installs the package into the environment of the Python that runs this, and says what is going on: what ``make`` calls.
+"""Installs the package into the environment of the Python that runs this, in words: what ``make`` calls.
 
     .venv/bin/python install.py ".[lab]"
 
-pip alone says either nothing for minutes or a page of names. Here a line says what it is at, with the seconds so far: in
-a terminal it is written over, in a log there is one every ten seconds.
+pip alone says either nothing for minutes or a page of names. Here a line says what it is at, with the seconds so far:
+in a terminal it is written over, in a log there is one every ten seconds.
 """
 
 from __future__ import annotations

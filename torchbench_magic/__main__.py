@@ -34,7 +34,8 @@ OFFLINE_PAGE = """{% extends "lab/index.html.j2" %}
 {% block notebook_css %}
 {{ super() }}
 <style>:root { color-scheme: light dark }</style>
-{{ resources.include_css("static/theme-dark.css") | replace("<style", "<style media='(prefers-color-scheme: dark)'", 1) }}
+{% set dark = resources.include_css("static/theme-dark.css") %}
+{{ dark | replace("<style", "<style media='(prefers-color-scheme: dark)'", 1) }}
 {% endblock %}
 """
 

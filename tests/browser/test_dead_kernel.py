@@ -20,6 +20,10 @@ TIMED = "%%timer -n 20 -r 12 -q\n# --- one\nx + 1\n# --- two\nx * 2\n# --- three
 COMPARED = ("%load_ext torchbench_magic\nimport torch\nx = torch.ones(64)", TIMED, "_timer.explore()")
 LONG = "%%timer --min-run-time 60\n# --- one\nx + 1\n# --- two\nx.exp().sum()"
 ROOT = Path(__file__).parents[2]
+COUNTED = f"""\
+import sys; sys.path.insert(0, {str(ROOT)!r})
+from tests.views.test_outputs_stay import RESULTS
+RESULTS['counts_diff']().explore()"""
 EVERY = (
     "%load_ext torchbench_magic\nimport torch, torchbench_magic\nx = torch.ones(64)",
     TIMED,
@@ -31,8 +35,7 @@ EVERY = (
     "torchbench_magic.results.profiling.profile_diff.ProfileDiff(first, _tprofile, ('before', 'now')).explore()",
     "torchbench_magic.doctor().explore()",
     f"torchbench_magic.load_ranks({str(ROOT / 'tests' / 'core' / 'ranks' / 'traces' / 'sleep_1_of_3')!r}).explore()",
-    f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-    "from tests.views.test_outputs_stay import RESULTS\nRESULTS['counts_diff']().explore()",
+    COUNTED,
 )
 FIRST = EVERY.index("_timer.explore()")  # the cells from here on are widgets
 RESTART = "async () => { await window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel(); }"

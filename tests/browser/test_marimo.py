@@ -1,4 +1,4 @@
-"""Results in a marimo notebook: each is a page in a frame, live as in JupyterLab; of widgets what they show is there."""
+"""Results in a marimo notebook: each is a page in a frame, live as in JupyterLab; a widget is what it shows."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ pytest.importorskip("marimo")
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+HOMES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
 APP = """\
 import marimo
 
@@ -66,7 +67,7 @@ def url(tmp_path: Path) -> Iterator[str]:
         process = subprocess.Popen(
             [*command, f"--port={port}"],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)},
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | dict.fromkeys(HOMES, str(tmp_path)),
             stdout=log,
             stderr=subprocess.STDOUT,
         )

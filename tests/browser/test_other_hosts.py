@@ -45,7 +45,9 @@ VS_CODE = """<!doctype html><meta charset=utf-8>
     }
 }</script>"""
 COLAB = """<!doctype html><meta charset=utf-8><body></body>
-<script>for (const html of OUTPUTS) document.body.append(document.createRange().createContextualFragment(html));</script>"""
+<script>
+for (const html of OUTPUTS) document.body.append(document.createRange().createContextualFragment(html));
+</script>"""
 
 MANAGER = "@jupyter-widgets/html-manager@1.0"
 # As much of require.js as these modules need: `define` with or without a name, and `require` of what is defined.
@@ -55,7 +57,8 @@ const made = (name) => {
     const module = modules[name] ?? (() => { throw new Error(name + " is not defined"); })();
     if (!("value" in module)) {
         const exports = {}, of = { exports, require };
-        const value = module.make(...module.needs.map((need) => need in of ? of[need] : need === "module" ? of : made(need)));
+        of.module = of;
+        const value = module.make(...module.needs.map((need) => need in of ? of[need] : made(need)));
         module.value = value ?? exports;
     }
     return module.value;
@@ -112,7 +115,8 @@ def html_manager(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     folder = tmp_path_factory.mktemp("npm")
-    packed = subprocess.run(["npm", "pack", "--silent", MANAGER], cwd=folder, capture_output=True, text=True, timeout=120)
+    command = ["npm", "pack", "--silent", MANAGER]
+    packed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     if packed.returncode:
         pytest.skip(f"npm could not bring {MANAGER}")
     with tarfile.open(folder / packed.stdout.split()[-1]) as archive:

@@ -1,8 +1,8 @@
 """What nbconvert makes of our outputs where it writes text: the tables, without the scripts that draw them.
 
 The exporters to markdown, AsciiDoc and reStructuredText take ``text/html`` before ``text/markdown``, and cannot be told
-otherwise by an output. ``jupyter-config/jupyter_config.py``, which the wheel installs, names this preprocessor for them.
-Without it an exported comparison has 30 KB of script below its table.
+otherwise by an output. ``jupyter-config/jupyter_config.py``, which the wheel installs, names this preprocessor for
+them. Without it an exported comparison has 30 KB of script below its table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OURS = re.compile(r'<div id="torchbench-|<script data-(?:needs|brings)=|<div cl
 _SCRIPTS = re.compile(r"<(script|style)\b.*?</\1>", re.DOTALL)
 
 
-class TablesOnly(Preprocessor):
+class TablesOnly(Preprocessor):  # type: ignore[misc]  # nbconvert has no annotations
     """Leaves of our outputs their markdown; of those that have none their html without scripts. Others stay."""
 
     def preprocess_cell(self, cell: Any, resources: Any, index: int) -> tuple[Any, Any]:

@@ -57,8 +57,8 @@ def page(document: Document) -> str:
 
 
 def around(fragment: str, title: str) -> str:
-    """The page around any of our fragments, with all that draws it. Its heading is for those who hear the page: who sees
-    it reads the sentence first."""
+    """The page around any of our fragments, with all that draws it. Its heading is for those who hear the page: who
+    sees it reads the sentence first."""
     said = f"torchbench_magic: {escape(title)}"
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'

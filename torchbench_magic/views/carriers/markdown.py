@@ -61,7 +61,8 @@ def _table(table: Table, written: _Written) -> str:
     if not rows:
         return _escaped(table.hidden or "no rows")
     heads = [_head(column) for _, column in shown]
-    text = written(heads, rows, ["right" if column.right and column.kind == "number" else "left" for _, column in shown])
+    aligned = ["right" if column.right and column.kind == "number" else "left" for _, column in shown]
+    text = written(heads, rows, aligned)
     return f"{text}\n\n{_escaped(table.hidden)}" if table.hidden else text
 
 

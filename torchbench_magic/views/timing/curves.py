@@ -127,7 +127,8 @@ def _panel(comparison: Comparison, axis: str, lines: Sequence[Curve], swaps: Seq
         parts.append(_cores(place, cores))
     if ideal:
         path = _points(place.at(*spot) for spot in ideal)
-        parts.append(f'<polyline class="id" fill="none" stroke="#7b8087" points="{path}"><title>ideal on {cores} cores</title></polyline>')
+        line = f'<polyline class="id" fill="none" stroke="#7b8087" points="{path}">'
+        parts.append(f"{line}<title>ideal on {cores} cores</title></polyline>")
     parts.append(_swaps(place, swaps))
     shown = list(enumerate(lines[:MOST_LINES], start=int(len(lines) == 1)))  # a lone line is no baseline
     parts += [_line(comparison, place, line, nth) for nth, line in shown]
