@@ -62,6 +62,6 @@ def figure(
     width, height = left + ground[0] + right, top + ground[1] + bottom
     return (
         f'<span style=font-size:0><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-        f'role="img"{more} fill="currentColor" font-family="sans-serif" font-size="11" '
+        f' role="img"{more} fill="currentColor" font-family="sans-serif" font-size="11" '
         f'aria-label="{attribute(said)}"><g transform="translate({left},{top})">{"".join(parts)}</g></svg></span>'
     )
