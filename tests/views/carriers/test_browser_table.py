@@ -310,7 +310,8 @@ def test_the_notebooks_colours_are_taken_where_there_are_any(page: Page, show: S
 WIDGET = """
 const spec = %(spec)s;
 const model = { data: { spec, state: {}, answers: %(answers)s }, saved: 0, sent: [], off() {},
-  on(name, f) { this[{"change:spec": "changed", "msg:custom": "heard"}[name] ?? "lived"] = f; }, send(content) { this.sent.push(content); },
+  on(name, f) { this[{"change:spec": "changed", "msg:custom": "heard"}[name] ?? "lived"] = f; },
+  send(content) { this.sent.push(content); },
   get(name) { return this.data[name]; }, set(name, value) { this.data[name] = value; },
   save_changes() { this.saved += 1; } };
 window.model = model;
