@@ -4,7 +4,7 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
-INSTALLED_FROM := pyproject.toml constraints.txt jupyter-config/50-torchbench_magic.py
+INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard jupyter-config/*.py)
 
 # Numbers and tests must not depend on what the caller's shell says about threads.
 unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH
@@ -15,7 +15,8 @@ SIDE_BY_SIDE := -n 2 --dist worksteal
 .PHONY: demo test test-slow test-newest test-matrix lint bench lab constraints debian clean
 
 demo: .venv/for-demo ## run the quickstart in a real kernel, print its tables, write the html
-	$(PY) -m torchbench_magic demo
+	@echo "Running examples/01_quickstart.ipynb, cell by cell: about a minute."
+	@$(PY) -m torchbench_magic demo
 
 test: debian lint ## lint and every test that is not slow
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
@@ -53,15 +54,16 @@ debian: ## Debian's packages that the tests need
 .venv/made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no ensurepip: apt-get install python3-venv"; exit 1; }
-	$(PYTHON) -m venv .venv
+	@echo "Setting up .venv with $$($(PYTHON) --version)."
+	@$(PYTHON) -m venv .venv
 	@touch $@
 
 .venv/for-demo: .venv/made $(INSTALLED_FROM)
-	$(PIP) install -c constraints.txt -e ".[lab]"
+	@$(PY) install.py ".[lab]"
 	@touch $@
 
 .venv/for-tests: .venv/made $(INSTALLED_FROM)
-	$(PIP) install -c constraints.txt -e ".[test]"
+	@$(PY) install.py ".[test]"
 	@touch $@ .venv/for-demo
 
 clean:

@@ -239,7 +239,7 @@ def test_every_verb_of_the_gateway_is_there_and_the_table_is_pinned() -> None:
             ("RankProfile", "facts"),
         ]
     )
-    assert sorted(_gateway.OF_EVERY) == ["mimebundle", "repr", "to_html", "to_json", "to_markdown"]
+    assert sorted(_gateway.OF_EVERY) == ["framed", "mimebundle", "repr", "to_html", "to_json", "to_markdown"]
     assert sorted(_gateway.HANDED_ON) == [
         ("Comparison", "rebase"),
         ("Comparison", "save"),

@@ -25,11 +25,18 @@ NOTEBOOK = "01_quickstart.ipynb"
 SECONDS_PER_CELL = 600
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # of the tracebacks that kernels send
 
-# nbconvert's page without the scripts that it would load from the network (require.js, MathJax, mermaid).
+# nbconvert's page without the scripts that it would load from the network (require.js, MathJax, mermaid), and with the
+# colours of JupyterLab's dark theme for readers whose system is dark.
 OFFLINE_PAGE = """{% extends "lab/index.html.j2" %}
 {% block html_head_js %}{% endblock %}
 {% block html_head_js_mathjax %}{% endblock %}
 {% block html_head_js_mermaidjs %}{% endblock %}
+{% block notebook_css %}
+{{ super() }}
+<style>:root { color-scheme: light dark }</style>
+{% set dark = resources.include_css("static/theme-dark.css") %}
+{{ dark | replace("<style", "<style media='(prefers-color-scheme: dark)'", 1) }}
+{% endblock %}
 """
 
 

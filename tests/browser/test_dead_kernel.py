@@ -1,7 +1,8 @@
-"""A kernel that has ended behind an ``.explore()``: what is drawn stays, and a line says that nothing answers."""
+"""A kernel that has ended behind live widgets: what is drawn stays, controls are off, and a line says so."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -9,30 +10,59 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from .results import rows, sorts_by_click_and_by_key
-from .test_quickstart import RUN, open_notebook
-from .test_widgets import run_cell
+from .test_live import START_CELL
+from .test_quickstart import RUN, code_cells, open_notebook
+from .test_widgets import SELECT_CELL, run_cell
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 
-CELLS = (
-    "%load_ext torchbench_magic\nimport torch\nx = torch.ones(64)",
-    "%%timer -n 20 -r 12 -q\n# --- one\nx + 1\n# --- two\nx * 2\n# --- three\nx.exp()",
+TIMED = "%%timer -n 20 -r 12 -q\n# --- one\nx + 1\n# --- two\nx * 2\n# --- three\nx.exp()"
+COMPARED = ("%load_ext torchbench_magic\nimport torch\nx = torch.ones(64)", TIMED, "_timer.explore()")
+LONG = "%%timer --min-run-time 60\n# --- one\nx + 1\n# --- two\nx.exp().sum()"
+ROOT = Path(__file__).parents[2]
+COUNTED = f"""\
+import sys; sys.path.insert(0, {str(ROOT)!r})
+from tests.views.test_outputs_stay import RESULTS
+RESULTS['counts_diff']().explore()"""
+EVERY = (
+    "%load_ext torchbench_magic\nimport torch, torchbench_magic\nx = torch.ones(64)",
+    TIMED,
+    "%%tprofile -q --memory -o first\ny = (x + 1).exp()\nfor _ in range(3):\n    z = y.cos()",
+    "%%tprofile -q\ny = (x + 1).exp()",
     "_timer.explore()",
+    "first.explore()",
+    "first.timeline().explore()",
+    "torchbench_magic.results.profiling.profile_diff.ProfileDiff(first, _tprofile, ('before', 'now')).explore()",
+    "torchbench_magic.doctor().explore()",
+    f"torchbench_magic.load_ranks({str(ROOT / 'tests' / 'core' / 'ranks' / 'traces' / 'sleep_1_of_3')!r}).explore()",
+    COUNTED,
 )
+FIRST = EVERY.index("_timer.explore()")  # the cells from here on are widgets
 RESTART = "async () => { await window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel(); }"
+SAID = "The kernel does not answer"
+# Marks that ipywidgets draws before the parts of a widget without a kernel and that are seen.
+CHAINS = """e => [e, ...e.querySelectorAll("*")].filter((part) => {
+    const mark = getComputedStyle(part, "::before");
+    return mark.content.includes("\\uf127") && mark.display !== "none";
+}).length"""
+OFF = "e => [...e.querySelectorAll('input,select,button')].every((part) => part.closest('[inert]'))"
 
 
-def opened(visit: Any, server: Any, name: str) -> tuple[Page, Locator]:
-    """A notebook with a live table in its third cell."""
+def opened(visit: Any, server: Any, name: str, cells: tuple[str, ...], *, runs: int | None = None) -> Page:
+    """A notebook whose cells have run, or the first ``runs`` of them."""
     made = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in CELLS],
+        cells=[nbformat.v4.new_code_cell(text) for text in cells],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
     )
     nbformat.write(made, server.root / name)
     page = open_notebook(visit, server, "lab", name)
-    for at in range(len(CELLS)):
-        shown = run_cell(page, at)
-    return page, shown.locator(".widget-vbox").first
+    for at in range(len(cells) if runs is None else runs):
+        run_cell(page, at)
+    return page
+
+
+def widget(page: Page, at: int) -> Locator:
+    return code_cells(page).nth(at).locator(".jp-OutputArea .torchbench-live").first
 
 
 @pytest.mark.slow
@@ -41,9 +71,10 @@ def opened(visit: Any, server: Any, name: str) -> tuple[Page, Locator]:
 def test_what_is_drawn_stays_and_a_line_says_that_the_kernel_does_not_answer(
     visit: Any, server: Any, shots: Any, end: str
 ) -> None:
-    page, table = opened(visit, server, f"{end}.ipynb")
+    page = opened(visit, server, f"{end}.ipynb", COMPARED)
+    table = widget(page, 2)
     expect(rows(table)).to_have_count(3, timeout=30_000)
-    said = table.get_by_text("The kernel does not answer")
+    said, controls = table.get_by_text(SAID), table.locator(".torchbench-controls")
     table.get_by_placeholder("filter, regex").fill("three")
     expect(rows(table)).to_have_count(1)
     table.get_by_placeholder("filter, regex").fill("")
@@ -53,12 +84,13 @@ def test_what_is_drawn_stays_and_a_line_says_that_the_kernel_does_not_answer(
 
     if end == "ended":
         server.stop_kernels()
+        page.wait_for_timeout(1000)
+        table.get_by_placeholder("filter, regex").fill("three")
     else:
         page.evaluate(RESTART)
-    page.wait_for_timeout(1000)
-    assert rows(table).count() == 3
-    table.get_by_placeholder("filter, regex").fill("three")
     expect(said).to_be_visible(timeout=10_000)
+    assert controls.evaluate(OFF)
+    assert table.evaluate(CHAINS) == 0
     assert rows(table).count() == 3
     sorts_by_click_and_by_key(table, "median")
     rows(table).nth(1).click()
@@ -67,4 +99,47 @@ def test_what_is_drawn_stays_and_a_line_says_that_the_kernel_does_not_answer(
     for front_ends_own in page.get_by_role("dialog").get_by_role("button").all():
         front_ends_own.click()
     page.evaluate(RUN, "docmanager:save")
+    page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_widget_outlives_its_kernel_with_its_controls_off_and_no_red_mark(
+    visit: Any, server: Any, shots: Any
+) -> None:
+    page = opened(visit, server, "every widget.ipynb", EVERY)
+    drawn = [widget(page, at) for at in range(FIRST, len(EVERY))]
+    for each in drawn:
+        expect(each).to_be_visible(timeout=60_000)
+    page.evaluate(RESTART)
+    page.wait_for_timeout(3000)
+    for at, each in enumerate(drawn):
+        each.scroll_into_view_if_needed()
+        assert each.evaluate(CHAINS) == 0, EVERY[FIRST + at]
+        controls = each.locator(".torchbench-controls")
+        for part in controls.all():
+            assert part.evaluate(OFF), EVERY[FIRST + at]
+        if controls.count():
+            expect(each.get_by_text(SAID)).to_be_visible(timeout=10_000)
+            assert rows(each).count() > 0
+        else:
+            expect(each.locator("canvas")).to_be_visible()
+        page.screenshot(path=shots / f"lab-kernel-gone-{at}.png")
+    page.evaluate(RUN, "docmanager:save")
+    page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_measurement_whose_kernel_ends_says_so(visit: Any, server: Any, shots: Any) -> None:
+    page = opened(visit, server, "killed.ipynb", (COMPARED[0], LONG), runs=1)
+    page.evaluate(SELECT_CELL, 1)
+    page.evaluate(START_CELL)
+    live = code_cells(page).nth(1).locator(".jp-OutputArea .torchbench-live")
+    expect(rows(live)).to_have_count(2, timeout=90_000)
+    page.evaluate(RESTART)
+    expect(live).to_contain_text("The kernel ended before this measurement did", timeout=20_000)
+    expect(live.get_by_role("button", name="Stop")).to_be_hidden()
+    assert live.evaluate(CHAINS) == 0
+    page.screenshot(path=shots / "lab-killed.png")
     page.close()

@@ -15,6 +15,17 @@ from .test_widgets import SELECT_CELL, run_cell
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 
+# Notes at every frame where the third cell begins, and whether a live view is in the page, until window.ended.
+WATCH_PLACE = """() => {
+    window.places = [];
+    const note = () => {
+        const cells = document.querySelectorAll(".jp-Notebook .jp-CodeCell");
+        const live = cells[1].querySelector(".torchbench-live");
+        window.places.push([Boolean(live && live.offsetHeight), cells[2].getBoundingClientRect().top]);
+        if (!window.ended) requestAnimationFrame(note);
+    };
+    note();
+}"""
 START_CELL = "() => { window.jupyterapp.commands.execute('notebook:run-cell'); }"  # and do not wait for its end
 CELLS = (
     "%load_ext torchbench_magic\nimport torch\nx = torch.ones(64)",
@@ -38,6 +49,7 @@ def test_the_table_fills_while_the_cell_runs_and_stop_keeps_what_is_there(
     run_cell(page, 0)
 
     page.evaluate(SELECT_CELL, 1)
+    page.evaluate(WATCH_PLACE)
     page.evaluate(START_CELL)
     shown = code_cells(page).nth(1).locator(".jp-OutputArea")
     live = shown.locator(".widget-vbox")
@@ -54,6 +66,10 @@ def test_the_table_fills_while_the_cell_runs_and_stop_keeps_what_is_there(
 
     expect(shown).to_contain_text("Partial: interrupted", timeout=30_000)
     expect(shown.locator(".widget-vbox")).to_have_count(0)
+    page.evaluate("window.ended = true")
+    places = page.evaluate("window.places")
+    live_places = {top for is_live, top in places if is_live}
+    assert len(live_places) == 1, "what stands below does not move as long as the live view is there"
     expect(shown).to_contain_text("KeyboardInterrupt")
     page.wait_for_function(KERNEL_IDLE)
     page.wait_for_timeout(1000)  # what is sent right after an interrupt is refused with it

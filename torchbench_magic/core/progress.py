@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["NO_PROGRESS", "Awaiting", "CountingUp", "Progress", "Watching"]
+__all__ = ["NO_PROGRESS", "Awaiting", "CountingUp", "MakingRoom", "Progress", "Watching"]
 
 
 class Progress(Protocol):
@@ -24,6 +24,14 @@ class Watching(Progress, Protocol):
 
     def watch(self, partial: Callable[[], Any]) -> None:
         """Told where a result could be had: ``partial()`` makes it (None: nothing yet), which costs milliseconds."""
+
+
+@runtime_checkable
+class MakingRoom(Progress, Protocol):
+    """A progress that keeps room for what it will show, so that nothing below it moves when that comes."""
+
+    def expect(self, rows: int) -> None:
+        """Told before each point of a timing how many rows the whole result has at least."""
 
 
 @runtime_checkable

@@ -67,8 +67,13 @@ class Output:
         self._in_kernel = kernel is not None
         self._is_live = live and bool(getattr(kernel, "_allow_stdin", False))
         self._view: Any = None
+        self._rows = 0
         self._alarm: threading.Timer | None = None
         self._counting: tuple[threading.Event, threading.Thread] | None = None
+
+    def expect(self, rows: int) -> None:
+        """The result has so many rows: the live view keeps room for them."""
+        self._rows = max(self._rows, rows)
 
     def await_end(self, done: float, total: float | None, what: str, *, after: float = 0.0) -> None:
         """Show the line when it is due, though nobody calls meanwhile: from a thread that sleeps until then. What it
@@ -156,7 +161,7 @@ class Output:
         if self._view is None:
             from torchbench_magic.views.widgets.live import LiveView
 
-            self._view = LiveView()
+            self._view = LiveView(self._rows)
             data, metadata = self._shell.display_formatter.format(self._view)
             self._publish({**data, "text/plain": line}, metadata)
         self._view.tell(done, total, _doing(what))

@@ -54,6 +54,7 @@ OF_EVERY: dict[str, str] = {
     "mimebundle": f"{_VIEWS}.carriers.any_result:mimebundle",
     "to_markdown": f"{_VIEWS}.carriers.any_result:to_markdown",
     "to_html": f"{_VIEWS}.carriers.any_result:to_html",
+    "framed": f"{_VIEWS}.carriers.any_result:framed",
     "to_json": f"{_VIEWS}.json_forms.envelope:to_json",
 }
 """What all results that have a document show of themselves alike."""

@@ -56,6 +56,11 @@ class Shown:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return show(self, "mimebundle")
 
+    def _mime_(self) -> tuple[str, str]:
+        """What marimo asks for."""
+        framed: tuple[str, str] = show(self, "framed")
+        return framed
+
 
 class Storable(Shown):
     """A result that a store keeps."""

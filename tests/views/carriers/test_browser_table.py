@@ -310,7 +310,8 @@ def test_the_notebooks_colours_are_taken_where_there_are_any(page: Page, show: S
 WIDGET = """
 const spec = %(spec)s;
 const model = { data: { spec, state: {}, answers: %(answers)s }, saved: 0, sent: [], off() {},
-  on(name, f) { this[name === "change:spec" ? "changed" : "heard"] = f; }, send(content) { this.sent.push(content); },
+  on(name, f) { this[{"change:spec": "changed", "msg:custom": "heard"}[name] ?? "lived"] = f; },
+  send(content) { this.sent.push(content); },
   get(name) { return this.data[name]; }, set(name, value) { this.data[name] = value; },
   save_changes() { this.saved += 1; } };
 window.model = model;
@@ -324,7 +325,8 @@ def open_widget(page: Page, tmp_path: Path, answers: str = "false") -> None:
     module = str(TableWidget._esm).replace("export default", "const module = {}; module.default =")
     script = module + WIDGET % {"spec": sent, "answers": answers}
     file = tmp_path / "widget.html"
-    box = '<div class="widget-vbox"><input id="control"><div id="w"></div></div><input id="elsewhere">'
+    controls = '<div class="torchbench-controls"><input id="control"></div>'
+    box = f'<div class="torchbench-live">{controls}<div id="w"></div></div><input id="elsewhere">'
     file.write_text(f'<!doctype html><meta charset=utf-8>{box}<script type="module">{script}</script>')
     page.goto(file.as_uri())
 
@@ -342,15 +344,28 @@ def test_the_widget_says_so_when_python_does_not_answer(page: Page, tmp_path: Pa
     rows.nth(1).click()
     assert len(page.evaluate("model.sent")) == 2
     expect(line).to_contain_text("The kernel does not answer", timeout=4000)
+    off = page.locator(".torchbench-controls")
+    assert off.evaluate("e => e.inert"), "what nobody hears is off"
     page.get_by_role("button", name="median").click()
     expect(page.locator("th[aria-sort=descending]")).to_contain_text("median")
     page.evaluate("model.heard({type: 'here'})")  # late: a cell was running
     expect(line).to_be_hidden()
+    assert not off.evaluate("e => e.inert")
     dead = "() => { model.send = model.save_changes = () => { throw new Error('Kernel is dead'); }; }"
     page.evaluate(dead)
     rows.nth(2).click()
     expect(line).to_be_visible(timeout=1000)  # the front end knows: no wait
     expect(rows.nth(2)).to_have_attribute("aria-selected", "true")
+
+
+def test_a_widget_that_the_front_end_marks_as_lost_says_so_at_once(page: Page, tmp_path: Path) -> None:
+    open_widget(page, tmp_path, "true")
+    line, box = page.locator("#w > p[role=status]"), page.locator(".torchbench-live")
+    expect(line).to_be_hidden()
+    box.evaluate("e => e.classList.add('jupyter-widgets-disconnected')")
+    page.evaluate("model.lived()")
+    expect(line).to_contain_text("The kernel does not answer", timeout=1000)
+    assert page.locator(".torchbench-controls").evaluate("e => e.inert")
 
 
 def test_a_table_that_asks_for_nothing_waits_for_no_answer(page: Page, tmp_path: Path) -> None:

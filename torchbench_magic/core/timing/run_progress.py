@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torchbench_magic.core.progress import Awaiting, Watching
+from torchbench_magic.core.progress import Awaiting, MakingRoom, Watching
 from torchbench_magic.units import seconds_text
 
 from .rounds import Rounds
@@ -30,6 +30,8 @@ class RunProgress:
         self._began_ns = task.clocks.wall()
         self.stage = "running the setup"
         self.first_calls: dict[str, float] = {}  # name -> seconds
+        if isinstance(task.progress, MakingRoom):
+            task.progress.expect(place[1] * len(threads) * len(task.bodies))
 
     def sampled(self, threads: int) -> str:
         """What is under way while samples are taken at this thread count."""

@@ -12,7 +12,7 @@ from ..document import Document
 from . import html, markdown, text
 from .page_modules import with_modules
 
-__all__ = ["bundle", "mimebundle", "to_html", "to_markdown", "to_text"]
+__all__ = ["bundle", "framed", "mimebundle", "to_html", "to_markdown", "to_text"]
 
 
 def _documents(result: object, options: dict[str, Any]) -> list[Document]:
@@ -26,7 +26,7 @@ def to_text(result: object, **options: Any) -> str:
 
 
 def mimebundle(result: object, **options: Any) -> dict[str, str]:
-    """``text/plain`` and ``text/html``."""
+    """``text/plain``, ``text/html`` and ``text/markdown``."""
     return bundle(*_documents(result, options))
 
 
@@ -47,12 +47,19 @@ def to_html(shown: Any, path: str | os.PathLike[str] | None = None, *, overwrite
     return None
 
 
+def framed(shown: Any) -> tuple[str, str]:
+    """(mime type, data) for marimo, see `html.in_frame`."""
+    return "text/html", html.in_frame(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
+
+
 def bundle(document: Document, *under: Document) -> dict[str, str]:
-    """``text/plain`` with the numbers and ``text/html`` with the same, live where scripts run; at most 1 MB.
+    """``text/plain`` with the numbers, ``text/html`` with the same, live where scripts run, and ``text/markdown`` for
+    what exports to text; at most 1 MB.
 
     What stands ``under`` the document has its own sentence and table, and is small.
     """
     below = "".join(map(html.render, under))
     plain = "\n\n".join(map(text.render, (document, *under)))
-    fragment = html.render(document, most_bytes=html.MOST_BYTES - len(below)) + below
-    return {"text/plain": plain, "text/html": with_modules(fragment)}
+    marked = "\n".join(map(markdown.short, (document, *under)))
+    fragment = html.render(document, most_bytes=html.MOST_BYTES - len(below) - len(marked)) + below
+    return {"text/plain": plain, "text/html": with_modules(fragment), "text/markdown": marked}

@@ -17,16 +17,22 @@ from . import document_json
 from .mounting import attribute, mounted, stored
 from .page_modules import es_module, with_modules
 
-__all__ = ["MOST_BYTES", "around", "module", "page", "render", "static"]
+__all__ = ["MOST_BYTES", "around", "in_frame", "module", "page", "render", "static"]
 
 MOST_BYTES = 960_000  # of text/html as a notebook stores it; with text/plain an output stays below 1 MB
 _MODULES = 40_000  # of these, what is left for the modules
 _STATIC_ROWS = 200
 _STATIC_TEXT = 120
-_FIGURE, _POINT = "\u2007", "\u2008"  # spaces as wide as a digit and as a point
+_FIGURE, _POINT = "\u2007", "\u2008\u2060"  # spaces as wide as a digit and as a point, where no line may break
+
+_AS_HIGH = (
+    "const e=this.contentDocument.documentElement;"
+    "new ResizeObserver(()=>{this.style.height=e.offsetHeight+32+'px'}).observe(e)"
+)
 
 _BOX = "display:inline-block;height:8px;width"
-_ROW, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left
+_RIGHT, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left
+_THINNEST = 2  # px of a bar: a thinner one is not seen, and its number stands beside it
 _DOUBT = "border-left:3px solid #cf4f2c;padding-left:9px"
 
 
@@ -51,14 +57,24 @@ def page(document: Document) -> str:
 
 
 def around(fragment: str, title: str) -> str:
-    """The page around any of our fragments, with all that draws it."""
+    """The page around any of our fragments, with all that draws it. Its heading is for those who hear the page: who
+    sees it reads the sentence first."""
+    said = f"torchbench_magic: {escape(title)}"
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>torchbench_magic: {escape(title)}</title>"
+        f"<title>{said}</title>"
         "<style>:root{color-scheme:light dark}body{margin:16px 20px}"
-        "@media (prefers-color-scheme:dark){body{background:#111;color:#dfe1e4}}</style>"
-        f"<body>{with_modules(fragment)}</body></html>"
+        "@media (prefers-color-scheme:dark){body{background:#111;color:#dfe1e4}}"
+        "h1{position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)}</style>"
+        f"<body><main><h1>{said}</h1>{with_modules(fragment)}</main></body></html>"
     )
+
+
+def in_frame(fragment: str, title: str) -> str:
+    """The page in a frame, for marimo, which runs no script outside of one and takes away the room between the columns
+    of a table. It is as high as what is in it."""
+    page = escape(around(fragment, title))
+    return f'<iframe srcdoc="{page}" title="{escape(title)}" width="100%" height="300" onload="{_AS_HIGH}"></iframe>'
 
 
 def static(document: Document) -> str:
@@ -100,7 +116,7 @@ def _table(table: Table) -> str:
             words = " ".join(_text(part) for part in (group.title, group.note) if part)
             sums = list(zip(shown, places, strict=True))[1:]
             cells = "".join(_cell(group.sums[at], column, place) for (at, column), place in sums)
-            rows.append(f"<tr{_ROW}{line}><th scope=rowgroup{_LEFT}>{words}</th>{cells}</tr>")
+            rows.append(f"<tr{line}><th scope=rowgroup{_LEFT}>{words}</th>{cells}</tr>")
         elif group.title:
             words = " · ".join(_text(part) for part in (group.title, group.note) if part)
             rows.append(f"<tr><th colspan={len(shown)} scope=rowgroup{_LEFT}>{words}</th></tr>")
@@ -109,18 +125,18 @@ def _table(table: Table) -> str:
                 "<td></td>" if first and column.leading else _cell(row.cells[at], column, place)
                 for (at, column), place in zip(shown, places, strict=True)
             )
-            rows.append(f"<tr{_ROW}{line if not first and not group.title else ''}>{cells}</tr>")
+            rows.append(f"<tr{line if not first and not group.title else ''}>{cells}</tr>")
     foot = "".join(_total(row, shown, places) for row in table.totals)
     return (
-        f"<table>{'' if table.headless else f'<thead><tr>{head}</tr></thead>'}<tbody>{''.join(rows)}</tbody>"
-        f"{f'<tfoot>{foot}</tfoot>' if foot else ''}</table>"
+        f"<table>{'' if table.headless else f'<thead><tr>{head}</tr></thead>'}<tbody{_RIGHT}>{''.join(rows)}</tbody>"
+        f"{f'<tfoot{_RIGHT}>{foot}</tfoot>' if foot else ''}</table>"
         + (f"<p><small>{_text(table.hidden)}</small></p>" if table.hidden else "")
     )
 
 
 def _total(row: Row, shown: list[tuple[int, Column]], places: list[int]) -> str:
     cells = (_cell(row.cells[at], column, place) for (at, column), place in zip(shown, places, strict=True))
-    return f'<tr{_ROW} style="border-top:1px solid #7b8087">{"".join(cells)}</tr>'
+    return f'<tr style="border-top:1px solid #7b8087">{"".join(cells)}</tr>'
 
 
 def _head(column: Column) -> str:
@@ -151,10 +167,11 @@ def _cell(cell: Cell, column: Column, places: int) -> str:
 def _bar(cell: Cell) -> str:
     if not cell.picture:
         return ""
-    bars = [part for parts in cell.picture for part in parts]  # type: ignore[attr-defined]
+    bars = [(meaning, round(share * 82)) for parts in cell.picture for meaning, share in parts]  # type: ignore[attr-defined]
     return "".join(
-        f"<span style={_BOX}:{max(1, round(share * 82))}px;background-color:{HUES[meaning]}></span>"
-        for meaning, share in bars
+        f"<span style={_BOX}:{width}px;background-color:{HUES[meaning]}></span>"
+        for meaning, width in bars
+        if width >= _THINNEST
     )
 
 

@@ -2,7 +2,8 @@
 
 A widget's view needs its model. Where that is gone (the kernel has ended and the state was not saved), front ends show
 an error in its place, whatever else its bundle holds. So the table is an output of its own; while the widget is drawn
-in the same page, a rule of style hides it. Where no style is let through (an untrusted notebook) it is simply there.
+in the same page, a rule of style hides it, and while it is not, another one hides the error. Where no style is let
+through (an untrusted notebook) both are simply there.
 """
 
 from __future__ import annotations
@@ -11,8 +12,18 @@ from typing import Any
 
 import ipywidgets
 
-__all__ = ["Lasting"]
+from .html import in_frame
 
+__all__ = ["CONTROLS", "LIVE", "WITHOUT_KERNEL", "Lasting"]
+
+LIVE, CONTROLS = "torchbench-live", "torchbench-controls"  # classes: a widget of ours; those parts that Python answers
+WITHOUT_KERNEL = (
+    f".{LIVE}.jupyter-widgets-disconnected::before,.{LIVE} .jupyter-widgets-disconnected::before{{display:none}}"
+    f".{CONTROLS}[inert]{{opacity:.5}}"
+)
+"""Style: ipywidgets puts a red broken chain before each part of a widget that has no kernel, good tables too."""
+
+_GONE = "The controls of this view need the kernel that made it: run the cell again to have them back."
 _NOTE = "live controls, which need a running kernel; the table beside them is what they showed"
 
 
@@ -24,7 +35,7 @@ class Lasting:
         raise NotImplementedError
 
     def _still(self) -> dict[str, str]:
-        """``text/html`` and ``text/plain`` of what is shown now."""
+        """``text/html``, ``text/plain`` and perhaps ``text/markdown`` of what is shown now."""
         raise NotImplementedError
 
     def outputs(self) -> tuple[dict[str, str], tuple[dict[str, Any], dict[str, Any]]]:
@@ -32,10 +43,18 @@ class Lasting:
         still, drawn = self._still(), self._drawn()
         name = f"torchbench-live-{drawn.model_id}"
         drawn.add_class(name)
-        rule = f"<style>body:has(.{name}) .{name}-still{{display:none}}</style>"
-        html = f'{rule}<div class="{name}-still">{still["text/html"]}</div>'
+        rules = (
+            f"body:has(.{name}) .{name}-still{{display:none}}"
+            f"body:not(:has(.{name})) .jp-OutputArea-child:has(.{name}-still)+.jp-OutputArea-child{{display:none}}"
+        )
+        note = f"<p><small>{_GONE}</small></p>"
+        html = f'<style>{rules}</style><div class="{name}-still">{still["text/html"]}{note}</div>'
         data, metadata = self._view()
-        return {"text/html": html, "text/plain": still["text/plain"]}, (data | {"text/plain": _NOTE}, metadata)
+        return still | {"text/html": html}, (data | {"text/plain": _NOTE}, metadata)
+
+    def _mime_(self) -> tuple[str, str]:
+        """What marimo asks for: it knows no boxes of widgets, and a page has the table alive, if not the controls."""
+        return "text/html", in_frame(self._still()["text/html"], type(self).__name__)
 
     def _view(self) -> tuple[dict[str, Any], dict[str, Any]]:
         made = super()._repr_mimebundle_()  # type: ignore[misc]  # of the widget that this is mixed into

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import tabulate
 
 from ..document import Document, StyledText, printable
 from ..table import Cell, Column, Table, dots_text
 
-__all__ = ["render"]
+__all__ = ["render", "short"]
 
 _MOST_ROWS = 500
+_ROWS_OF_SHORT = 40
+_Written = Callable[[list[str], list[list[str]], list[str]], str]  # (heads, rows, alignments) -> a table
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$])|^(?:[-+#=]|\d+(?=[.)]\s))")
 
 
 def render(document: Document) -> str:
     """The whole document. Nothing of what users named is markdown or HTML in it."""
-    return "\n\n".join(_parts(document)) + "\n"
+    return "\n\n".join(_parts(document.still, _lined_up)) + "\n"
 
 
-def _parts(document: Document) -> Iterator[str]:
-    document = document.still
+def short(document: Document) -> str:
+    """The same for an output of a notebook, where each byte is stored: tables of at most 40 rows, without the spaces
+    that line their columns up."""
+    still = document.still
+    cut = replace(still, tables=tuple(table.head(_ROWS_OF_SHORT, still.where) for table in still.tables))
+    return "\n\n".join(_parts(cut, _close)) + "\n"
+
+
+def _parts(document: Document, written: _Written) -> Iterator[str]:
     yield _line(document.sentence)
     for insight in document.insights:
         yield "\n".join([f"- {_line(insight.line)}", *(f"  - {_line(line)}" for line in insight.under)])
     for table in document.tables:
-        yield _table(table)
+        yield _table(table, written)
     for doubt in document.doubts:
         yield f"> {_line(doubt)}"
     for line in document.footer:
@@ -38,7 +48,7 @@ def _line(line: StyledText) -> str:
     return "".join(_code(run.text) if run.style in ("code", "subject") else _escaped(run.text) for run in line)
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, written: _Written) -> str:
     table = table.head(_MOST_ROWS, "")
     shown = [(at, column) for at, column in enumerate(table.columns) if not column.drawn or column.kind == "dots"]
     rows = []
@@ -52,8 +62,17 @@ def _table(table: Table) -> str:
         return _escaped(table.hidden or "no rows")
     heads = [_head(column) for _, column in shown]
     aligned = ["right" if column.right and column.kind == "number" else "left" for _, column in shown]
-    text = tabulate.tabulate(rows, heads, tablefmt="pipe", disable_numparse=True, colalign=aligned)
+    text = written(heads, rows, aligned)
     return f"{text}\n\n{_escaped(table.hidden)}" if table.hidden else text
+
+
+def _lined_up(heads: list[str], rows: list[list[str]], aligned: list[str]) -> str:
+    return tabulate.tabulate(rows, heads, tablefmt="pipe", disable_numparse=True, colalign=aligned)
+
+
+def _close(heads: list[str], rows: list[list[str]], aligned: list[str]) -> str:
+    rule = ["-:" if side == "right" else "-" for side in aligned]
+    return "\n".join(f"|{'|'.join(line)}|" for line in (heads, rule, *rows))
 
 
 def _head(column: Column) -> str:

@@ -1,4 +1,8 @@
-"""What pictures in static SVG share: the colours of both themes, and text."""
+"""What pictures in static SVG share: the colours of both themes, and text.
+
+Colours stand twice: in a style element, which follows the theme, and as attributes (``fill``, ``stroke``) that are
+read where style is not let through: without them all is black, on night too. Text is of the colour around it there.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +42,15 @@ def tenths(pixels: float) -> str:
 def svg_text(x: float, y: float, words: str, anchor: str, kind: str = "") -> str:
     """User text at a place; ``anchor`` is ``start``, ``middle`` or ``end``, ``kind`` a class."""
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{tenths(x)}" y="{tenths(y)}" text-anchor="{anchor}"{named}>{attribute(words)}</text>'
+    anchored = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{tenths(x)}" y="{tenths(y)}"{anchored}{named}>{attribute(words)}</text>'
 
 
 def figure(
     ground: tuple[int, int], around: tuple[int, int, int, int], said: str, parts: Iterable[str], more: str = ""
 ) -> str:
-    """``parts`` on a plotted ground.
+    """``parts`` on a plotted ground. What is drawn has its ``fill`` and ``stroke`` as attributes too. A front end that
+    takes the svg away and leaves its words (JupyterLab, of a notebook that is not trusted) shows them in size 0.
 
     Args:
         ground: its width and height, px.
@@ -55,6 +61,7 @@ def figure(
     left, top, right, bottom = around
     width, height = left + ground[0] + right, top + ground[1] + bottom
     return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img"{more} '
-        f'aria-label="{attribute(said)}"><g transform="translate({left},{top})">{"".join(parts)}</g></svg>'
+        f'<span style=font-size:0><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f' role="img"{more} fill="currentColor" font-family="sans-serif" font-size="11" '
+        f'aria-label="{attribute(said)}"><g transform="translate({left},{top})">{"".join(parts)}</g></svg></span>'
     )

@@ -66,7 +66,7 @@ def strips(profile: RankProfile) -> str:
 def _hatching(name: str) -> str:
     return (
         f'<defs><pattern id="{attribute(name)}" width="5" height="5" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><line x1="0" x2="0" y1="0" y2="5" class="hl"/></pattern></defs>'
+        'patternTransform="rotate(45)"><line x1="0" x2="0" y1="0" y2="5" class="hl" stroke="#7b8087"/></pattern></defs>'
     )
 
 
@@ -82,7 +82,7 @@ def _rows(profile: RankProfile, ranks: list[int], hatch: str) -> Iterator[str]:
         mine = profile.timeline[profile.timeline["rank"] == rank]
         for _, begin, end, what in mine.itertuples(index=False):
             left, width = _x(begin, profile.span), _x(end - begin, profile.span)
-            drawn = f'fill="url(#{attribute(hatch)})"' if what == "wait" else f'class="{what}"'
+            drawn = f'fill="url(#{attribute(hatch)})"' if what == "wait" else f'class="{what}" fill="{_HUES[what]}"'
             yield f'<rect {drawn} x="{left:.1f}" y="{top + 1}" width="{width:.1f}" height="{_BAR}"/>'
 
 
@@ -93,7 +93,7 @@ def _brackets(profile: RankProfile, top: int) -> Iterator[str]:
     until = -float(_APART)
     for begin, end, rank, _ in longest.itertuples(index=False):
         left, right = _x(begin, profile.span), max(_x(end, profile.span), _x(begin, profile.span) + 1)
-        yield f'<path class="br" d="M{left:.1f} {top}v5H{right:.1f}v-5"/>'
+        yield f'<path class="br" fill="none" stroke="#cf4f2c" d="M{left:.1f} {top}v5H{right:.1f}v-5"/>'
         middle = (left + right) / 2
         if middle - until >= _APART:
             yield svg_text(middle, top + 17, f"rank {rank}", "middle")
@@ -101,7 +101,7 @@ def _brackets(profile: RankProfile, top: int) -> Iterator[str]:
 
 
 def _axis(span: float, top: int) -> Iterator[str]:
-    yield f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{top}" y2="{top}"/>'
+    yield f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{top}" y2="{top}"/>'
     scale = units.smallest_scale([span])
     ticks = round_ticks(0.0, span / scale.size) if span > 0 else ()
     for at, tick in enumerate(ticks):
@@ -116,7 +116,7 @@ def _legend(profile: RankProfile, hatch: str, top: int) -> Iterator[str]:
     for name, words in _WORDS:
         if name == "unsplit" and not profile.ranks[name].any():
             continue
-        drawn = f'fill="url(#{attribute(hatch)})"' if name == "wait" else f'class="{name}"'
+        drawn = f'fill="url(#{attribute(hatch)})"' if name == "wait" else f'class="{name}" fill="{_HUES[name]}"'
         yield f'<rect {drawn} x="{x}" y="{top - 9}" width="10" height="10"/>'
         yield svg_text(x + 15, top, words, "start")
         x += 40 + 6 * len(words)

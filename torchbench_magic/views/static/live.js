@@ -7,11 +7,11 @@
 const CSS = `
 .bar{--ink1:var(--jp-ui-font-color1,var(--vscode-foreground,#212428));--ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#666b72));
  --rule1:var(--jp-border-color1,var(--vscode-panel-border,#bfc3c8));--brand:var(--jp-brand-color1,var(--vscode-focusBorder,#1f6fb2));
- display:flex;flex-wrap:wrap;align-items:center;gap:2px 14px;min-height:24px;color:var(--ink1);
+ display:flex;align-items:center;gap:14px;height:24px;white-space:nowrap;color:var(--ink1);
  font:13px/20px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));font-variant-numeric:tabular-nums lining-nums}
-.what{flex:0 1 auto;overflow-wrap:anywhere}.time{color:var(--ink2)}.way{color:var(--ink2);font-size:11.5px}
+.what,.way{overflow:hidden;text-overflow:ellipsis;min-width:0}.what{flex:0 1 auto}.time{color:var(--ink2);flex:none}.way{color:var(--ink2);font-size:11.5px;flex:0 2 auto}
 .track{flex:0 0 120px;height:8px;border-bottom:1px solid var(--rule1)}.track i{display:block;height:8px;background:var(--brand)}
-button{font:inherit;font-size:11.5px;color:var(--ink1);background:none;border:1px solid var(--rule1);border-radius:3px;padding:0 8px;cursor:pointer}
+button{font:inherit;font-size:11.5px;line-height:18px;flex:none;color:var(--ink1);background:none;border:1px solid var(--rule1);border-radius:3px;padding:0 8px;cursor:pointer}
 button:focus-visible{outline:2px solid var(--brand)}button[disabled]{color:var(--ink2);cursor:default}`;
 
 const HELLOS = [0, 500, 1500, 4000, 10000]; // ms after it is drawn
@@ -33,9 +33,10 @@ export default {
     host.append(style, root);
     const [what, track, time, stop, way] = root.children;
     let asking; // Stop was pressed
+    const isLost = () => el.closest(".jupyter-widgets-disconnected") !== null;
     const show = () => {
       const done = model.get("done"), total = model.get("total");
-      what.textContent = model.get("what");
+      what.textContent = what.title = model.get("what");
       track.hidden = total === null;
       if (total !== null) {
         track.firstChild.style.width = `${Math.min(100, (100 * done) / Math.max(total, 1e-9))}%`;
@@ -45,7 +46,12 @@ export default {
       stop.hidden = !model.get("can_stop");
       stop.disabled = model.get("stopping") || asking !== undefined;
       stop.textContent = model.get("stopping") ? "stopping" : "Stop";
-      way.textContent = model.get("can_stop") ? "keeps what is measured" : "interrupt the kernel to stop and keep what is measured";
+      way.textContent = way.title = model.get("can_stop") ? "keeps what is measured" : "interrupt the kernel to stop and keep what is measured";
+      if (!isLost()) return;
+      what.textContent = what.title = "The kernel ended before this measurement did. Run the cell again.";
+      time.textContent = way.textContent = "";
+      track.hidden = stop.hidden = true;
+      clearTimeout(asking);
     };
     const ask = () => { // until Python says that it has heard
       if (model.get("stopping")) return;
@@ -53,9 +59,11 @@ export default {
       asking = setTimeout(ask, 1000);
     };
     stop.addEventListener("click", () => { stop.disabled = true; ask(); });
+    const look = () => { setTimeout(show); }; // the front end marks the view in the same turn
     model.on("change", show);
+    model.on("comm_live_update", look);
     show();
     const hellos = HELLOS.map((wait) => setTimeout(() => { if (!model.get("can_stop")) model.send({ type: "hello" }); }, wait));
-    return () => { [...hellos, asking].forEach(clearTimeout); model.off("change", show); };
+    return () => { [...hellos, asking].forEach(clearTimeout); model.off("change", show); model.off("comm_live_update", look); };
   },
 };

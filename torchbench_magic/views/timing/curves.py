@@ -127,7 +127,8 @@ def _panel(comparison: Comparison, axis: str, lines: Sequence[Curve], swaps: Seq
         parts.append(_cores(place, cores))
     if ideal:
         path = _points(place.at(*spot) for spot in ideal)
-        parts.append(f'<polyline class="id" points="{path}"><title>ideal on {cores} cores</title></polyline>')
+        line = f'<polyline class="id" fill="none" stroke="#7b8087" points="{path}">'
+        parts.append(f"{line}<title>ideal on {cores} cores</title></polyline>")
     parts.append(_swaps(place, swaps))
     shown = list(enumerate(lines[:MOST_LINES], start=int(len(lines) == 1)))  # a lone line is no baseline
     parts += [_line(comparison, place, line, nth) for nth, line in shown]
@@ -143,7 +144,7 @@ def _ticks(place: _Place, unit: units.Scale) -> str:
         text = _value(seconds / unit.size)
         out.append(f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
         out.append(svg_text(-8, y + 4, text, "end"))
-    out.append(f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
+    out.append(f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
     labels = [(place.x.place(value) * _WIDTH, _value(value)) for value in place.x.ticks]
     stride = next(n for n in range(1, len(labels) + 1) if _fits(labels[::n]))
     out += [svg_text(x, _HEIGHT + 16, text, "middle") for x, text in labels[::stride]]
@@ -166,8 +167,8 @@ def _cores(place: _Place, cores: int) -> str:
     if not 0 <= x < _WIDTH:
         return ""
     return (
-        f'<rect class="over" x="{x:.1f}" y="0" width="{_WIDTH - x:.1f}" height="{_HEIGHT}"/>'
-        f'<line class="ax" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>'
+        f'<rect class="over" fill="#7b808733" x="{x:.1f}" y="0" width="{_WIDTH - x:.1f}" height="{_HEIGHT}"/>'
+        f'<line class="ax" stroke="#7b8087" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>'
         + svg_text(min(x, _WIDTH - 40), -6, f"{cores} usable core{'' if cores == 1 else 's'}", "middle", "i1")
     )
 
@@ -185,7 +186,7 @@ def _swaps(place: _Place, swaps: Sequence[Crossover]) -> str:
     labels: list[tuple[float, list[str]]] = []
     for swap in sorted(swaps, key=lambda swap: swap.at):
         x, value = place.x.place(swap.at) * _WIDTH, units.number(swap.at, digits=2)
-        out.append(f'<line class="id" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>')
+        out.append(f'<line class="id" stroke="#7b8087" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{_HEIGHT}"/>')
         if labels and x - labels[-1][0] < 80:
             labels[-1][1].append(value)
         else:
@@ -200,7 +201,7 @@ def _line(comparison: Comparison, place: _Place, line: Curve, nth: int) -> str:
     verdicts = comparison.frame["verdict"]
     thinned = line.points[:: 1 + len(line.points) // _MOST_SPOTS]
     spots = [place.at(point.at, point.median) for point in thinned]
-    out = [f'<g class="{_ROLES[nth]}"><polyline class="l" points="{_points(spots)}"/>']
+    out = [f'{_group(nth)}<polyline class="l" fill="none" points="{_points(spots)}"/>']
     for point, (x, y) in zip(thinned, spots, strict=True) if len(spots) <= _MOST_MARKS else ():
         if point.low > 0 and point.high > 0:
             top, bottom = (place.at(point.at, end)[1] for end in (point.high, point.low))
@@ -212,8 +213,13 @@ def _line(comparison: Comparison, place: _Place, line: Curve, nth: int) -> str:
     return "".join([*out, "</g>"])
 
 
+def _group(nth: int) -> str:
+    """The beginning of what is drawn of an alternative, in its colour."""
+    return f'<g class="{_ROLES[nth]}" fill="{CURVE_HUES[nth]}" stroke="{CURVE_HUES[nth]}">'
+
+
 def _mark(x: float, y: float, shape: str, *, hollow: bool) -> str:
-    kind = "m o" if hollow else "m"
+    kind = 'm o" fill="none' if hollow else "m"
     if shape == "dot":
         return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>'
     if shape == "square":
@@ -232,7 +238,7 @@ def _names(comparison: Comparison, place: _Place, lines: Sequence[tuple[int, Cur
     for y, nth, line in sorted(ends, key=lambda end: end[0]):
         last = max(y, last + _APART)
         name = clipped(alternative_name(comparison, line.points[0].row), _NAME)
-        out.append(f'<g class="{_ROLES[nth]}">{_mark(_WIDTH + 10, last, _SHAPES[nth], hollow=False)}</g>')
+        out.append(f'{_group(nth)}{_mark(_WIDTH + 10, last, _SHAPES[nth], hollow=False)}</g>')
         out.append(svg_text(_WIDTH + 18, last + 4, name, "start", "i1 nm"))
     if more:
         out.append(svg_text(_WIDTH + 18, last + _APART + 4, f"{more} more", "start"))

@@ -69,7 +69,7 @@ class CountsExplorer(TableExplorer):
         self.observe(self._redo, ["steps", "by", "inclusive", "pattern", "alternative"])
         self.table.observe(self._choose, "state")
         self.observe(self._open, "selection")
-        super().__init__([self._first, self._second, self._chips, self.table])
+        super().__init__([self._first, self._second, self._chips])
 
     # ---- what is there ----------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from torchbench_magic.results.timing.comparison import Comparison
 from .. import diagnosis as diagnosis_view
 from ..carriers import document_json
 from ..carriers.any_result import bundle
-from ..carriers.kept_output import Lasting
+from ..carriers.kept_output import CONTROLS, LIVE, WITHOUT_KERNEL, Lasting
 from ..carriers.page_modules import es_module, self_unpacking
 from ..document import Document, printable
 from ..drawing import flame
@@ -65,6 +65,7 @@ class TableWidget(anywidget.AnyWidget):
     """
 
     _esm = self_unpacking(es_module("widget"))
+    _css = WITHOUT_KERNEL
     spec = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     answers = traitlets.Bool(False).tag(sync=True)
@@ -83,6 +84,7 @@ class FlameWidget(anywidget.AnyWidget):
     """A flame graph drawn by ``static/flame.js``. ``state`` is what the reader chose: width, order, zoom, selection."""
 
     _esm = self_unpacking(flame.module())
+    _css = WITHOUT_KERNEL
     spec = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
 
@@ -93,6 +95,12 @@ class TableExplorer(Lasting, ipywidgets.VBox):
     selection = traitlets.Tuple()
     document: Document
     table: TableWidget
+
+    def __init__(self, controls: Sequence[ipywidgets.Widget]) -> None:
+        for control in controls:
+            control.add_class(CONTROLS)
+        super().__init__([*controls, self.table])
+        self.add_class(LIVE)
 
     def _choose(self, change: Any) -> None:
         tables = change["new"].get("tables", {})
@@ -136,7 +144,7 @@ class Explorer(TableExplorer):
         for control in (*controls, self.row_limit):
             control.observe(self._refresh, "value")
         self.table.observe(self._choose, "state")
-        super().__init__([ipywidgets.HBox([*controls, self.pattern, self.row_limit, self.message]), self.table])
+        super().__init__([ipywidgets.HBox([*controls, self.pattern, self.row_limit, self.message])])
 
     @property
     def rows(self) -> pd.DataFrame:

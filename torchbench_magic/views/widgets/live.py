@@ -4,6 +4,8 @@ It is a widget, for Stop must reach Python while the cell is busy. That works wh
 over a subshell of the kernel (JupyterLab 4.4 and ipykernel 7 do): there they are handled at once in another thread,
 elsewhere only when the cell has ended. The line in the browser says hello when it is drawn; an answer during the run
 shows that the way is open, and only then Stop is drawn.
+
+Its height is set when it appears and stays: a page that moves while one reads it is worse than some empty room.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import traitlets
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..carriers import document_json
+from ..carriers.kept_output import LIVE, WITHOUT_KERNEL
 from ..document import Document, printable
 from ..timing import comparison as comparison_view
 from .explorers import TableWidget
@@ -26,6 +29,9 @@ from .explorers import TableWidget
 __all__ = ["LiveBar", "LiveView", "document"]
 
 MOST_ROWS = 200
+_LINE, _ROW = 26, 22  # px: the bar, a row of the table
+_AROUND_ROWS = 150  # px: sentence, controls, header, and the footer of the result that takes the place of the view
+_MOST_SHOWN = 12  # rows in sight; of more, the others are scrolled to
 
 
 class LiveBar(anywidget.AnyWidget):
@@ -39,6 +45,7 @@ class LiveBar(anywidget.AnyWidget):
     """
 
     _esm = files("torchbench_magic.views").joinpath("static/live.js").read_text(encoding="utf-8")
+    _css = WITHOUT_KERNEL
     what = traitlets.Unicode().tag(sync=True)
     done = traitlets.Float(0.0).tag(sync=True)
     total = traitlets.Float(None, allow_none=True).tag(sync=True)
@@ -64,17 +71,22 @@ class LiveBar(anywidget.AnyWidget):
 class LiveView(ipywidgets.VBox):
     """The bar and the table. `tell` and `draw` are called by the thread that measures.
 
+    Args:
+        rows: those that the table will have; 0 where there will be none.
+
     Attributes:
         stop_asked: whether the reader pressed Stop. It is set in the thread of the subshell, and only read elsewhere.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int = 0) -> None:
         self.stop_asked = False
         self._heard = self._has_table = False
         self.bar = LiveBar()
         self.table = TableWidget()
         self.bar.on_msg(self._on_message)
-        super().__init__([self.bar])
+        height = _LINE + (_AROUND_ROWS + _ROW * min(rows, _MOST_SHOWN) if rows else 0)
+        super().__init__([self.bar], layout=ipywidgets.Layout(height=f"{height}px", overflow="hidden auto"))
+        self.add_class(LIVE)
 
     def _on_message(self, _: Any, content: Any, __: Any) -> None:
         """In whatever thread the front end's message arrives: only notes it."""

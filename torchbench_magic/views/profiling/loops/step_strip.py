@@ -32,14 +32,9 @@ _HUES = {
 }
 _STYLE = (
     "<style>"
-    + theme(".tb-steps", ("bg", "ink0", "ink1", "ink2", "rule1"), "margin:8px 0;overflow-x:auto")
+    + theme(".tb-steps", ("ink0", "ink2", "rule1"), "margin:8px 0;overflow-x:auto")
     + ".tb-steps text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
     "font-variant-numeric:tabular-nums}.tb-steps .ax{stroke:var(--rule1)}.tb-steps .cut{fill:var(--ink0)}"
-    + "".join(
-        f".tb-steps .p-{name}{{fill:{hue};fill:color-mix(in srgb,{hue} 84%,var(--ink0))}}"
-        for name, hue in _HUES.items()
-    )
-    + "</style>"
 )
 
 
@@ -65,7 +60,8 @@ def step_strips(profile: Profile) -> str:
     ]
     said = "The phases of each step, on top of each other; the numbers are in the table of phases."
     drawn = figure((_WIDTH, _HEIGHT), (56, 24, 16, 46), said, parts)
-    return f'{_STYLE}<div class="tb-steps">{drawn}</div>'
+    hues = (f".tb-steps .p-{name}{{fill:color-mix(in srgb,{_HUES[name]} 84%,var(--ink0))}}" for name in used)
+    return f'{_STYLE}{"".join(hues)}</style><div class="tb-steps">{drawn}</div>'
 
 
 def _bars(table: pd.DataFrame, top: float) -> Iterator[str]:
@@ -81,13 +77,13 @@ def _bars(table: pd.DataFrame, top: float) -> Iterator[str]:
             if high - low >= _THINNEST
         ]
         if moves:
-            yield f'<path class="p-{name}" d="{"".join(moves)}"/>'
+            yield f'<path class="p-{name}" fill="{_HUES[name]}" d="{"".join(moves)}"/>'
     for at in np.nonzero(table.sum(axis=1).to_numpy() > top * 1.0001)[0].tolist():
         yield f'<path class="cut" d="M{tenths(at * wide + bar / 2 - 4)} -1h8l-4 -5z"/>'
 
 
 def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str]:
-    yield f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
+    yield f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
     scale = units.smallest_scale([top])
     ticks = round_ticks(0.0, top / scale.size)
     ticks = ticks[:: 1 + len(ticks) // 5]
@@ -104,6 +100,6 @@ def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str
 def _legend(used: list[str]) -> Iterator[str]:
     x = 0
     for name in used:
-        yield f'<rect class="p-{name}" x="{x}" y="{_HEIGHT + 25}" width="10" height="10"/>'
+        yield f'<rect class="p-{name}" fill="{_HUES[name]}" x="{x}" y="{_HEIGHT + 25}" width="10" height="10"/>'
         yield svg_text(x + 14, _HEIGHT + 34, name, "start")
         x += 30 + 6 * len(name)

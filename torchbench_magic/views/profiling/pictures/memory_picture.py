@@ -46,7 +46,7 @@ _STYLE = (
     "font-variant-numeric:tabular-nums}.tb-memory text.i1{fill:var(--ink1)}"
     ".tb-memory .tk{stroke:var(--rule2)}.tb-memory .ax{stroke:var(--rule1)}"
     ".tb-memory .pk{stroke:var(--more);stroke-dasharray:3 3}.tb-memory .at{stroke:var(--ink1)}"
-    ".tb-memory .ly{fill:var(--memory);fill:color-mix(in srgb,var(--memory) var(--o),var(--bg))}"
+    ".tb-memory .ly{fill:var(--memory)}"
     ".tb-memory .st{fill:var(--bg2)}"
     ".tb-memory p{margin:0;min-height:17px;"
     "font:11.5px/17px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
@@ -208,13 +208,15 @@ def picture(profile: Profile, device: str, scale: units.Scale) -> str:
     ends: list[tuple[float, Layer]] = []
     for layer, tint in zip(drawn.layers, tints, strict=False):
         top = bottom + layer.held
-        parts.append(f'<path class="ly" style="--o:{tint}%" d="{_area([y(v) for v in bottom], [y(v) for v in top])}"/>')
+        shape = _area([y(v) for v in bottom], [y(v) for v in top])
+        parts.append(f'<path class="ly" fill="#2ca184" fill-opacity="{tint / 100:g}" d="{shape}"/>')
         if layer.held[-1] > 0.02 * high:
             ends.append((y(float(bottom[-1] + top[-1]) / 2), layer))
         else:
             parts.append(_inside(layer, [y(v) for v in bottom], [y(v) for v in top]))
         bottom = top
-    parts += [f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>', *_labels(ends)]
+    axis = f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{y(0):.1f}" y2="{y(0):.1f}"/>'
+    parts += [axis, *_labels(ends)]
     if peak.bytes:
         parts += _peak_marks(peak.time / drawn.seconds * _WIDTH, y(peak.bytes), peak.bytes, peak.time)
     parts += [*_strip(profile, drawn.seconds), *_times(drawn.seconds)]
@@ -283,8 +285,8 @@ def _peak_marks(x: float, y: float, nbytes: int, seconds: float) -> list[str]:
     label = f"peak {units.bytes_text(nbytes)} at {units.seconds_text(seconds)}"
     anchor = "start" if x < 160 else "end"
     return [
-        f'<line class="pk" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>',
-        f'<line class="pk" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 4:.1f}" y2="{_HEIGHT}"/>',
+        f'<line class="pk" stroke="#cf4f2c" x1="0" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>',
+        f'<line class="pk" stroke="#cf4f2c" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 4:.1f}" y2="{_HEIGHT}"/>',
         svg_text(x + (6 if anchor == "start" else -6), y - 6, label, anchor, "i1"),
     ]
 
@@ -299,7 +301,8 @@ def _strip(profile: Profile, seconds: float) -> Iterator[str]:
     for start, end, label in runs:
         left, right = start / seconds * _WIDTH, min(end / seconds, 1.0) * _WIDTH
         if right - left >= 2:
-            yield f'<rect class="st" x="{left:.1f}" y="{top}" width="{right - left - 1:.1f}" height="{_STRIP}"/>'
+            place_of = f'x="{left:.1f}" y="{top}" width="{right - left - 1:.1f}" height="{_STRIP}"'
+            yield f'<rect class="st" fill="#7b808733" {place_of}/>'
         if right - left >= 7 * len(label) + 4:
             yield svg_text((left + right) / 2, top + 10, label, "middle")
 

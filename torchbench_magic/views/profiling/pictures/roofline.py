@@ -128,7 +128,7 @@ def _axes(x: AxisScale, y: AxisScale, below: str, beside: str, size: float, unit
         at = _place(y, value)
         out.append(f'<line class="tk" x1="0" x2="{_WIDTH}" y1="{at:.1f}" y2="{at:.1f}"/>')
         out.append(svg_text(-6, at + 4, _short(value / size), "end"))
-    out.append(f'<line class="ax" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
+    out.append(f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>')
     written = [value for value in scale_of([x.low / unit, x.high / unit]).ticks if x.low <= value * unit <= x.high]
     out += [svg_text(x.place(value * unit) * _WIDTH, _HEIGHT + 15, _short(value), "middle") for value in written]
     out.append(svg_text(_WIDTH / 2, _HEIGHT + 30, below, "middle"))
@@ -145,7 +145,7 @@ def _place(y: AxisScale, value: float) -> float:
 
 def _roof(x: AxisScale, y: AxisScale, spots: Iterable[tuple[float, float]]) -> str:
     points = " ".join(f"{x.place(at) * _WIDTH:.1f},{_place(y, value):.1f}" for at, value in spots)
-    return f'<polyline class="rf" points="{points}"/>'
+    return f'<polyline class="rf" fill="none" stroke="#7b8087" points="{points}"/>'
 
 
 def _dots(profile: Profile, x: AxisScale, y: AxisScale, dots: Sequence[_Dot]) -> str:
@@ -158,7 +158,7 @@ def _dots(profile: Profile, x: AxisScale, y: AxisScale, dots: Sequence[_Dot]) ->
         hue = _HUES.get(dot.row.kind, _HUES["other"])
         said = _said(profile, dot)
         out.append(
-            f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{radius:.1f}" style="--c:{hue}">'
+            f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{radius:.1f}" fill="{hue}" style="--c:{hue}">'
             f"<title>{attribute(said)}</title></circle>"
         )
         if number < _NAMED and all(abs(down - b) >= _APART or abs(across - a) > 120 for a, b in taken):

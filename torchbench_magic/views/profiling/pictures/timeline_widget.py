@@ -9,7 +9,7 @@ import ipywidgets
 import pandas as pd
 import traitlets
 
-from torchbench_magic.views.carriers.kept_output import Lasting
+from torchbench_magic.views.carriers.kept_output import LIVE, WITHOUT_KERNEL, Lasting
 from torchbench_magic.views.carriers.page_modules import self_unpacking
 from torchbench_magic.views.drawing.bars import module
 
@@ -36,6 +36,7 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     """
 
     _esm = self_unpacking(module())
+    _css = WITHOUT_KERNEL
     spec = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     selection = traitlets.Tuple()
@@ -43,6 +44,7 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     def __init__(self, line: _Timeline, spec: dict[str, Any]) -> None:
         self.timeline = line
         super().__init__(spec=spec)
+        self.add_class(LIVE)
         self.observe(self._choose, "state")
 
     @property
