@@ -81,7 +81,7 @@ def test_what_a_callable_reads_is_known() -> None:
         (Model(), "'f' needs arguments (batch, mask)"),
         (functools.partial(Model().forward), "'f' needs arguments (batch, mask)"),
         (["abc"].count, "'f' needs an argument (value)"),
-        (3, "'f': text or a callable is needed, not int"),
+        (3, "'f': give text or a callable, not int"),
     ],
     ids=["lambda", "partial", "module", "method", "builtin", "number"],
 )

@@ -13,7 +13,7 @@ import ipywidgets
 
 __all__ = ["Lasting"]
 
-_NOTE = "live controls, which need a running kernel; the table beside them is what they showed"
+_NOTE = "live controls need a running kernel; the table shows the last state"
 
 
 class Lasting:

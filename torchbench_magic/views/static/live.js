@@ -45,7 +45,7 @@ export default {
       stop.hidden = !model.get("can_stop");
       stop.disabled = model.get("stopping") || asking !== undefined;
       stop.textContent = model.get("stopping") ? "stopping" : "Stop";
-      way.textContent = model.get("can_stop") ? "keeps what is measured" : "interrupt the kernel to stop and keep what is measured";
+      way.textContent = model.get("can_stop") ? "keeps partial results" : "interrupt the kernel to stop and keep partial results";
     };
     const ask = () => { // until Python says that it has heard
       if (model.get("stopping")) return;

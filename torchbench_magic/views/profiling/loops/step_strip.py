@@ -63,7 +63,7 @@ def step_strips(profile: Profile) -> str:
         svg_text(0, -8, f"time of each step{of}{cut}", "start"),
         *_legend(used),
     ]
-    said = "The phases of each step, on top of each other; the numbers are in the table of phases."
+    said = "The phases of each step, stacked; the table of phases has the numbers."
     drawn = figure((_WIDTH, _HEIGHT), (56, 24, 16, 46), said, parts)
     return f'{_STYLE}<div class="tb-steps">{drawn}</div>'
 
