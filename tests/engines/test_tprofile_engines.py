@@ -223,7 +223,7 @@ def test_a_rank_that_cannot_begin_frees_the_others(tmp_path: Path) -> None:
         ("--engines engines", "held", "`held` (generator) cannot be sent to an engine: a generator cannot be copied"),
         ("--engines engines", "large.sum()", "`large`: what the code reads takes more than 64 MB"),
         ("--engines engines", "x = 1 +", "invalid syntax"),
-        ("--engines engines", "y = 1", "the cell runs no operation of torch on any rank"),
+        ("--engines engines", "y = 1", "the cell runs no torch operation on any rank"),
         ("--engines engines", OWN_PROFILER, "the cell starts a torch profiler of its own, which takes the events"),
         ("--engines engines", TWICE, "the group is there already: leave `init_process_group` out of the cell"),
         ("--engines engines", "await nothing()", "a cell that awaits cannot run as ranks"),

@@ -219,7 +219,7 @@ def test_a_valgrind_that_cannot_run_is_told(tmp_path: Path, monkeypatch: pytest.
 def test_another_processor_or_system_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    with pytest.raises(MissingTool, match=r"Linux with an x86_64 processor; this is Darwin on arm64"):
+    with pytest.raises(MissingTool, match=r"Linux with an x86_64 CPU; this is Darwin on arm64"):
         Server().start()
 
 

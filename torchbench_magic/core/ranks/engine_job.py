@@ -358,7 +358,7 @@ def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
 def _why_nothing(profiles: Iterable[Profile]) -> str:
     if any(doubt.kind == "events-lost" for profile in profiles for doubt in profile.warnings):
         return "the cell starts a torch profiler of its own, which takes the events of this one: leave it out"
-    return "the cell runs no operation of torch on any rank: there is nothing to lay side by side"
+    return "the cell runs no torch operation on any rank: there is nothing to compare"
 
 
 def _of_the_changed(answers: Iterable[Answer]) -> Iterator[Doubt]:
