@@ -31,7 +31,11 @@ TEXTS = (  # torch 2.13's own, shortened
     (BUILTIN, "`print` cannot be compiled", "Move the `print` out of the compiled code"),
     (C_FUNCTION, "`time.sleep` is not Python and cannot be compiled", "Move it out"),
     (ITEM, "`.item()` reads a number from a tensor", "capture_scalar_outputs"),
-    (SHAPE, "the shape of the result of `nonzero` depends on the values of a tensor", "capture_dynamic_output_shape_ops"),
+    (
+        SHAPE,
+        "the shape of the result of `nonzero` depends on the values of a tensor",
+        "capture_dynamic_output_shape_ops",
+    ),
     (METHOD, "`TextIOWrapper.close` cannot be compiled", "Move it out"),
     (NEW, "It is not known", "Do this"),
     ("Something without more", "Something without more", ""),

@@ -122,7 +122,7 @@ def test_a_machine_of_its_own_is_well() -> None:
 def test_more_threads_than_cores_wait_for_each_other() -> None:
     found = of(limit_findings(limits(usable=2, threads=8, affinity="0-1", allowed=2)), "threads")
     assert found.state == "warn"
-    assert found.text == "torch uses 8 threads on 2 usable cores: they wait for each other."
+    assert found.text == "torch uses 8 threads on 2 usable cores: the threads wait for each other."
     assert found.fix.startswith("`torch.set_num_threads(2)`")
 
 
@@ -323,7 +323,7 @@ def test_the_clock(tmp_path: Path, files: dict[str, str], expected: dict[str, st
 
 def test_a_guest_is_told_why_nothing_is_known_of_its_clock(tmp_path: Path) -> None:
     found = of(processor_findings(tree(tmp_path, {"/proc/cpuinfo": "flags : fpu hypervisor sse\n"})), "governor")
-    assert found.evidence == "a virtual machine: its host sets the clock"
+    assert found.evidence == "virtual machine: the host sets the clock"
 
 
 @pytest.mark.parametrize(

@@ -84,13 +84,13 @@ def test_where_doubts_fill_the_page_they_are_cut_and_the_cell_stays() -> None:
     assert text.count("h(x)") == 8
     assert sum(line.startswith("| `alternative") or "`alternative" in line[:30] for line in text.splitlines()) >= 8
     assert text.index("> Doubt 0.") < text.index("> Doubt 1.")
-    assert "> 6 more doubts: .warnings" in text
+    assert "> 6 more: .warnings" in text
     assert "Not timed" not in text, "that a lever does not apply spoils no number"
 
 
 def test_a_cell_that_takes_more_than_half_of_the_room_gives_way() -> None:
     text = comparison_of(stmt="f(x)\n" * 1500).to_markdown()
-    assert "the cell is too long to stand here" in text
+    assert "the cell is too long to show here" in text
 
 
 def test_a_cell_cannot_end_its_fence() -> None:
