@@ -54,11 +54,11 @@ def test_an_interrupt_prints_what_there_is(
 ) -> None:
     import torchbench_magic
 
-    known = Diagnosis((Finding("quota", "ok", "No cgroup limits the processor time."),), partial=True)
+    known = Diagnosis((Finding("quota", "ok", "No cgroup limits the CPU time."),), partial=True)
 
     def stopped(**_: object) -> None:
         raise Interrupted(known)
 
     monkeypatch.setattr(torchbench_magic, "doctor", stopped, raising=False)
     assert __main__.main(["doctor", "--self-test"]) == 130
-    assert "No cgroup limits the processor time." in capsys.readouterr().out
+    assert "No cgroup limits the CPU time." in capsys.readouterr().out

@@ -86,7 +86,7 @@ def test_what_was_there_is_there_still_and_nothing_else(disk: Path, name: str) -
     fill(disk)
     with pytest.raises(InputError) as caught:
         WRITERS[name](disk / name)
-    assert str(caught.value) == f"{disk / name}: the disk is full: make room, or give a name on another disk"
+    assert str(caught.value) == f"{disk / name}: the disk is full: free some space, or use another disk"
     assert (disk / name).read_bytes() == before
     assert listed(disk) == sorted(["filler", name])
     (disk / name).unlink()
@@ -103,7 +103,7 @@ def test_a_store_keeps_what_it_had_and_goes_on_when_there_is_room(disk: Path) ->
     for _ in range(2):
         with pytest.raises(StoreError) as caught:
             comparison_of(samples=2000).save(path)
-        assert str(caught.value) == f"{path}: the disk is full: make room, or give a name on another disk"
+        assert str(caught.value) == f"{path}: the disk is full: free some space, or use another disk"
         assert len(torchbench_magic.load(path)) == 1
     (disk / "filler").unlink()
     lone(2e-3).save(path)

@@ -1,5 +1,5 @@
 """``python -m torchbench_magic demo``: run the quickstart in a real kernel, print its tables, write html.
-``python -m torchbench_magic doctor``: print what on this machine spoils a measurement now.
+``python -m torchbench_magic doctor``: print what distorts measurements on this machine now.
 
 The notebook of the demo runs as a user's would: its own kernel, its own folder, one cell after the other. The written
 page holds everything it shows; it fetches nothing.
@@ -56,9 +56,9 @@ def main(argv: list[str] | None = None) -> int:
     demo_parser = commands.add_parser("demo", help=what, description=what, allow_abbrev=False)
     demo_parser.add_argument("notebook", type=Path, nargs="?", help=f"default: the quickstart, {NOTEBOOK}")
     demo_parser.add_argument("--output", type=Path, help="folder of the html (default: ./output beside it)")
-    what = "print what on this machine spoils a measurement now"
+    what = "print what distorts measurements on this machine now"
     doctor_parser = commands.add_parser("doctor", help=what, description=what, allow_abbrev=False)
-    told = "also compare equal code with itself: the smallest difference that can be resolved now"
+    told = "also compare code with itself, to find the smallest difference that can be resolved now"
     doctor_parser.add_argument("--self-test", action="store_true", help=told)
     arguments = parser.parse_args(argv)
     try:
@@ -132,12 +132,12 @@ def demo(notebook: Path | None = None, output: Path | None = None) -> Path:
 
     Raises:
         CellFailed: a cell raised. What ran before it is printed.
-        InputError: there is no such file, it is no notebook, or its page cannot be written.
+        InputError: no such file, it is no notebook, or its page cannot be written.
         MissingTool: nbclient, nbconvert or ipykernel is not installed.
     """
     path, beside = (notebook, notebook.parent / "output") if notebook else _quickstart()
     if not path.is_file():
-        raise InputError(f"{path} is not there")
+        raise InputError(f"{path} does not exist")
     started = time.monotonic()
     executed = _execute(path)
     html = (output or beside) / f"{path.stem}.html"
@@ -180,7 +180,7 @@ def _execute(path: Path) -> NotebookNode:
         notebook = nbformat.read(path, as_version=4)
     except (OSError, ValueError, nbformat.ValidationError) as problem:
         reason = next(iter(str(problem).splitlines()), type(problem).__name__)
-        raise InputError(f"{path}: is no notebook that can be read ({reason[:100]})") from None
+        raise InputError(f"{path}: not a readable notebook ({reason[:100]})") from None
 
     def show_input(cell: NotebookNode, cell_index: int) -> None:
         for line in _heading(cell):

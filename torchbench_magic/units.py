@@ -41,7 +41,7 @@ NOT_MEASURED = "–"
 _MINUS = "\u2212"
 _THIN = "\u202f"
 _INFINITE = "∞"
-_NUMBER = re.compile(f"{ZERO}|[+{_MINUS}]?[<>]?[0-9{_THIN}]+(?:[.](?P<decimals>[0-9]+))?")
+_NUMBER = re.compile(f"{ZERO}|[<>]?[+{_MINUS}]?[<>]?[0-9{_THIN}]+(?:[.](?P<decimals>[0-9]+))?")
 
 _ASCII = {
     "µ": "u",
@@ -142,7 +142,7 @@ def number(value: float | None, scale: Scale = Scale(), *, digits: int | None = 
         places = min(places, scale.places)
         if float(f"{size:.{scale.places}f}") == 0:
             least = f"{10.0**-scale.places:.{scale.places}f}"
-            return f"<{least}" if value > 0 else f"{_MINUS}<{least}"
+            return f"<{least}" if value > 0 else f">{_MINUS}{least}"
     return sign + _grouped(size, places)
 
 

@@ -124,7 +124,7 @@ def kernels() -> Found:
 
 
 def shared_by_kernels(alone: dict[str, int]) -> list[Figure]:
-    """Kernels one after the other that share the process that counts; ``alone`` are the totals of one of their own."""
+    """Kernels one after the other that share the counting process; ``alone`` are the totals of one of their own."""
     with tempfile.TemporaryDirectory(prefix="torchbench-") as place:
         environment = {**os.environ, "XDG_RUNTIME_DIR": place, "TORCHBENCH_MAGIC_COUNT_IDLE": "10"}
         command = [sys.executable, __file__, "--kernel"]

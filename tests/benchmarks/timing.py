@@ -335,7 +335,7 @@ def reproducibility() -> int:
         held = 100 * sum(low <= long_run <= high for low, high in ranges) / n
         precise = 100 * sum(low <= long_run <= high for low, high in precisions) / n
         figures.append(Figure(f"{name}: reproducibility holds the long-run median", held, "% of trials", at_least=80))
-        figures.append(Figure("  precision now holds it", precise, "% of trials"))
+        figures.append(Figure("  95 % interval in this run holds it", precise, "% of trials"))
     short = compare({"": "x * x"}, globals=NAMES, threads=1, min_run_time=0.2)
     unknown = bool(np.isnan(short.details["reproducibility_low"][0]))
     figures.append(Figure("a short run says that it does not know it", float(unknown), "yes = 1", at_least=1))

@@ -58,7 +58,7 @@ def test_a_difference_is_explored(visit: Any, server: Any, shots: Any) -> None:
 
     explorer.get_by_placeholder("transform, regex").fill("at::(mul|add)")
     expect(explorer).to_contain_text("changes 2 of 3 names")
-    explorer.get_by_placeholder("to nothing").fill("ours")
+    explorer.get_by_placeholder("replacement (empty: delete)").fill("ours")
     explorer.get_by_role("button", name="add", exact=True).click()
     expect(explorer.get_by_role("button", name="at::(mul|add) to ours")).to_be_visible()
     expect(found.filter(has_text="ours")).to_have_count(2)

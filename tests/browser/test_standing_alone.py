@@ -34,7 +34,7 @@ CELLS = (
 )
 LAST_TIMED, LAST_PROFILED = 3, 6  # what they need, two cells each hold
 INLINE = ".jp-OutputArea-output .tb"
-GONE = "is not on the page: the output that held it is gone"
+GONE = "is not on the page: the output that brought it is gone"
 
 
 def book(cells: tuple[str, ...] = CELLS) -> Any:

@@ -448,7 +448,7 @@ def test_a_later_point_that_cannot_travel_hands_over_the_earlier_ones(cluster: R
 def test_what_does_not_go_with_engines_is_refused_in_one_line(cluster: RunningCluster) -> None:
     from torchbench_magic.core.counting.count_options import Counting
 
-    with pytest.raises(OptionError, match="give one of the two"):
+    with pytest.raises(OptionError, match="use either processes"):
         Plan(engines="engines", processes=2)
     with pytest.raises(OptionError, match="--callgrind counts the same on every engine"):
         measured({"a": "sum((1, 2))"}, counting=Counting(100))

@@ -158,7 +158,7 @@ def test_an_interrupt_brings_all_back_and_shows_what_there_is(kernel: Kernel) ->
     code = STEPS + "import time\nif rank == 0:\n    time.sleep(100)\ndist.barrier()"
     ran = kernel.run("%%tprofile --engines engines -o stopped\n" + code)
     assert "KeyboardInterrupt" in ran.error
-    assert "Interrupted: this is what the ranks did until then" in ran.text()
+    assert "Interrupted: this is what the ranks did before" in ran.text()
     assert kernel.run("print(len(stopped.profiles), stopped.partial)").stdout == "2 True\n"
     healthy(kernel)
 
@@ -169,7 +169,7 @@ def test_a_deadlock_is_said_to_be_one_with_who_waits_where(kernel: Kernel) -> No
     number = kernel.number
     said = " ".join(ran.text().split())
     assert "Deadlock: for 3" in said
-    assert f"no rank went on: rank 1 waits in all_reduce at In[{number}]:7; rank 0 had ended" in said
+    assert f"no rank made progress: rank 1 waits in all_reduce at In[{number}]:7; rank 0 had ended" in said
     assert "every rank has to call the same collectives in the same order" in ran.stderr
     healthy(kernel)
 
@@ -189,7 +189,7 @@ def test_the_users_own_process_group_is_used_and_left(kernel: Kernel) -> None:
     gone = kernel.run("_ = client[0].execute('dist.destroy_process_group()', block=True)")
     assert not gone.error, "it was still there"
     refused = kernel.run("%%tprofile --engines engines\n" + STEPS)
-    assert "1 of 2 engines have a process group of your own, of 2 ranks" in refused.stderr
+    assert "1 of 2 engines have your own process group, of 2 ranks" in refused.stderr
     assert not kernel.run("client[1].execute('dist.destroy_process_group()', block=True)\nclient.close()").error
     healthy(kernel)
 
@@ -197,7 +197,7 @@ def test_the_users_own_process_group_is_used_and_left(kernel: Kernel) -> None:
 def test_what_a_cell_without_torch_prints_is_not_lost(kernel: Kernel) -> None:
     ran = kernel.run("%%tprofile --engines engines\nprint('seen', rank)")
     assert "rank 0: seen 0\nrank 1: seen 1\n" in ran.stdout
-    assert "runs no operation of torch" in ran.stderr
+    assert "runs no torch operation" in ran.stderr
 
 
 @pytest.mark.slow
@@ -223,10 +223,10 @@ def test_a_rank_that_cannot_begin_frees_the_others(tmp_path: Path) -> None:
         ("--engines engines", "held", "`held` (generator) cannot be sent to an engine: a generator cannot be copied"),
         ("--engines engines", "large.sum()", "`large`: what the code reads takes more than 64 MB"),
         ("--engines engines", "x = 1 +", "invalid syntax"),
-        ("--engines engines", "y = 1", "the cell runs no operation of torch on any rank"),
+        ("--engines engines", "y = 1", "the cell runs no torch operation on any rank"),
         ("--engines engines", OWN_PROFILER, "the cell starts a torch profiler of its own, which takes the events"),
         ("--engines engines", TWICE, "the group is there already: leave `init_process_group` out of the cell"),
-        ("--engines engines", "await nothing()", "a cell that awaits cannot be a rank of a job"),
+        ("--engines engines", "await nothing()", "a cell that awaits cannot run as ranks"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(kernel: Kernel, line: str, cell: str, said: str) -> None:

@@ -95,5 +95,5 @@ def test_the_demo_of_what_is_no_notebook_is_one_line(tmp_path: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert ran.returncode == 1
-    assert "is no notebook that can be read" in ran.stderr
+    assert "not a readable notebook" in ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1

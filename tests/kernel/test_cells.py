@@ -153,7 +153,7 @@ def test_a_long_measurement_shows_progress_and_only_the_result_stays(kernel: Ker
     assert not seen.error
     first = kernel.run("seen[0]['data']['text/plain']").text()
     assert "measuring" in first
-    assert "interrupt the kernel to stop and keep what is there" in first
+    assert "interrupt the kernel to stop and keep partial results" in first
     assert kernel.run("len(seen) > 2, len({str(m['transient']) for m in seen[:-1]})").text() == "(True, 1)"
 
 

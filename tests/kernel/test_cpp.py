@@ -178,7 +178,7 @@ class TestCompiled:
         elif told:
             assert f"In[{kernel.number}], line {line}: {told}" in ran.stderr
         else:
-            assert "is a brace, bracket or quote left open?" in ran.stderr
+            assert "is a brace, bracket or quote unclosed?" in ran.stderr
         assert "/" not in ran.stderr.replace("No such file or", "")  # nobody's path but the cell's
 
     def test_a_snippet_that_throws_crashes_or_leaves_the_loop_is_one_line(self, kernel: Kernel) -> None:

@@ -85,8 +85,8 @@ once_more.read_use = recorded_run.read_use = unknown"""
     assert not ran.error
     shown = " ".join(ran.text().split())
     for said in (
-        "Sizes of caches: not available here",
-        "Whether others used the processor while peaks were measured is not available here",
+        "Cache sizes: unknown here",
+        "Whether others used the CPU while peaks were measured is unknown here",
         "Page faults of the run: not available here",
         "Hardware counters: not available here",
     ):

@@ -57,7 +57,7 @@ def test_a_cell_is_counted_and_its_difference_is_shown(timed: Any, run: Run) -> 
     assert frame["instructions"].tolist()[0] < frame["instructions"].tolist()[1]
     assert "more instructions per call than A" in shown
     assert "total without allocator and lookup" in shown
-    assert "of 20 calls at 1 thread" in shown
+    assert "from 20 calls at 1 thread" in shown
     first = result.counts["A"].counts()
 
     run(timed, f"%%timer {QUICK} -q --callgrind 20\n# --- A\nx * x\n# --- gone\nnext(gone)\n")  # fails in the timing

@@ -86,9 +86,9 @@ def test_baseline_by_o_and_q_reach_the_result(at: Any, run: Run) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("", "%tcompare needs results: give names of variables that hold one, or files of results"),
-        ("nope", "%tcompare: there is neither a variable nor a file called nope"),
-        ("x", "%tcompare: x holds a list, which is no result"),
+        ("", "%tcompare needs results: give variables that hold one, or results files"),
+        ("nope", "%tcompare: there is no variable and no file named nope"),
+        ("x", "%tcompare: x holds a list, not a result"),
         ("x[5]", "%tcompare x[5]: IndexError: list index out of range"),
         ("before before", "%tcompare: before is given twice"),
         ("before --baseline nope", "no alternative or result is called 'nope'; there are: before, bmm, mul"),
@@ -98,9 +98,9 @@ def test_baseline_by_o_and_q_reach_the_result(at: Any, run: Run) -> None:
         ("notes.txt", "notes.txt: is not a store of results (no SQLite file); give another name"),
         ("--last", "%tcompare --last needs one file of results: give its PATH, or set %config TorchBench.store"),
         ("--last a b", "%tcompare --last takes one result and one file: a, b are several"),
-        ("--last before after s.sqlite", "%tcompare --last compares one result, not 2: name one, such as runs[-1]"),
-        ("--last before s.sqlite --by env", "%tcompare --last compares with the last stored run: leave --baseline and"),
-        ("--last before s.sqlite", "s.sqlite: there is no such file"),
+        ("--last before after s.sqlite", "%tcompare --last compares one result, not 2: give one, such as runs[-1]"),
+        ("--last before s.sqlite --by env", "%tcompare --last compares with the last stored run: leave out --baseline"),
+        ("--last before s.sqlite", "s.sqlite: no such file"),
         ("--last before t.sqlite", "no stored run has the identity of this result"),
     ],
 )  # fmt: skip
@@ -253,7 +253,7 @@ def test_last_of_a_profile_of_an_older_version_says_that_inputs_were_not_recorde
         connection.commit()
     run(at, cell)
     shown = " ".join(run(at, "%tcompare --last runs.sqlite").split())
-    assert "The inputs of last stored run were not recorded: whether they are the same is not known." in shown
+    assert "The inputs of last stored run were not recorded: they may differ." in shown
 
 
 def test_last_shows_an_edited_function_as_a_diff(at: Any, run: Run) -> None:
@@ -271,8 +271,8 @@ def test_last_shows_an_edited_function_as_a_diff(at: Any, run: Run) -> None:
     [
         ("--resume", "--resume needs a file of results: give --save PATH, or set %config TorchBench.store"),
         ("--save notes.txt", "notes.txt: is not a store of results"),
-        ("--save .", "is a folder; give the name of a file in it"),
-        ("--save no/where.sqlite", "no/where.sqlite: there is no folder no"),
+        ("--save .", "is a folder; name a file in it"),
+        ("--save no/where.sqlite", "no/where.sqlite: folder no does not exist"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_said_before_anything_runs(at: Any, run: Run, options: str, said: str) -> None:

@@ -63,7 +63,7 @@ def test_progress_and_result_stand_in_one_place(clock: FakeClock) -> None:
     output.update(1.2, 3.0, "mul_sum, 2 threads")
     output.show({"text/plain": "result"})
     first, last = shell.display_pub.published
-    line = "measuring mul_sum, 2 threads · 1.2 of 3.0 s · interrupt the kernel to stop and keep what is there"
+    line = "measuring mul_sum, 2 threads · 1.2 of 3.0 s · interrupt the kernel to stop and keep partial results"
     assert first["data"] == {"text/plain": line}
     assert (first["update"], last["update"]) == (False, True)
     assert first["transient"] == last["transient"]
@@ -99,7 +99,7 @@ def test_a_terminal_has_one_line_that_is_written_over(clock: FakeClock, monkeypa
     output = Output(shell, clock=clock)
     clock.now += 2
     output.update(1.0, 2.0, "a")
-    assert terminal.getvalue() == "\r\x1b[Kmeasuring a · 1.0 of 2.0 s · Ctrl-C to stop and keep what is there"
+    assert terminal.getvalue() == "\r\x1b[Kmeasuring a · 1.0 of 2.0 s · Ctrl-C to stop and keep partial results"
     output.show({"text/plain": "result"})
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert [m["update"] for m in shell.display_pub.published] == [False]

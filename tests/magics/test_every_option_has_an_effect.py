@@ -221,8 +221,8 @@ def processes_measure_one_after_the_other(bench: Bench) -> None:
     result = bench("--processes 2", TWO)
     assert result.frame["method"].tolist() == ["processes", "processes"]
     assert {1, 2} <= {*result.processes["process"]}  # and others in the place of those that do not count
-    assert "Ratio = " in bench.shown
-    assert "in each process" in " ".join(bench.shown.split())
+    assert "Times as " in bench.shown
+    assert "the median over processes" in " ".join(bench.shown.split())
 
 
 def engines_measure_elsewhere(bench: Bench) -> None:

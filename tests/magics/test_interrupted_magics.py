@@ -57,8 +57,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_ctrl_c_ends_the_wait_for_a_store_and_the_profile_is_shown(shell: Any, run: Run, told: list[str]) -> None:
     shown = run(shell, "%%tprofile --save runs.sqlite\ny = x + 1\nlock()")
     assert sum(what.startswith("waiting") for what in told) == 1
-    assert "waiting for runs.sqlite, which another process holds locked" in told
-    why = "The profile could not be stored: interrupted while another process held runs.sqlite locked"
+    assert "waiting for runs.sqlite, locked by another process" in told
+    why = "The profile could not be stored: interrupted while another process had locked runs.sqlite"
     assert why in " ".join(shown.split())
     assert "wall time" in shown
     assert "KeyboardInterrupt" in shown
@@ -89,7 +89,7 @@ def test_what_was_interrupted_is_not_stored_and_that_is_said_even_where_nothing_
     body = "# --- setup\nend = time.monotonic() + 0.5\n# --- a\nif time.monotonic() > end: stop()"
     for quiet in ("-q ", ""):
         shown = " ".join(run(shell, f"%%timer {quiet}--min-run-time 9 --save runs.sqlite\n{body}").split())
-        assert "runs.sqlite holds finished points only: what was interrupted is not stored" in shown
+        assert "runs.sqlite stores finished points only, not the interrupted one" in shown
         assert "KeyboardInterrupt" in shown
         assert shell.user_ns["_timer"].partial
     shell.user_ns["_timer"].save("runs.sqlite")
@@ -104,7 +104,7 @@ def test_an_interrupt_while_instructions_are_counted_is_told_as_that(
 
     monkeypatch.setattr(counted_alternatives, "count_instructions", stopped)
     shown = " ".join(run(shell, f"%%timer {QUICK} --callgrind\n# --- a\nx + 1\n# --- b\nx + 2").split())
-    said = "Interrupted while instructions were counted: the times are complete, the count of `a` and `b` is missing"
+    said = "Interrupted while counting instructions: times are complete, the count of `a` and `b` is missing"
     assert said.replace("`", "") in shown.replace("`", "").replace("“", "").replace("”", "")
     assert "Partial" not in shown
     assert "KeyboardInterrupt" in shown
@@ -134,7 +134,7 @@ def test_a_profile_that_takes_long_to_make_says_so(shell: Any, run: Run, monkeyp
     run(shell, "%%tprofile\ny = x + 1")
     assert heard == [("making the profile", 1.0)]
     assert display.Output._line(0.0, None, "making the profile") == (
-        "making the profile · an interrupt is heard when it is shown"
+        "making the profile · an interrupt takes effect once it is shown"
     )
 
 

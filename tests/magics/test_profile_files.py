@@ -97,7 +97,7 @@ def test_what_cannot_be_compared_is_one_line(shell: Any, run: Run, line: str, sa
 
 def test_a_trace_that_cannot_be_written_is_said_before_anything_runs(shell: Any, run: Run) -> None:
     shown = run(shell, "%%tprofile --trace none/run.json\nran = True")
-    assert "there is no folder none" in shown
+    assert "folder none does not exist" in shown
     assert "ran" not in shell.user_ns
     Path("text.sqlite").write_text("no store")
     shown = run(shell, "%%tprofile --save text.sqlite\nran = True")

@@ -86,7 +86,7 @@ def test_a_folder_gets_a_trace_of_each_cycle(job: Any, run: Run) -> None:
         ("%%tprofile --steps 0\nfor i in x: i", "whole number from 1 on"),
         ("%%tprofile --warmup 2\nfor i in x: i", "--warmup says what runs before --steps: give both"),
         ("%%tprofile --steps 2 --warmup -1\nfor i in x: i", "whole number from 0 on"),
-        ("%%tprofile --steps 2 --schedule active=1\nfor i in x: i", "leave one of them out"),
+        ("%%tprofile --steps 2 --schedule active=1\nfor i in x: i", "leave out one of them"),
         ("%%tprofile --schedule wait=1\nx", "active is needed"),
         ("%%tprofile --schedule active=1,repeats=1\nx", "no 'repeats'; it has active, wait"),
         ("%%tprofile --on-trace x\nx", "x is a Tensor, no function; write ./x for a folder"),

@@ -43,7 +43,7 @@ def test_only_a_file_of_the_same_kind_gives_way_unless_told(tmp_path: Path, kind
     if may:
         write(kind, path)
     else:
-        with pytest.raises(kind.error, match=f"is there, and not {kind.name}; give another name, or replace it by"):
+        with pytest.raises(kind.error, match=f"is there, and not {kind.name}; use another name, or replace it with"):
             write(kind, path)
         assert path.read_bytes() == CONTENT[there]
         write(kind, path, overwrite=True)
@@ -78,7 +78,7 @@ def test_where_writing_fails_what_was_there_is_there_still(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_one_line() -> None:
-    with pytest.raises(InputError, match="/dev/full: is a pipe or a device, no file; give another name"):
+    with pytest.raises(InputError, match="/dev/full: is a pipe or a device, not a file; use another name"):
         write(PAGE, "/dev/full")
 
 
@@ -94,14 +94,14 @@ def test_links_pipes_folders_and_what_is_read_only_get_one_line(tmp_path: Path) 
     read_only.chmod(0o444)
     for path, said in (
         (link, f"is a link to {target}; give the name of the file itself"),
-        (pipe, "is a pipe or a device, no file"),
-        (listening, "is a pipe or a device, no file"),
-        (tmp_path, "is a folder; give the name of a file in it, such as"),
+        (pipe, "is a pipe or a device, not a file"),
+        (listening, "is a pipe or a device, not a file"),
+        (tmp_path, "is a folder; name a file in it, such as"),
         (Path("/"), "is a folder"),
         (f"{tmp_path}/new/", "is a folder"),
         (read_only, "cannot be written: the file is read-only"),
-        (target / "below", "there is no folder"),
-        (tmp_path / "no" / "folder", "there is no folder"),
+        (target / "below", "does not exist"),
+        (tmp_path / "no" / "folder", "does not exist"),
     ):
         for overwrite in (False, True):
             with pytest.raises(InputError, match=said) as caught:
@@ -113,11 +113,11 @@ def test_links_pipes_folders_and_what_is_read_only_get_one_line(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("a" * 300, "is too long for the name of a file"),
-        ("a" * 250, "is too long for the name of a file"),
-        ("a\0b", r"'a\\x00b': is no name of a file: it holds the character NUL"),
+        ("a" * 300, "file name too long"),
+        ("a" * 250, "file name too long"),
+        ("a\0b", r"'a\\x00b': not a valid file name: it contains the character NUL"),
         ("~no_such_user_here/a", "there is no user of that name"),
-        ("\ud800", "is no name of a file: it holds half of a character"),
+        ("\ud800", "not a valid file name: it contains half a character"),
     ],
 )
 def test_names_that_no_file_can_have_are_one_line(name: str, said: str) -> None:

@@ -1,6 +1,6 @@
 """``Timer.collect_callgrind`` through the process that already runs under valgrind, with torch's meaning.
 
-Kept of torch: setup runs in the process that counts, the statement stands at the level of a module and is unrolled by
+Kept of torch: setup runs in the counting process, the statement stands at the level of a module and is unrolled by
 100, the counts are totals over ``number`` calls, the empty loop is counted once and kept apart, and functions that
 are nothing but the frame around the whole count are left out of the inclusive counts.
 """
@@ -41,7 +41,7 @@ def collect_callgrind(
     """Count a statement ``repeats`` times; the options are torch's.
 
     Raises:
-        CollectionFailed: what the process that counts had to say, in one line.
+        CollectionFailed: what the counting process had to say, in one line.
     """
     try:
         with interrupts_held():
@@ -92,7 +92,7 @@ def _by_kind(costs: Costs) -> dict[str, dict[str, int]]:
 
 
 def _without_main(setup: str) -> tuple[str, dict[str, Any]]:
-    """Setup without its ``from __main__ import ...``, and what that brings: the process that counts has another main.
+    """Setup without its ``from __main__ import ...``, and what that brings: the counting process has another main.
 
     Torch's tutorials hand functions to timers that way; torch's own collector cannot count them.
     """

@@ -54,7 +54,7 @@ class Called:
                 texts[name] = stmt
                 continue
             if not callable(stmt):
-                raise BodyError(f"{name!r}: text or a callable is needed, not {type(stmt).__name__}")
+                raise BodyError(f"{name!r}: give text or a callable, not {type(stmt).__name__}")
             check_callable(stmt, repr(name))
             own = _name_for(stmt, name, {**namespace, **bound}, setup)
             bound[own], texts[name] = stmt, f"{own}()"

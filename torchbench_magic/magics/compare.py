@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompareMagics"]
 
-_HELP = f"""Put results side by side, whenever they were measured.
+_HELP = f"""Compare results, whenever they were measured.
 
 ::
 
@@ -37,7 +37,7 @@ runs are of several kernels, the ratio over these is said too, as `%%timer --pro
 result is a Comparison: it is returned, shown, and kept as `_tcompare`.
 
 Two profiles (`%tcompare before after`, the first is the baseline) give a ProfileDiff: time and bytes per line and per
-op side by side. Lines are joined by their source, in edited code by their text.
+op side by side. Lines are matched by source, in edited code by their text.
 
 Options (anywhere in the line; `--` ends them):
 
@@ -67,7 +67,7 @@ class CompareMagics(SessionMagics):
         from torchbench_magic.results.timing.comparison import Comparison
 
         if not words:
-            raise OptionError("%tcompare needs results: give names of variables that hold one, or files of results")
+            raise OptionError("%tcompare needs results: give variables that hold one, or results files")
         results: dict[str, Comparison | Profile] = {}
         for word in words:
             found = self._held(word) if self._is_variable(word) else _stored(word)
@@ -89,7 +89,7 @@ class CompareMagics(SessionMagics):
         from torchbench_magic.results.timing.across_runs.side_by_side import since_last
 
         if options.baseline is not None or options.by != "description":
-            raise OptionError("%tcompare --last compares with the last stored run: leave --baseline and --by out")
+            raise OptionError("%tcompare --last compares with the last stored run: leave out --baseline and --by")
         held = [word for word in words if self._is_variable(word)]
         store = self._store([word for word in words if word not in held])
         current = self._current(held, store)
@@ -132,13 +132,13 @@ class CompareMagics(SessionMagics):
                 return kept
             stored: list[Any] = list(store.comparisons() or store.results())
             if not stored:
-                raise OptionError(f"%tcompare --last: {store.path} holds no results yet")
+                raise OptionError(f"%tcompare --last: {store.path} has no results yet")
             _refuse_ranks(str(store.path), stored[-1])
             newest: Comparison | Profile = stored[-1]
             return newest
         results = [result for name in names for result in self._held(name).values()]
         if len(results) != 1:
-            raise OptionError(f"%tcompare --last compares one result, not {len(results)}: name one, such as runs[-1]")
+            raise OptionError(f"%tcompare --last compares one result, not {len(results)}: give one, such as runs[-1]")
         return results[0]
 
     def _is_variable(self, word: str) -> bool:
@@ -173,7 +173,7 @@ class CompareMagics(SessionMagics):
                 return {f"{word}[{at}]": item for at, item in enumerate(items)}
             if all(isinstance(item, Measurement) for item in items):
                 return {word: comparison_of_measurements(items)}
-        raise OptionError(f"%tcompare: {word} holds a {type(value).__name__}, which is no result")
+        raise OptionError(f"%tcompare: {word} holds a {type(value).__name__}, not a result")
 
 
 def _refuse_ranks(name: str, value: object) -> None:
@@ -225,7 +225,7 @@ def _stored(path: str) -> dict[str, Comparison | Profile]:
 
     store = Store(path)
     if not store.path.exists():
-        raise OptionError(f"%tcompare: there is neither a variable nor a file called {path}")
+        raise OptionError(f"%tcompare: there is no variable and no file named {path}")
     results: list[Any] = store.results()
     name = store.path.name
     for one in results:

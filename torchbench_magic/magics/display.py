@@ -151,11 +151,11 @@ class Output:
     @staticmethod
     def _line(done: float, total: float | None, what: str) -> str:
         if what.startswith("making"):
-            return f"{what} · an interrupt is heard when it is shown"
+            return f"{what} · an interrupt takes effect once it is shown"
         if what.startswith("compiling ") and total is None:
-            return f"{printable(what)}, {done:.0f} s · interrupt the kernel to stop and keep what is there"
+            return f"{printable(what)}, {done:.0f} s · interrupt the kernel to stop and keep partial results"
         spent = f"{done:.1f} s" if total is None else f"{done:.1f} of {total:.1f} s"
-        return f"{printable(_doing(what))} · {spent} · interrupt the kernel to stop and keep what is there"
+        return f"{printable(_doing(what))} · {spent} · interrupt the kernel to stop and keep partial results"
 
     def _tell_live(self, done: float, total: float | None, what: str, line: str) -> None:
         if self._view is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DoctorMagics"]
 
-_HELP = f"""Find what on this machine spoils a measurement now.
+_HELP = f"""Find what distorts measurements on this machine now.
 
 ::
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProfilerMagics"]
 
-_HELP = f"""Run a statement or a cell once and show where its time and memory go: lines and torch ops.
+_HELP = f"""Run a statement or a cell once and show which lines and torch ops use the time and the memory.
 
 ::
 

@@ -71,7 +71,7 @@ def open_store(path: str, progress: Progress) -> Store:
 
     def waiting(passed: float) -> None:
         hear_interrupt()
-        progress.update(passed, made.patience, f"waiting for {made.path}, which another process holds locked")
+        progress.update(passed, made.patience, f"waiting for {made.path}, locked by another process")
 
     made = Store(path, waiting=waiting)
     return made
@@ -134,7 +134,7 @@ def write_files(profile: Profile, options: ProfilerOptions, progress: Progress) 
         except InputError as error:
             found.append(Doubt("not-stored", f"The {could_not}: {error}.", f"{way}."))
         except KeyboardInterrupt:
-            why = f"interrupted while another process held {path} locked"
+            why = f"interrupted while another process had locked {path}"
             found.append(Doubt("not-stored", f"The {could_not}: {why}.", f"{way}."))
             is_interrupted = True
     return (replace(profile, warnings=[*found, *profile.warnings]) if found else profile), is_interrupted

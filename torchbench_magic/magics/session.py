@@ -166,7 +166,7 @@ class Session:
         if type(held).__module__.startswith("torchbench_magic.results."):
             return
         raise OptionError(
-            f"-o {name}: {name} holds a {type(held).__name__}, which is not replaced; give another name"
+            f"-o {name}: {name} holds a {type(held).__name__}, which is not replaced; use another name"
             f" (`-o NAME -- STMT` where {name} begins the statement)"
         )
 

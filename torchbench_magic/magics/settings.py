@@ -21,13 +21,13 @@ class TorchBench(Configurable):
     """Defaults of the magics."""
 
     min_run_time = Float(
-        0.2, help="Seconds that %timer always spends, per alternative and thread count (--min-run-time)."
+        0.2, help="Minimum time of %timer in seconds, per alternative and thread count (--min-run-time)."
     ).tag(config=True)
     max_run_time = Float(
         None,
         allow_none=True,
-        help="Seconds per alternative and thread count that end a run of %timer (--max-run-time);"
-        " None: 5 x min_run_time, stretched up to 30 s where slow bodies need it.",
+        help="Maximum time of %timer in seconds, per alternative and thread count (--max-run-time);"
+        " None: 5 x min_run_time, up to 30 s for slow code.",
     ).tag(config=True)
     display = Enum(
         ["auto", "html", "widget", "text"],

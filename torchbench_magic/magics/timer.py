@@ -155,7 +155,7 @@ class TimerMagics(SessionMagics):
         if not (options.sweep or options.fuzz):
             return ()
         if options.sub_label is not None:
-            raise OptionError("--sub-label names a lone input; here each point has a name of its own: leave it out")
+            raise OptionError("--sub-label names a single input; here each point has its own name: leave it out")
         from torchbench_magic.core.timing.points.points_asked import points_of
 
         names, on_gpu = {**self._session.shell.user_ns, **local}, options.device.startswith("cuda")

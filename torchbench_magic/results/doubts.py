@@ -10,7 +10,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Doubt", "with_doubts"]
+__all__ = ["Doubt", "most_important_first", "with_doubts"]
+
+_FIRST = frozenset(
+    (
+        *("partial", "not-counted", "not-stored", "not-stored-before", "resumed", "measured-again"),
+        *("events-lost", "lines-lost", "no-lines", "clock-set", "fork-deadlock", "only-made"),
+        *("compiled-away", "not-run", "no-steps"),
+        *("engine-lost", "engine-left-out", "engines-left-out", "process-died"),
+        *("rank-ended-early", "rank-not-back", "missing-ranks", "file-left-out"),
+    )
+)
+"""Kinds that say that a result is not, or not all of, what was asked for."""
+_LAST = frozenset(
+    (
+        *("bimodal", "clock", "cpu-clock", "lever", "medians", "normal-processes", "one-of-several", "this-kernel"),
+        *("compiled-modules", "other-environment", "private-cache", "several-hosts", "torch-threads", "void-process"),
+    )
+)
+"""Kinds that explain a figure, and leave it as it is."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,11 @@ class Doubt:
 
     def __reduce__(self) -> tuple[type[Doubt], tuple[str, str, str, dict[str, object]]]:
         return Doubt, (self.kind, self.text, self.action, dict(self.facts))  # a mapping proxy does not pickle
+
+
+def most_important_first(doubts: Iterable[Doubt]) -> list[Doubt]:
+    """What is missing, what spoils a figure, what explains one; each in the order given."""
+    return sorted(doubts, key=lambda doubt: 0 if doubt.kind in _FIRST else 2 if doubt.kind in _LAST else 1)
 
 
 def with_doubts(frame: pd.DataFrame, doubts: Iterable[Doubt]) -> pd.DataFrame:

@@ -80,17 +80,17 @@ def path_of(name: str | os.PathLike[str], error: type[InputError] = InputError) 
     except RuntimeError:
         raise error(f"{shown}: there is no user of that name; a file of the name itself is './~...'") from None
     except UnicodeError:
-        raise error(f"{shown}: is no name of a file: it holds half of a character") from None
+        raise error(f"{shown}: not a valid file name: it contains half a character") from None
     except ValueError:
-        raise error(f"{shown}: is no name of a file: it holds the character NUL") from None
+        raise error(f"{shown}: not a valid file name: it contains the character NUL") from None
     except OSError as problem:
         if problem.errno == errno.ENAMETOOLONG:
-            raise error(f"{shown[:60]}...: is too long for the name of a file; give a shorter one") from None
+            raise error(f"{shown[:60]}...: file name too long; use a shorter one") from None
         if problem.errno == errno.ENOTDIR:
-            raise error(f"{path}: there is no folder {path.parent}") from None
+            raise error(f"{path}: folder {path.parent} does not exist") from None
         raise error(f"{path}: cannot be used ({problem.strerror or problem})") from None
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a pipe waits for its other end
-        raise error(f"{path}: is a pipe or a device, no file; give another name")
+        raise error(f"{path}: is a pipe or a device, not a file; use another name")
     return path
 
 
@@ -105,9 +105,9 @@ def check_target(name: str | os.PathLike[str], kind: FileKind, *, overwrite: boo
     """
     path, error = path_of(name, kind.error), kind.error
     if not path.name or os.fsdecode(name).endswith(os.sep):
-        raise error(f"{path}: is a folder; give the name of a file in it, such as {path / kind.example}")
+        raise error(f"{path}: is a folder; name a file in it, such as {path / kind.example}")
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
-        raise error(f"{path.name[:60]}...: is too long for the name of a file; give a shorter one")
+        raise error(f"{path.name[:60]}...: file name too long; use a shorter one")
     try:
         about = path.lstat()
     except FileNotFoundError:
@@ -117,16 +117,16 @@ def check_target(name: str | os.PathLike[str], kind: FileKind, *, overwrite: boo
         if stat.S_ISLNK(mode):
             raise error(f"{path}: is a link to {os.readlink(path)}; give the name of the file itself")
         if stat.S_ISDIR(mode):
-            raise error(f"{path}: is a folder; give the name of a file in it, such as {path / kind.example}")
+            raise error(f"{path}: is a folder; name a file in it, such as {path / kind.example}")
         if not mode & 0o222 or not os.access(path, os.W_OK):
-            raise error(f"{path}: cannot be written: the file is read-only; give another name")
+            raise error(f"{path}: cannot be written: the file is read-only; use another name")
         if not overwrite and not _may_replace(path, kind):
-            way = "give another name, or replace it by `--overwrite`, in Python by `overwrite=True`"
+            way = "use another name, or replace it with `--overwrite` (in Python `overwrite=True`)"
             raise error(f"{path}: is there, and not {kind.name}; {way}")
     if not path.parent.is_dir():
-        raise error(f"{path}: there is no folder {path.parent}")
+        raise error(f"{path}: folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
-        raise error(f"{path}: cannot be written: its folder is read-only; give another name")
+        raise error(f"{path}: cannot be written: its folder is read-only; use another name")
     return path
 
 
@@ -169,9 +169,9 @@ def whole_file(name: str | os.PathLike[str], kind: FileKind, *, overwrite: bool 
 
 def _reason(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full: make room, or give a name on another disk"
+        return "the disk is full: free some space, or use another disk"
     if error.errno == errno.EFBIG:
         return "cannot be written: it is larger than this process may write (ulimit -f)"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "cannot be written: the file or its folder is read-only; give another name"
+        return "cannot be written: the file or its folder is read-only; use another name"
     return f"cannot be written ({error.strerror or error})"

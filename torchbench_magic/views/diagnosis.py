@@ -25,7 +25,8 @@ def document(diagnosis: Diagnosis) -> Document:
         kind="diagnosis of the machine",
         sentence=tuple(_sentence(diagnosis)),
         tables=(_findings(diagnosis),),
-        doubts=tuple(_advice(diagnosis)),
+        doubts=(advice := tuple(_advice(diagnosis))),
+        doubts_shown=len(advice),  # what to do about each finding: all of it is the answer
         footer=tuple(_footer(diagnosis)),
         where=".frame",
     )
@@ -35,10 +36,10 @@ def under(diagnosis: Diagnosis) -> Sequence[Document]:
     """The self-test, where there was one."""
     if not diagnosis.self_test:
         return ()
-    said = "Self-test: equal code twice, compared as %%timer does. It resolves half the width of its interval, in this"
-    said += " kernel: another one may differ by up to 3 %, see `--processes`."
+    said = "Self-test: code compared with itself as by %%timer. It resolves half the interval's width in this kernel;"
+    said += " another kernel may differ by up to 3 %, see `--processes`."
     if diagnosis.partial:
-        said += " It was interrupted: what was measured until then is shown."
+        said += " It was interrupted: this is what was measured before."
     sentence = (Phrase(_resolution(diagnosis)),)
     return (Document("self-test", sentence, (_self_test(diagnosis),), footer=(backticked(said),)),)
 
@@ -66,18 +67,18 @@ def _sentence(diagnosis: Diagnosis) -> Iterator[Phrase]:
         if len(found) > 1:
             yield Phrase(f"; {len(found) - 1} more problem{'s' if len(found) > 2 else ''} below")
     elif states.get("outside load") == "ok":
-        yield Phrase("This machine can be trusted now", "strong")
-        yield Phrase(": nothing was found that spoils a measurement")
+        yield Phrase("This machine is ready to measure", "strong")
+        yield Phrase(": nothing was found that distorts a measurement")
     else:
-        yield Phrase("Nothing was found that spoils a measurement; what other processes use is not known here")
+        yield Phrase("Nothing was found that distorts a measurement, but the load of other processes is unknown here")
 
 
 def _resolution(diagnosis: Diagnosis) -> str:
     without = [one.name for one in diagnosis.self_test if not math.isfinite(one.smallest_effect)]
     if without:
-        return f"No difference can be resolved now for: {', '.join(without)}"
+        return f"No difference can be resolved now for {', '.join(without)}"
     worst = max(diagnosis.self_test, key=lambda one: one.smallest_effect)
-    return f"Differences from {_percent(worst.smallest_effect)} on can be resolved now (worst: {worst.name})"
+    return f"Differences of {_percent(worst.smallest_effect)} or more can be resolved now (worst: {worst.name})"
 
 
 def _percent(share: float) -> str:

@@ -13,6 +13,7 @@ from .table import Table
 __all__ = [
     "Document",
     "Drawn",
+    "MOST_DOUBTS",
     "Phrase",
     "Style",
     "StyledText",
@@ -23,6 +24,9 @@ __all__ = [
     "plain",
     "printable",
 ]
+
+MOST_DOUBTS = 2
+"""Doubts that are shown at once. A reader of five reads none."""
 
 Style = Literal["", "code", "subject", "figure", "strong", "quiet"]
 
@@ -75,7 +79,7 @@ class Document:
         kind: what it is, for the title of a page and for assistive technology.
         sentence: the answer, one sentence.
         tables: views of the same result; more than one get a switch.
-        doubts: one line each.
+        doubts: one line each, the most important first.
         footer: lines: definitions, then threads, device, versions and how long it took.
         folded: the sentence is the result; tables and footer open on demand (a single statement).
         where: where all rows are, for what is cut off (``_timer.frame``).
@@ -85,6 +89,8 @@ class Document:
         picture: static SVG under the tables, in HTML only. It is markup: whoever makes it escapes every text in it.
         picture_first: it stands above them.
         insights: lines under the sentence; each unfolds to its evidence and cures.
+        doubts_where: where all doubts are (``_timer.warnings``), for those that are folded.
+        doubts_shown: how many are shown at once.
     """
 
     kind: str
@@ -99,6 +105,23 @@ class Document:
     picture: str = ""
     picture_first: bool = False
     insights: tuple[Unfolding, ...] = ()
+    doubts_where: str = ""
+    doubts_shown: int = MOST_DOUBTS
+
+    @property
+    def first_doubts(self) -> tuple[StyledText, ...]:
+        return self.doubts[: self.doubts_shown]
+
+    @property
+    def folded_doubts(self) -> tuple[StyledText, ...]:
+        return self.doubts[self.doubts_shown :]
+
+    @property
+    def doubts_left(self) -> str:
+        """``3 more: _timer.warnings``, where nothing unfolds; empty where all doubts are shown."""
+        left = len(self.folded_doubts)
+        words = f": {self.doubts_where}" if self.doubts_where else f" warning{'s' if left > 1 else ''}"
+        return f"{left} more{words}" if left else ""
 
     @property
     def still(self) -> Document:

@@ -80,7 +80,7 @@ shows = f"{row.verdict} {row.ratio:.3f}"
         "verdict",
         (START.format(count=1), "%%timer -t 1 -n 1 -r 20 -o r\ntime.sleep(0.005)", STOP),
         """
-outcome = "wrong" if "times processor time" in outputs[1] else "right"
+outcome = "wrong" if "times CPU time" in outputs[1] else "right"
 shows = outputs[1].splitlines()[0]
 """,
     ),

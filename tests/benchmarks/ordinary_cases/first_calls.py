@@ -91,7 +91,7 @@ shows = outputs[1].strip()[:60]
 """,
         )
         for block, code, words in (
-            ("with", "with torch.no_grad():\n    x * {0}", "`b` does not return what `a` does"),
+            ("with", "with torch.no_grad():\n    x * {0}", "`b` and `a` return different values"),
             ("for", "for i in range(2):\n    y = x * {0}", "`a` ends with a `for` block, which has no value"),
         )
     ),

@@ -195,7 +195,7 @@ CASES = [
             "x = torch.randn(10_000)",
             "%%timer -t 1 -o r\n# --- one\nx.exp()\n# -- two\nx.exp()\n# --- three\nx.exp()",
         ),
-        "outcome = 'said' if 'line 4: `# -- two` is nearly a header' in outputs[1] else 'wrong'\nshows = ''",
+        "outcome = 'said' if 'line 4: `# -- two` looks like a header' in outputs[1] else 'wrong'\nshows = ''",
     ),
     Case(
         "an axis that no code reads",

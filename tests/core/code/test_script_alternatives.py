@@ -81,7 +81,7 @@ def test_what_a_callable_reads_is_known() -> None:
         (Model(), "'f' needs arguments (batch, mask)"),
         (functools.partial(Model().forward), "'f' needs arguments (batch, mask)"),
         (["abc"].count, "'f' needs an argument (value)"),
-        (3, "'f': text or a callable is needed, not int"),
+        (3, "'f': give text or a callable, not int"),
     ],
     ids=["lambda", "partial", "module", "method", "builtin", "number"],
 )
@@ -206,7 +206,7 @@ def test_a_statement_that_only_makes_a_generator_is_said() -> None:
     texts = {"a": "things.each()", "b": "list(things.each())", "c": "n = things.each()", "d": "math.cos(1)"}
     made = compare(texts, globals={"things": things, "math": math}, **QUICK)
     (doubt,) = [d for d in made.warnings if d.kind == "only-made"]
-    assert doubt.text == "a: `things.each()` only makes a generator: its code does not run, and is not in this time."
+    assert doubt.text == "a: `things.each()` only creates a generator: its code does not run and is not timed."
     assert doubt.action == "Time `list(things.each())`."
     assert [d.text.partition(":")[0] for d in only_made({"a": Body("waits()")}, {"waits": waits})] == [
         "`waits()` only makes a coroutine"

@@ -28,10 +28,14 @@ UNKNOWN = "a branch depends on a value that is not known while compiling"
 TEXTS = (  # torch 2.13's own, shortened
     ("generic_jump TensorVariable()", "a branch depends on the values of a tensor", "torch.where"),
     ("generic_jump UserDefinedObject()", UNKNOWN, "torch.where"),
-    (BUILTIN, "`print` cannot be compiled", "Move the `print` out of what is compiled"),
+    (BUILTIN, "`print` cannot be compiled", "Move the `print` out of the compiled code"),
     (C_FUNCTION, "`time.sleep` is not Python and cannot be compiled", "Move it out"),
-    (ITEM, "`.item()` takes a number out of a tensor", "capture_scalar_outputs"),
-    (SHAPE, "the shape of what `nonzero` gives depends on the values of a tensor", "capture_dynamic_output_shape_ops"),
+    (ITEM, "`.item()` reads a number from a tensor", "capture_scalar_outputs"),
+    (
+        SHAPE,
+        "the shape of the result of `nonzero` depends on the values of a tensor",
+        "capture_dynamic_output_shape_ops",
+    ),
     (METHOD, "`TextIOWrapper.close` cannot be compiled", "Move it out"),
     (NEW, "It is not known", "Do this"),
     ("Something without more", "Something without more", ""),

@@ -144,7 +144,7 @@ def test_100_mb_of_prints_go_nowhere(server: Server) -> None:
 @pytest.mark.valgrind
 def test_code_that_ends_its_process_is_told(server: Server) -> None:
     for text in ("import os; os._exit(0)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
-        with pytest.raises(CountError, match="ended the process that counts"):
+        with pytest.raises(CountError, match="ended the counting process"):
             total(server, text)
     with pytest.raises(CodeFailed, match="SystemExit"):
         total(server, "import sys; sys.exit(1)")
@@ -219,7 +219,7 @@ def test_a_valgrind_that_cannot_run_is_told(tmp_path: Path, monkeypatch: pytest.
 def test_another_processor_or_system_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    with pytest.raises(MissingTool, match=r"Linux with an x86_64 processor; this is Darwin on arm64"):
+    with pytest.raises(MissingTool, match=r"Linux with an x86_64 CPU; this is Darwin on arm64"):
         Server().start()
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="valgrind counts
 
 STAND_IN = """\
 #!{python}
-# Reads what the process that counts is told, says that it is ready, and forks for each byte, as that does.
+# Reads what the counting process is told, says that it is ready, and forks for each byte, as that does.
 import os, struct, sys, time
 size, = struct.unpack("<Q", os.read(0, 8))
 while size:

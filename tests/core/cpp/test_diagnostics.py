@@ -93,7 +93,7 @@ def test_three_errors_are_shown_and_the_rest_counted() -> None:
 
 def test_an_error_outside_of_the_users_code_hints_at_what_was_left_open() -> None:
     assert told("b", SNIP, "torchbench:9:1: error: expected '}' at end of input\n") == (
-        "b does not compile: expected '}' at end of input; is a brace, bracket or quote left open?"
+        "b does not compile: expected '}' at end of input; is a brace, bracket or quote unclosed?"
     )
     assert told("b", SNIP, "") == "b does not compile: the compiler said nothing"
 

@@ -119,7 +119,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert [one.name for one in partial.self_test] == kept  # type: ignore[union-attr]
     assert partial.partial  # type: ignore[union-attr]
     assert {one.kind for one in partial.findings} >= {*ALWAYS, "self-test"}  # type: ignore[union-attr]
-    assert "It was interrupted: what was measured until then is shown." in " ".join(str(partial).split())
+    assert "It was interrupted: this is what was measured before." in " ".join(str(partial).split())
 
 
 def test_a_comparison_that_is_interrupted_gives_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,5 +172,5 @@ def test_where_there_is_neither_proc_nor_sys_each_says_so_and_the_rest_is_there(
     for kind in ("debug torch", "debug Python", "hooks"):
         assert states[kind] == "ok", kind
     assert " ".join(done.stdout.split()).startswith(
-        "Nothing was found that spoils a measurement; what other processes use"
+        "Nothing was found that distorts a measurement, but the load of other processes is unknown here"
     )

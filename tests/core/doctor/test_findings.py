@@ -54,7 +54,7 @@ def test_other_processes_are_named_with_what_they_use() -> None:
     assert states(found) == dict.fromkeys(("outside load", "own load", "waiting", "steal", "throttling"), "warn")
     load = of(found, "outside load")
     assert load.text == (
-        "Other processes use 1.25 of 2 cores, most of all stress (pid 7): absolute times are unreliable."
+        "Other processes use 1.25 of 2 cores, mostly stress (pid 7): absolute times are unreliable."
     )
     assert load.evidence == "in 0.5 s; most by stress (pid 7) 0.90, make (pid 8) 0.30"
     assert all(one.fix for one in found)
@@ -63,7 +63,7 @@ def test_other_processes_are_named_with_what_they_use() -> None:
 @pytest.mark.parametrize("busiest", [None, (), (BusyProcess("sh", 3, 0.1),)])
 def test_load_of_processes_that_cannot_be_seen_is_said_to_be(busiest: tuple[BusyProcess, ...] | None) -> None:
     seen = WatchedLoad(Contention(wall=0.5, ext=1.0, pressure=0.0, steal=0.0, throttled=0.0), 0.0, busiest)
-    assert "cannot be seen from here" in of(load_findings(seen, 2), "outside load").evidence
+    assert "are not visible here" in of(load_findings(seen, 2), "outside load").evidence
 
 
 def test_where_there_is_no_proc_each_says_that_it_is_not_known() -> None:
@@ -122,7 +122,7 @@ def test_a_machine_of_its_own_is_well() -> None:
 def test_more_threads_than_cores_wait_for_each_other() -> None:
     found = of(limit_findings(limits(usable=2, threads=8, affinity="0-1", allowed=2)), "threads")
     assert found.state == "warn"
-    assert found.text == "torch uses 8 threads on 2 usable cores: they wait for each other."
+    assert found.text == "torch uses 8 threads on 2 usable cores: the threads wait for each other."
     assert found.fix.startswith("`torch.set_num_threads(2)`")
 
 
@@ -206,7 +206,7 @@ def test_a_limit_that_ends_the_process_is_said() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == str(
-        [("warn", "This process may have 500 processor seconds at most: a long or large measurement ends there.")]
+        [("warn", "This process may have 500 processor seconds at most: a long or large measurement would be stopped.")]
     )
 
 
@@ -323,7 +323,7 @@ def test_the_clock(tmp_path: Path, files: dict[str, str], expected: dict[str, st
 
 def test_a_guest_is_told_why_nothing_is_known_of_its_clock(tmp_path: Path) -> None:
     found = of(processor_findings(tree(tmp_path, {"/proc/cpuinfo": "flags : fpu hypervisor sse\n"})), "governor")
-    assert found.evidence == "a guest: its host sets the clock"
+    assert found.evidence == "virtual machine: the host sets the clock"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_a_guest_is_told_why_nothing_is_known_of_its_clock(tmp_path: Path) -> No
         (None, "", "", "ok", "No accelerator"),
         (None, "", "/dev/nvidia0", "not available", "this torch cannot use it"),
         (None, "CUDA 13.0", "", "not available", "no driver is found"),
-        (None, "CUDA 13.0", "/dev/nvidia0", "not available", "torch finds no GPU"),
+        (None, "CUDA 13.0", "/dev/nvidia0", "not available", "torch finds no usable GPU"),
     ],
 )
 def test_accelerators(name: str | None, backend: str, driver: str, state: str, word: str) -> None:

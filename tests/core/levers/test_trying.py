@@ -222,11 +222,11 @@ def test_attention_in_the_body_is_one_call_under_sdpa(end: str) -> None:
     [
         ("no_grad", "x = torch.ones(2)", "x + 1", "nothing that the cell reads requires a gradient"),
         ("no_grad", TRAINING, "step()", "computes gradients"),
-        ("compile", "x = torch.ones(2)", "x + 1", "no module and no function"),
+        ("compile", "x = torch.ones(2)", "x + 1", "no module or function"),
         ("channels_last", "x = torch.ones(2)", "x + 1", "no module with a 2-d convolution"),
         ("fused-optimizer", "x = torch.ones(2)", "x + 1", "no optimizer"),
         ("foreach", "opt = torch.optim.SGD([torch.ones(1)], foreach=True)", "opt.step()", "foreach=True already"),
-        ("sdpa", "x = torch.ones(2)", "x + 1", "no attention"),
+        ("sdpa", "x = torch.ones(2)", "x + 1", "no hand-written attention"),
         ("contiguous", "x = torch.ones(2)", "x + 1", "is contiguous"),
         ("bf16", "x = torch.ones(2).int()", "x + 1", "no float32"),
         ("fp16", TRAINING, "step()", "GradScaler"),

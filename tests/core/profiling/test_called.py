@@ -60,7 +60,7 @@ def test_a_call_that_returns_what_has_not_begun_is_said_first(target: Any, kind:
         made = profile(target, globals=globals())
     assert made.warnings[0].kind == "not-run"
     assert made.warnings[0].text == (
-        f"The code returned a {kind} that has not begun to run: nothing of what it does is in this profile."
+        f"The code returned a {kind} that has not started: this profile contains nothing of it."
     )
 
 

@@ -208,11 +208,11 @@ def cut(content: bytes) -> bytes:
         (lambda good: b"", "is empty"),
         (lambda good: cut(good), "is cut off"),
         (lambda good: good[:-40], "is cut off"),
-        (lambda good: cut(gzip.compress(good)), "its gzip is broken"),
-        (lambda good: gzip.compress(good)[:-12] + b"x" * 12, "its gzip is broken"),
-        (lambda good: gzip.compress(good)[:20] + b"\0" * 400, "its gzip is broken"),
-        (lambda good: b"\x80\x04K\x01.", "is no Chrome trace: it is not JSON"),
-        (lambda good: b"ncalls  tottime", "is no Chrome trace: it is not JSON"),
+        (lambda good: cut(gzip.compress(good)), "its gzip data is broken"),
+        (lambda good: gzip.compress(good)[:-12] + b"x" * 12, "its gzip data is broken"),
+        (lambda good: gzip.compress(good)[:20] + b"\0" * 400, "its gzip data is broken"),
+        (lambda good: b"\x80\x04K\x01.", "is not a Chrome trace: it is not JSON"),
+        (lambda good: b"ncalls  tottime", "is not a Chrome trace: it is not JSON"),
         (lambda good: b'{"shared": {"frames": []}, "profiles": []}', "it has no traceEvents"),
         (lambda good: b'{"traceEvents": []}', "holds no events"),
         (lambda good: b'{"traceEvents": [{"ph": "X", "cat": "v8", "name": "a", "ts": 1, "dur": 2}]}', "events of v8"),
@@ -231,7 +231,7 @@ def test_a_file_that_is_no_trace_is_one_line(tmp_path: Path, content: Callable[[
 
 
 def test_a_missing_file_and_a_folder_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="there is no such file"):
+    with pytest.raises(TraceError, match="no such file"):
         load_trace(tmp_path / "none.json")
     with pytest.raises(TraceError, match="is a folder"):
         load_trace(tmp_path)

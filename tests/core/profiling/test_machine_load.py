@@ -73,7 +73,7 @@ def test_own_threads_that_are_too_many_are_told_from_a_busy_machine() -> None:
     assert "Busy" not in doubt.text
     assert "`--threads 2`" in doubt.action
     (few,) = doubts_of_load(waits(0.9, active=3), 2)
-    assert "own threads, or processes that it started, had the cores" in few.text
+    assert "own threads, or processes it started, used the cores" in few.text
     assert "`--threads 1`" in few.action
 
 
@@ -83,7 +83,7 @@ def test_of_a_short_run_it_is_not_said_what_others_took() -> None:
     assert "rocesses used" not in one.text
     assert "own threads" not in one.text
     (several,) = doubts_of_load(waits(0.008, 0.009, others=0.02, active=4), 4)
-    assert "too short to tell whether other processes or its own threads had the cores" in several.text
+    assert "too short to tell whether other processes or its own threads used the cores" in several.text
 
 
 def test_the_hypervisor_and_the_quota_are_said_in_the_words_of_timings() -> None:
@@ -91,7 +91,7 @@ def test_the_hypervisor_and_the_quota_are_said_in_the_words_of_timings() -> None
     assert kinds(doubts_of_load(waits(0.0, 0.15, steal=0.01), 1)) == [], "one tick is none"
     assert kinds(doubts_of_load(waits(0.0, steal=0.05), 1)) == [], "that lengthens times by 5 % at most"
     (quota,) = doubts_of_load(waits(0.9, throttled=0.5, active=4), 4)
-    assert quota.text == "The CPU quota of this container held the process back for 50 % of the time."
+    assert quota.text == "The container's CPU quota stopped the process 50 % of the time."
 
 
 def test_several_cycles_are_one_sum() -> None:

@@ -47,7 +47,7 @@ def test_what_is_little_is_not_worth_a_line() -> None:
     most = cost_doubt("most", seen)
     assert most is not None
     assert most.text.replace("\u202f", " ") == (
-        "Recording took most of this cell's time (50 000 lines, 1 200 operations)."
+        "The profiler took most of this cell's time (50 000 lines, 1 200 operations)."
     )
     assert "--twice" in most.action
 
@@ -157,7 +157,7 @@ def test_the_cost_comes_with_its_interval() -> None:
     low, high = profile.dilation_interval
     assert 0.5 - 1e-9 <= low < profile.dilation < high <= 0.5 * 1.06 + 1e-9
     assert re.fullmatch(
-        r"With recording this cell takes 1\.5\d times as long \(1\.5\d* … 1\.5\d*; 8 runs each: 15\.\d ms with,"
+        r"With the profiler this cell takes 1\.5\d times as long \(1\.5\d* … 1\.5\d*; 8 runs each: 15\.\d ms with,"
         r" 10\.0 ms without\)\.",
         said(profile),
     )

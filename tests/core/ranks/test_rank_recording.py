@@ -246,7 +246,7 @@ def test_what_cannot_be_is_one_line(
     with pytest.raises(SystemExit) as ended:
         main(["--out", str(tmp_path), str(tmp_path / "none.py")])
     assert ended.value.code == 2
-    assert "there is no such file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
     monkeypatch.setenv("RANK", "one")
     with pytest.raises(InputError, match="RANK='one'"), rank_profile(tmp_path):
         pass

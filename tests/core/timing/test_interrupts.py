@@ -122,7 +122,7 @@ def test_an_interrupt_while_a_later_point_is_made_keeps_the_points_before_it() -
     partial: Any = caught.value.partial
     assert partial.partial
     assert partial.frame["n"].tolist() == [1]
-    assert partial.warnings[0].text.endswith("at point 2 of 2. What was measured until then is kept.")
+    assert partial.warnings[0].text.endswith("at point 2 of 2. What was measured is kept.")
 
 
 def test_an_interrupt_at_any_line_of_a_draw_leaves_torchs_generator_as_it_was() -> None:

@@ -167,12 +167,12 @@ def test_a_statement_that_begins_with_a_minus_is_told_the_way_out() -> None:
         (f"--processes={'9' * 5000} x", "whole number"),
         ("--margin nan x", "per cent above 0"),
         ("--until inf x", "per cent above 0"),
-        ("--adaptive nan x", "IQR over the median"),
+        ("--adaptive nan x", "IQR / median"),
         ("--min-run-time -1 x", "seconds above 0"),
         ("--max-run-time nan x", "seconds above 0"),
         ("--callgrind 0 x", "whole number from 1 on"),
         ("--label '' x", "not empty"),
-        ("--label 'a x", "quote is not closed"),
+        ("--label 'a x", "unclosed quote"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_says_what_is_valid(line: str, message: str) -> None:

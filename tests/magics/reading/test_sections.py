@@ -61,12 +61,12 @@ def test_only_comments_and_blank_lines_stand_before_the_first_header() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("# --- a\n1\n# --- a\n2\n", r"lines 2 and 4: two sections are named 'a'"),
+        ("# --- a\n1\n# --- a\n2\n", r"lines 2 and 4: two sections have the name 'a'"),
         ("# --- setup\n1\n# --- setup\n2\n# --- a\n3\n", r"lines 2 and 4: two setup sections"),
         ("# --- a\n1\n", r"line 2: 'a' is the only section, there is nothing to compare it with"),
         ("# --- setup\n1\n", r"line 2: 'setup' is the only section, there is nothing to time"),
-        ("# --- a\n\n# comment\n# --- b\n2\n", r"line 2: the section 'a' is empty"),
-        ("# --- a\n1\n# --- b\n", r"line 4: the section 'b' is empty"),
+        ("# --- a\n\n# comment\n# --- b\n2\n", r"line 2: section 'a' is empty"),
+        ("# --- a\n1\n# --- b\n", r"line 4: section 'b' is empty"),
     ],
 )
 def test_sections_that_cannot_be_compared_are_one_line_with_the_place(text: str, message: str) -> None:
@@ -97,15 +97,15 @@ def test_sections_are_cut_from_the_text_as_it_was_written() -> None:
     ],
 )
 def test_a_header_that_is_nearly_one_is_an_error_and_not_part_of_the_section_above(near: str) -> None:
-    with pytest.raises(SectionError, match=r"line 4: `.*two.*` is nearly a header: write `# --- two`") as caught:
+    with pytest.raises(SectionError, match=r"line 4: `.*two.*` looks like a header: write `# --- two`") as caught:
         split_sections(f"# --- one\n1\n{near}\n2\n# --- three\n3\n", first_line=2)
     assert "\n" not in str(caught.value)
 
 
 def test_nearly_headers_alone_are_an_error_where_they_divide_the_whole_cell() -> None:
-    with pytest.raises(SectionError, match=r"line 1: `#--- one` is nearly a header"):
+    with pytest.raises(SectionError, match=r"line 1: `#--- one` looks like a header"):
         split_sections("#--- one\n1\n#--- two\n2\n")
-    with pytest.raises(SectionError, match=r"line 1: `# -- setup` is nearly a header"):
+    with pytest.raises(SectionError, match=r"line 1: `# -- setup` looks like a header"):
         split_sections("# -- setup\nx = 1\n# --- one\n1\n# --- two\n2\n")
     assert names("x = load()\n# -- work\nf(x)\n# -- more work\ng(x)\n") == [None]
 
@@ -164,9 +164,9 @@ def test_a_header_within_a_block_is_a_comment(body: str) -> None:
 
 
 def test_a_header_that_only_a_space_has_moved_out_of_a_block_is_an_error() -> None:
-    with pytest.raises(SectionError, match=r"line 4: ` # --- two` is nearly a header"):
+    with pytest.raises(SectionError, match=r"line 4: ` # --- two` looks like a header"):
         split_sections("# --- one\nif 1:\n    2\n # --- two\n3\n# --- three\n3\n")
-    with pytest.raises(SectionError, match=r"line 3: `  // --- two` is nearly a header"):
+    with pytest.raises(SectionError, match=r"line 3: `  // --- two` looks like a header"):
         split_sections("// --- one\nx;\n  // --- two\ny;\n// --- three\nz;\n", language="c++")
     inside = split_sections("// --- one\n{\n  // --- two\ny;\n}\n// --- three\nz;\n", language="c++")
     assert [section.name for section in inside.alternatives] == ["one", "three"]
@@ -239,7 +239,7 @@ def test_what_looks_like_a_string_in_cpp_hides_no_header() -> None:
             "x;\n// --- a\n1;\n// --- b\n2;\n",
             r"line 2: code before the first section, 'a'; put it under `// --- setup`",
         ),
-        ("// --- a\n/* nothing\n */\n// --- b\n2;\n", r"line 2: the section 'a' is empty"),
+        ("// --- a\n/* nothing\n */\n// --- b\n2;\n", r"line 2: section 'a' is empty"),
         (
             "// --- global setup\n1;\n// --- global setup\n2;\n// --- a\n3;\n",
             r"lines 2 and 4: two global setup sections",
@@ -255,7 +255,7 @@ def test_sections_of_cpp_that_cannot_be_compared_are_one_line(text: str, message
 
 @pytest.mark.parametrize("near", ["// -- two", "//--- two", "// ---two", "/// --- two", "// ---- two"])
 def test_a_header_of_cpp_that_is_nearly_one_is_an_error(near: str) -> None:
-    with pytest.raises(SectionError, match=r"line 3: `.*` is nearly a header: write `// --- two`"):
+    with pytest.raises(SectionError, match=r"line 3: `.*` looks like a header: write `// --- two`"):
         split_sections(f"// --- one\n1;\n{near}\n2;\n", language="c++")
 
 
@@ -266,6 +266,7 @@ def test_other_comments_of_cpp_are_not_nearly_headers(comment: str) -> None:
 
 @pytest.mark.parametrize("name", ["Setup", "SETUP", "set up", "set-up", "Set_Up"])
 def test_a_setup_that_is_spelt_otherwise_is_no_alternative(name: str) -> None:
-    with pytest.raises(SectionError, match=rf"line 1: '{name}' is nearly `# --- setup`: write that, or another name"):
+    said = rf"line 1: '{name}' looks like `# --- setup`: write that, or use another name"
+    with pytest.raises(SectionError, match=said):
         split_sections(f"# --- {name}\nx = 1\n# --- a\nx\n# --- b\nx + 1\n")
     assert split_sections("# --- setup a\nx = 1\n# --- b\nx + 1\n").setup is None

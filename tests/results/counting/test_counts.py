@@ -212,6 +212,6 @@ def test_many_functions_stay_below_a_megabyte() -> None:
     assert len(diff.frame) == 5001  # the loop's own function too
     html = diff._repr_mimebundle_()["text/html"]
     assert len(html.encode()) < 1_000_000
-    assert "more that differ by at most" in html
+    assert "more, which differ by at most" in html
     assert "5\u202f001 functions" in html
     assert "All rows: .frame" in html

@@ -13,7 +13,7 @@ LOAD = Finding(
     "outside load", "warn", "Other processes use 1.20 of 2 cores: absolute times are unreliable.", "in 0.5 s", "Wait."
 )
 MEMORY = Finding("memory", "warn", "Memory is scarce: 1 of 9 GiB.", "/proc/meminfo", "Free memory.")
-UNKNOWN = Finding("turbo", "not available", "Whether turbo is on is not known.")
+UNKNOWN = Finding("turbo", "not available", "Whether turbo is on is unknown.")
 NOVEL = Finding("something new", "warn", "Something is new.", "", "Look.")
 QUIET = Finding("outside load", "ok", "Other processes use 0.02 of 2 cores.")
 TEST = SelfTest("product", 2e-4, 1.001, 0.98, 1.02, "undecided", 1.3)
@@ -34,23 +34,23 @@ def test_the_sentence_is_the_worst_or_that_the_machine_can_be_trusted() -> None:
     assert sentence(Diagnosis((OK, LOAD))) == worst
     assert sentence(Diagnosis((OK, MEMORY, LOAD))) == f"{worst}; 1 more problem below"
     assert sentence(Diagnosis((NOVEL, MEMORY, LOAD))) == f"{worst}; 2 more problems below"
-    trusted = "This machine can be trusted now: nothing was found that spoils a measurement"
+    trusted = "This machine is ready to measure: nothing was found that distorts a measurement"
     assert sentence(Diagnosis((OK, QUIET, UNKNOWN))) == trusted
     assert sentence(Diagnosis((QUIET,), (TEST,))) == trusted
 
 
 def test_the_self_test_stands_below_with_what_it_resolves() -> None:
     said = str(Diagnosis((QUIET, LOAD), (TEST,)))
-    assert "\n\nDifferences from 2.0 % on can be resolved now (worst: product)\n\n" in said
-    assert said.index("outside load: Wait.") < said.index("Differences from") < said.index("0.98 … 1.02")
+    assert "\n\nDifferences of 2.0 % or more can be resolved now (worst: product)\n\n" in said
+    assert said.index("outside load: Wait.") < said.index("Differences of") < said.index("0.98 … 1.02")
     explored = Diagnosis((QUIET,), (TEST,)).explore()
     assert [table.name for table in explored.document.tables] == ["findings", "self-test"]
-    assert "Differences from 2.0 % on" in str(explored.table.spec["sentence"])
+    assert "Differences of 2.0 % or more" in str(explored.table.spec["sentence"])
 
 
 def test_a_machine_whose_load_is_not_known_is_not_called_trusted() -> None:
     unknown = Finding("outside load", "not available", "What other processes use is not known: no /proc/stat here.")
-    said = "Nothing was found that spoils a measurement; what other processes use is not known here"
+    said = "Nothing was found that distorts a measurement, but the load of other processes is unknown here"
     assert sentence(Diagnosis((OK, unknown))) == said
 
 
@@ -58,7 +58,7 @@ def test_a_self_test_without_an_interval_claims_no_resolution() -> None:
     without = SelfTest("stream", 1e-3, 4.2, math.nan, math.nan, "undecided", 1.3)
     made = Diagnosis((QUIET,), (TEST, without))
     assert made.smallest_effect == math.inf
-    assert "No difference can be resolved now for: stream\n" in str(made)
+    assert "No difference can be resolved now for stream\n" in str(made)
     assert "4.2" not in str(made), "a ratio without an interval is no figure"
     assert json.loads(made.to_json())["self_test"][1]["smallest_effect"] is None
 
@@ -82,7 +82,7 @@ def test_text_and_html_show_each_finding_whole_with_its_fix() -> None:
         assert part in words
     html = made._repr_mimebundle_()["text/html"]
     assert LOAD.text in html
-    assert "Whether turbo is on is not known." in html
+    assert "Whether turbo is on is unknown." in html
     assert "| outside load" in made.to_markdown()
     assert len(max(str(made).splitlines(), key=len)) <= 100
 

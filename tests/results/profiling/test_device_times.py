@@ -71,6 +71,6 @@ def test_without_a_device_the_tables_are_there_and_empty() -> None:
 
 def test_the_output_says_how_idle_the_device_was_and_where_the_host_was() -> None:
     text = repr(profile_of_two_kernels())
-    said = "cuda:0 runs for 45 % of its span; its longest gap is 3.00 ms, the host at In[3]:4."
+    said = "cuda:0 runs for 45 % of the recorded time; its longest gap is 3.00 ms, while the host was at In[3]:4."
     assert said in " ".join(text.split())
     assert "runs for" not in repr(profile_of_two_kernels(trace=None))

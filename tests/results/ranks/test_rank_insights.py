@@ -41,7 +41,7 @@ def test_data_on_their_way_are_waited_for(tmp_path: Path) -> None:
     assert only.kind == "waiting-for"
     assert 0.078 < only.seconds < 0.082
     assert only.share == only.seconds / profile.span
-    assert only.text.startswith("The ranks wait for data on their way, 79.")
+    assert only.text.startswith("The ranks wait for data in transfer, 79.")
     assert any("async_op" in cure.text for cure in only.cures)
     assert not any("no_sync" in (cure.code or "") for cure in only.cures), "nothing of DistributedDataParallel is here"
 
@@ -51,7 +51,7 @@ def test_ranks_that_wait_for_each_other_by_turns_are_told_so(tmp_path: Path) -> 
     assert profile.straggler is None
     (only,) = profile.insights
     assert only.kind == "waiting-for"
-    assert "for each other by turns" in only.text
+    assert "for each other in turn" in only.text
     assert 0.1 < only.seconds < 0.125, "six times 20 ms on the one that waits most, the first one aside"
 
 

@@ -161,11 +161,11 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:  # root may write everywhere
         patch.setattr(os, "access", lambda path, mode: False)
-        with pytest.raises(TraceError, match=r"read-only; give another name$"):
+        with pytest.raises(TraceError, match=r"read-only; use another name$"):
             profile_of_two_kernels().export_trace(folder / "trace.json")
-    with pytest.raises(TraceError, match="there is no folder"):
+    with pytest.raises(TraceError, match="does not exist"):
         profile_of_two_kernels().export_trace(tmp_path / "none" / "trace.json")
-    with pytest.raises(TraceError, match="is a folder; give the name of a file in it"):
+    with pytest.raises(TraceError, match="is a folder; name a file in it"):
         profile_of_two_kernels().export_trace(folder)
 
 

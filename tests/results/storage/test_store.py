@@ -345,16 +345,16 @@ def test_a_store_that_is_free_again_after_a_while_is_written(path: Path) -> None
 
 
 def test_there_is_no_such_file_and_no_such_folder(path: Path) -> None:
-    with pytest.raises(StoreError, match="there is no such file"):
+    with pytest.raises(StoreError, match="no such file"):
         load(path)
-    with pytest.raises(StoreError, match="there is no folder"):
+    with pytest.raises(StoreError, match="does not exist"):
         lone(1e-3).save(path / "deeper.sqlite")
     assert not path.exists()
 
 
 def test_an_empty_file_becomes_a_store(path: Path) -> None:
     path.touch()
-    with pytest.raises(StoreError, match="holds no results yet"):
+    with pytest.raises(StoreError, match="has no results yet"):
         load(path)
     lone(1e-3).save(path)
     assert len(load(path)) == 1
@@ -398,7 +398,7 @@ def test_a_full_disk_is_said_and_what_is_stored_stays(path: Path, monkeypatch: p
         return connection  # type: ignore[no-any-return]
 
     monkeypatch.setattr(sqlite3, "connect", small)
-    with pytest.raises(StoreError, match="the disk is full: make room"):
+    with pytest.raises(StoreError, match="the disk is full: free some space"):
         made(*[Subject(sub_label=str(i)) for i in range(20)], medians=[1e-3] * 20, blocks=500).save(path)
     monkeypatch.undo()
     assert len(load(path)) == 1

@@ -75,7 +75,7 @@ def test_every_result_becomes_a_page_that_asks_for_nothing(result: Any, said: st
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no folder") as said:
+    with pytest.raises(InputError, match="does not exist") as said:
         two_shapes().to_html(tmp_path / "missing" / "page.html")
     assert "\n" not in str(said.value)
 

@@ -20,16 +20,16 @@ from ..builders import HOSTILE, comparison_of, judged_as, profile_of, two_shapes
 COMPARED = """\
 mul_sum is 1.64 to 1.65 times as fast as bmm at both points
 
-sub label  threads  alternative  median  IQR  ratio  95 % interval  verdict
-                                     µs    %
-----------------------------------------------------------------------------
-64 × 64          1  bmm            4.62  2.8  1                     baseline
-                    mul_sum        2.80  1.7  0.605  0.601 … 0.613  faster
-64 × 65          1  bmm            4.59  2.1  1                     baseline
-                    mul_sum        2.81  2.4  0.610  0.606 … 0.614  faster
+sub label  threads  alternative  median  IQR    times  95 % interval  verdict
+                                     µs    %  as fast
+------------------------------------------------------------------------------
+64 × 64          1  bmm            4.62  2.8    1                     baseline
+                    mul_sum        2.80  1.7    1.65     1.63 … 1.66  faster
+64 × 65          1  bmm            4.59  2.1    1                     baseline
+                    mul_sum        2.81  2.4    1.638  1.627 … 1.650  faster
 
-Ratio = time / time of bmm at the same point, measured in adjacent blocks; below 1 is faster; inside
-±1 % the verdict is “same”.
+Times as fast = time of bmm / time at the same point, measured in adjacent blocks. “same” means
+within ±1 %.
 1 of 2 threads · CPU · torch 2.13.0+cpu · Python 3.11.7 · 4 measurements in 11.6 s · seed 0"""
 
 THREADS = """\
@@ -66,14 +66,14 @@ not attributed 8.3 ms
 wall time 3 222.0 ms = 2 487.1 torch + 726.6 Python + 8.3 not attributed"""
 
 OPERATIONS = """\
-operation              calls   self  self  total  allocated  line             input shapes
-                                 ms     %     ms        MiB
+operation            calls   self  self  total  allocated  line                 input shapes
+                               ms     %     ms        MiB
 ----------------------------------------------------------------------------------------------------
-aten::mm                   3  906    28.1  906        192    In[3]:7          [4096, 512] [512, 409…
-aten::uniform_             3  905    28.1  905          ·    In[3]:3          [500, 500, 500]
-aten::addmm                3  484    15.0  484         24.0  In[2]:8          [4096] [512, 4096] [4…
-engine: AddmmBackwar…      3   69.0   2.1  975         24.0  In[3]:7          [512, 4096]
-aten::empty               11    0.2  <0.1    0.2    1 018    In[3]:2 50 % +1
+aten::mm                 3  906    28.1  906        192    In[3]:7              [4096, 512] [512, 4…
+aten::uniform_           3  905    28.1  905          ·    In[3]:3              [500, 500, 500]
+aten::addmm              3  484    15.0  484         24.0  In[2]:8              [4096] [512, 4096] …
+engine: AddmmBackw…      3   69.0   2.1  975         24.0  In[3]:7              [512, 4096]
+aten::empty             11    0.2  <0.1    0.2    1 018    In[3]:2 (50 %) and…
 5 of 8 operations; the other 3 take 2.2 ms. All rows: .ops"""
 
 
@@ -112,7 +112,7 @@ def test_a_terminal_without_unicode_gets_ascii(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
     shown = to_text(compared())
     assert shown.isascii()
-    assert "0.601 .. 0.613" in shown
+    assert "1.63 .. 1.66" in shown
     assert " us " in shown
     assert "64 x 64" in shown
 

@@ -50,13 +50,13 @@ def test_the_sentence_has_the_verdict_and_the_threads_against_the_cores() -> Non
 
 
 def test_every_carrier_has_the_evidence_and_ends_with_the_line_that_compares_thread_counts() -> None:
-    made = document(seen(missing=("CPU quota: /sys/fs/cgroup does not tell.",)))
+    made = document(seen(missing=("CPU quota: unknown (/sys/fs/cgroup).",)))
     for render in (text.render, markdown.render, html.render):
         shown = render(made)
         assert "oversubscribed" in shown
         assert "how the cores were used" in shown
         assert "--threads 1,2,8" in shown
-        assert "/sys/fs/cgroup does not tell" in shown
+        assert "CPU quota: unknown" in shown
     assert text.render(made).rstrip().endswith("%%timer --threads 1,2,8")
 
 

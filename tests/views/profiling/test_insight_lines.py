@@ -46,7 +46,7 @@ def test_text_has_each_with_its_kind_its_evidence_and_its_cures_under_the_senten
 def test_markdown_has_them_as_a_list_in_a_list() -> None:
     shown = both().to_markdown()
     assert "\n- copies: `In[1]:4` copies 100 tensors" in shown
-    assert "\n  - Leave `contiguous` out" in shown
+    assert "\n  - Leave out `contiguous`" in shown
 
 
 def test_html_unfolds_them_without_script_and_the_module_gets_the_same() -> None:

@@ -153,7 +153,7 @@ def test_a_device_that_only_gave_back_says_so() -> None:
     (document,) = memory.documents(replace(made(), memory=only))
     assert (
         plain(document.sentence)
-        == "Memory of the CPU never rose above what was there at the start; it ends 4.00 MiB below"
+        == "Memory of the CPU never exceeded the memory at the start; it ends 4.00 MiB below"
     )
     assert allocations.peak_of(only, "cpu").bytes == 0
 

@@ -61,7 +61,7 @@ def allocating(**allocated: list[object]) -> Profile:
 def test_no_line_allocates_most_where_more_bytes_are_on_none() -> None:
     said = plain(view.document(allocating(line=[2, None], allocated=[30 * 2**20, 70 * 2**20])).sentence)
     assert "allocates most" not in said
-    assert said.endswith("; 70.0 MiB, more than any line allocates, are on no line")
+    assert said.endswith("; 70.0 MiB belong to no line, more than any line allocates")
 
 
 def test_a_line_allocates_what_all_its_threads_do() -> None:
@@ -175,8 +175,8 @@ def test_without_lines_the_sentence_and_the_table_are_of_operations() -> None:
 
 def test_a_cell_that_ran_nothing_of_torch_says_so() -> None:
     document = view.document(profile_of(lines=(), ops=(), memory=False))
-    assert plain(document.sentence) == "no operation of torch ran in 8.30 ms"
-    assert document.tables[0].hidden == "no operation of torch ran"
+    assert plain(document.sentence) == "no torch operation ran in 8.30 ms"
+    assert document.tables[0].hidden == "no torch operation ran"
 
 
 # ---- the annotated source -----------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_operations_are_summed_per_name_largest_first() -> None:
     assert names(table) == [
         "aten::mm", "aten::uniform_", "aten::addmm", "engine: AddmmBackward0", "aten::empty",
     ]  # fmt: skip
-    assert names(table, "line")[-1] == "In[3]:2 50 % +1"
+    assert names(table, "line")[-1] == "In[3]:2 (50 %) and 1 more"
     assert names(table, "calls")[-1] == "11"
 
 
@@ -322,8 +322,8 @@ def test_the_line_of_an_operation_says_how_much_of_it_stands_there() -> None:
     lines = dict(zip(names(table), names(table, "line"), strict=True))
     assert lines == {
         "all": "In[7]:2",
-        "most": "In[7]:2 75 % +1",
-        "little": "no line 75 % +1",
+        "most": "In[7]:2 (75 %) and 1 more",
+        "little": "no line (75 %) and 1 more",
         "nothing": "no line",
     }
 
@@ -331,7 +331,7 @@ def test_the_line_of_an_operation_says_how_much_of_it_stands_there() -> None:
 def test_shares_above_the_wall_time_are_explained() -> None:
     two = plain(view.document(some_ops(("a", 2, 0, 3.0), ("a", 3, 1, 3.0))).footer[0])
     one = plain(view.document(some_ops(("a", 2, 0, 3.0))).footer[0])
-    assert "Operations ran on 2 threads side by side: their % can add up to more than 100." in two
+    assert "Operations ran on 2 threads in parallel: their % can add up to more than 100." in two
     assert "side by side" not in one
 
 
@@ -423,17 +423,17 @@ def test_a_profile_whose_events_were_lost_shows_wall_times_and_claims_nothing_of
     lost = [Doubt("events-lost", "The code started a torch profiler of its own.")]
     made = dataclasses.replace(known, lines=lines, ops=known.ops.iloc[:0], memory=None, warnings=lost)
     document = view.document(made)
-    assert "what of it is torch is not known" in plain(document.sentence)
+    assert "how much of it is torch is not known" in plain(document.sentence)
     (table,) = document.tables
     assert [column.name for column in table.columns] == ["line", "bar", "wall_time", "calls", "source"]
     longest = max(table.rows(), key=lambda row: row.cells[1].value or 0.0)
     assert longest.cells[1].value == lines["wall_time"].max()
     text = to_text(made)
-    for claim in ("attributed", "= 0 torch", "no operation of torch ran", "0 %", "nan"):
+    for claim in ("attributed", "= 0 torch", "no torch operation ran", "0 %", "nan"):
         assert claim not in text
     assert "own profiler" not in known.to_markdown()
     assert "torch profiler of its own" in made.to_markdown()
-    assert "no operation of torch ran" not in made.table()
+    assert "no torch operation ran" not in made.table()
 
 
 def test_a_peak_below_the_start_of_the_cell_is_explained() -> None:
@@ -444,6 +444,6 @@ def test_a_peak_below_the_start_of_the_cell_is_explained() -> None:
     names = {"torch": torch, "old": torch.ones(1 << 18), "empty": torch.empty(0)}
     freed = profile("old.data = empty\nx = empty + 1\n", globals=names, memory=True)
     assert freed.lines["peak"].min() < 0
-    assert "below 0 after older blocks were freed" in " ".join(repr(freed).split())
+    assert "so they are negative when older blocks were freed" in " ".join(repr(freed).split())
     assert "peak −" not in repr(freed), "at its start the cell held what it held"
     assert "older blocks" not in repr(profile("x = torch.ones(4)\n", globals={"torch": torch}, memory=True))

@@ -33,6 +33,6 @@ def test_each_process_is_a_dot_wherever_the_table_is_read() -> None:
     at_1 = f'<span style=display:inline-block;height:8px;width:1px;background-color:{HUES["other"]}></span>'
     assert html.count(dots) == 3
     first, rest = html.split(at_1)
-    assert (first.count(dots), rest.count(dots)) == (2, 1)
-    assert "`·    · \\|      ·`" in markdown.render(document)
-    assert "·    · |      ·" in text.render(document)
+    assert (first.count(dots), rest.count(dots)) == (1, 2)
+    assert "`·      \\| ·    ·`" in markdown.render(document)
+    assert "·      | ·    ·" in text.render(document)

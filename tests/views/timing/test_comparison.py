@@ -181,7 +181,7 @@ def test_a_body_near_the_loops_cost_has_a_ratio_and_no_verdict() -> None:
 def test_all_ratios_are_drawn_on_one_log_axis_that_holds_them() -> None:
     table, *_ = view.document(comparison_of()).tables
     wide, close = next(column for column in table.columns if column.kind == "interval").axes
-    assert (wide.name, close.name) == ("all ratios", "± 10 %")
+    assert (wide.name, close.name) == ("full axis", "zoom to ±10 %")
     assert wide.low < 0.6 < 1 < wide.high
     assert [label for _, label in wide.ticks] == ["½", "1", "2"]
     assert wide.band == 0.01
@@ -190,7 +190,7 @@ def test_all_ratios_are_drawn_on_one_log_axis_that_holds_them() -> None:
 def test_ratios_that_are_all_close_start_with_the_close_axis() -> None:
     table, *_ = view.document(comparison_of([(None, 1, (100e-6, 101e-6))])).tables
     axes = next(column for column in table.columns if column.kind == "interval").axes
-    assert [axis.name for axis in axes] == ["± 10 %", "all ratios"]
+    assert [axis.name for axis in axes] == ["zoom to ±10 %", "full axis"]
 
 
 def test_ratios_far_apart_do_not_crowd_the_axis() -> None:
@@ -224,8 +224,8 @@ def test_a_lone_statement_is_one_line() -> None:
     document = view.document(single(samples=1512))
     assert document.folded
     assert said(document).replace("\u202f", " ") == (
-        "batched_dot_bmm(x, x)  64.3 µs median · IQR 2.2 % · precision now 64.2 … 64.4"
-        " · reproducibility not known from one run · 1 512 samples, 1 thread"
+        "batched_dot_bmm(x, x)  64.3 µs median · IQR 2.2 % · 95 % interval in this run 64.2 … 64.4"
+        " · one run: reproducibility unknown · 1 512 samples, 1 thread"
     )
 
 
@@ -237,7 +237,7 @@ def test_a_run_of_twenty_seconds_knows_within_what_it_repeats() -> None:
 
 def test_one_sample_has_no_spread_and_says_so() -> None:
     document = view.document(single(samples=1))
-    assert said(document).endswith("one sample: no spread known · 1 thread")
+    assert said(document).endswith("one sample: spread unknown · 1 thread")
     assert "–" not in said(document)
 
 
@@ -356,5 +356,5 @@ def test_alternatives_without_a_ratio_are_each_said_with_their_own_time() -> Non
     whole = join_processes({n: pair(0.0155, 0.0313, seed=n) for n in (1, 2)})
     spoiled = replace(whole, void_processes=((1, 1, "stalled"), (1, 2, "stalled")))
     sentence = said(view.document(spoiled))
-    assert sentence.startswith("mul 15.5 ms, bmm 31.3 ms (medians); no ratio is known yet"), sentence
+    assert sentence.startswith("mul 15.5 ms, bmm 31.3 ms (medians); no ratio yet"), sentence
     assert "points" not in sentence

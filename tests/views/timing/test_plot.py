@@ -154,7 +154,7 @@ def test_the_picture_stands_under_the_tables_of_the_output_and_its_swap_in_the_s
     made = comparison.document(sweep())
     static = html.static(made)
     assert "bmm is faster than mul_sum below n" in plain(made.sentence)
-    assert static.index("</table>") < static.index('<div slot="picture"><style>') < static.index("Ratio = time")
+    assert static.index("</table>") < static.index('<div slot="picture"><style>') < static.index("Times as fast = ")
     assert "<svg" not in document_json.as_json(made, 100_000)
     assert 'h("slot", { name: "picture" })' in html.module()
 
@@ -182,9 +182,9 @@ def test_threads_have_a_second_table_whose_rows_select_the_same_measurements() -
 def test_a_long_sweep_over_thread_counts_shows_no_thread_table_and_explains_none() -> None:
     made = comparison.document(sweep(threads=(1, 2)))
     assert [table.name for table in made.tables] == ["timings"]
-    assert "Threads to use" not in "".join(map(plain, made.footer))
+    assert "“use”: the largest" not in "".join(map(plain, made.footer))
     short = comparison.document(thread_run({1: 8e-3, 2: 4e-3}))
-    assert "Threads to use" in "".join(map(plain, short.footer))
+    assert "“use”: the largest" in "".join(map(plain, short.footer))
 
 
 def test_a_lone_statement_says_which_thread_count_to_use() -> None:
@@ -251,7 +251,7 @@ def test_a_curve_under_outside_load_gives_a_reason_instead_of_advice() -> None:
     made = thread_run({1: 8e-3, 2: 4e-3})
     busy = replace(made, subjects=tuple(replace(s, contention=Contention(ext=0.6)) for s in made.subjects))
     assert threads.advice(busy) == ()
-    assert plain(threads.doubt(busy)) == "No thread count is recommended: others used up to 0.6 cores meanwhile."
+    assert plain(threads.doubt(busy)) == "No thread count recommended: others used up to 0.6 cores meanwhile."
 
 
 def test_one_thread_count_has_no_thread_table() -> None:
@@ -301,12 +301,12 @@ def test_a_name_with_a_dollar_is_text_and_no_formula() -> None:
 @pytest.mark.parametrize(
     ("made", "axis", "message"),
     [
-        (comparison_of([("a", 1, (1.0, 2.0))]), None, "nothing to plot along"),
+        (comparison_of([("a", 1, (1.0, 2.0))]), None, "no axis to plot"),
         (sweep(), "m", "there are: n, num_threads"),
         (
             comparison_of([("a", 1, (1.0, 2.0)), ("b", 1, (1.0, 2.0))], axes=[(("mode", "sum"),), (("mode", "max"),)]),
             "mode",
-            "holds no numbers",
+            "has no numbers",
         ),
     ],
 )

@@ -36,7 +36,7 @@ def test_it_has_the_sentence_a_table_doubts_where_it_ran_and_how_to_repeat_it() 
 def test_only_one_table_is_there_and_no_definitions() -> None:
     text = comparison_of().to_markdown()
     assert len(re.findall(r"^\|:?-", text, re.MULTILINE)) == 1
-    assert "Ratio =" not in text
+    assert "Times as" not in text
 
 
 def test_a_statement_alone_has_its_facts() -> None:
@@ -69,7 +69,7 @@ def test_what_is_left_out_is_said() -> None:
     text = comparison_of(many, axes=[(("n", n),) for n in range(200)], samples=6).to_markdown()
     assert re.search(r"of 400 rows|more rows|400", text)
     doubts = [Doubt(f"kind-{n}", f"Doubt {n}. " * 40) for n in range(12)]
-    assert "8 more doubts: .warnings" in comparison_of(warnings=doubts).to_markdown()
+    assert "> 10 more: .warnings" in comparison_of(warnings=doubts).to_markdown()
 
 
 def test_where_doubts_fill_the_page_they_are_cut_and_the_cell_stays() -> None:
@@ -84,13 +84,13 @@ def test_where_doubts_fill_the_page_they_are_cut_and_the_cell_stays() -> None:
     assert text.count("h(x)") == 8
     assert sum(line.startswith("| `alternative") or "`alternative" in line[:30] for line in text.splitlines()) >= 8
     assert text.index("> Doubt 0.") < text.index("> Doubt 1.")
-    assert "> 6 more doubts: .warnings" in text
+    assert "> 6 more: .warnings" in text
     assert "Not timed" not in text, "that a lever does not apply spoils no number"
 
 
 def test_a_cell_that_takes_more_than_half_of_the_room_gives_way() -> None:
     text = comparison_of(stmt="f(x)\n" * 1500).to_markdown()
-    assert "the cell is too long to stand here" in text
+    assert "the cell is too long to show here" in text
 
 
 def test_a_cell_cannot_end_its_fence() -> None:

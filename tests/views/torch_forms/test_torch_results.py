@@ -63,7 +63,7 @@ def test_a_measurement_shows_its_median_and_spread() -> None:
 
 
 def test_one_sample_and_none_say_so() -> None:
-    assert "one sample: no spread known" in words(torch_results.measurement(measured(1e-3))["text/html"])
+    assert "one sample: spread unknown" in words(torch_results.measurement(measured(1e-3))["text/html"])
     assert "no sample was taken" in words(torch_results.measurement(measured())["text/html"])
 
 

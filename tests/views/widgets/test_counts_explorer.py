@@ -197,7 +197,7 @@ def test_the_selected_function_opens_its_callers_and_callees_in_place(widget: Co
     assert callees.loc["_int_malloc", ["baseline_calls", "calls", "delta"]].tolist() == [3, 3, 1]
     assert widget.callers()["function"].tolist() == ["eval"]
     widget.table.state = {"tables": {"instructions": {"selected": []}}}
-    with pytest.raises(InputError, match="select one function"):
+    with pytest.raises(InputError, match="click a row"):
         widget.callers()
 
 

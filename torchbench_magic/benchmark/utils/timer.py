@@ -165,7 +165,7 @@ class Timer(torch_timer.Timer):
             )
         if isinstance(self._timer, CPPTimer):
             self._timer.compiled(partial(starting_meanwhile, HeardProgress()))
-        self._timeit(1)  # a faulty statement is told here, not by the process that counts
+        self._timeit(1)  # a faulty statement is told here, not by the counting process
         threads, is_cpp = self._task_spec.num_threads, self._language is Language.CPP
         job: Job | LibraryJob
         if isinstance(self._timer, CPPTimer):

@@ -73,11 +73,11 @@ def compare_on_engines(task: Task, *, awaits: bool = False, ipython_dir: str | N
 
 def _refuse(task: Task, *, awaits: bool) -> None:
     if task.counting is not None:
-        raise OptionError("--callgrind counts the same on every engine: leave one of --callgrind and --engines out")
+        raise OptionError("--callgrind counts the same on every engine: use only one of --callgrind and --engines")
     if isinstance(task, SnippetTask):
-        raise OptionError("--cpp is compiled and timed in this kernel: leave one of --cpp and --engines out")
+        raise OptionError("--cpp is compiled and timed in this kernel: use only one of --cpp and --engines")
     if awaits:
-        raise OptionError("code that awaits is timed in this kernel, whose event loop it needs: leave --engines out")
+        raise OptionError("code that awaits is timed in this kernel, whose event loop it needs: leave out --engines")
 
 
 class _Run:

@@ -19,21 +19,21 @@ def break_in_words(text: str) -> tuple[str, str]:
     if first.startswith("generic_jump"):
         of_tensor = "TensorVariable" in first
         what = "the values of a tensor" if of_tensor else "a value that is not known while compiling"
-        return f"a branch depends on {what}", "Use `torch.where`, or decide outside of what is compiled"
+        return f"a branch depends on {what}", "Use `torch.where`, or decide outside the compiled code"
     explanation, hints = _parts(text)
     if (found := _BUILTIN.search(explanation)) is not None:
-        hint = f"Move the `{found[1]}` out of what is compiled"
+        hint = f"Move the `{found[1]}` out of the compiled code"
         return f"`{found[1]}` cannot be compiled", hint
     if (found := _METHOD.search(explanation)) is not None:
-        return f"`{found[2]}.{found[1]}` cannot be compiled", "Move it out of what is compiled"
+        return f"`{found[2]}.{found[1]}` cannot be compiled", "Move it out of the compiled code"
     if (found := _C_FUNCTION.search(explanation)) is not None:
-        return f"`{found[1]}` is not Python and cannot be compiled", "Move it out of what is compiled"
+        return f"`{found[1]}` is not Python and cannot be compiled", "Move it out of the compiled code"
     if "item()" in first or "item()" in explanation:
         hint = "Keep it a tensor, or set `torch._dynamo.config.capture_scalar_outputs = True`"
-        return "`.item()` takes a number out of a tensor", hint
+        return "`.item()` reads a number from a tensor", hint
     if (found := _OUTPUT.search(explanation)) is not None:
         hint = "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use `torch.where`"
-        return f"the shape of what `{found[1]}` gives depends on the values of a tensor", hint
+        return f"the shape of the result of `{found[1]}` depends on the values of a tensor", hint
     if "User-inserted" in explanation:
         return "`torch._dynamo.graph_break()` is called", "Remove the call"
     return _clipped(_sentence(explanation) or first), _clipped(_sentence(hints[0]) if hints else "")

@@ -30,7 +30,7 @@ def why_given_up(frame: CompiledFrame) -> str:
     if (found := _LIMIT.search(frame.why)) is not None:
         return f"{found[1]} of {found[2]} reached"
     if is_broken_for_good(frame):
-        return f"it cannot go on after a graph break: {break_in_words(frame.why)[0]}"
+        return f"it cannot continue after a graph break: {break_in_words(frame.why)[0]}"
     if frame.failure and frame.is_suppressed:
         said = frame.why.strip().splitlines()
         return f"an error was suppressed: {' '.join(said[:2]) or frame.failure}"
@@ -76,7 +76,7 @@ def switched_off(texts: Iterable[str]) -> Doubt | None:
         "torch.compile is switched off here (`TORCH_COMPILE_DISABLE`, `TORCHDYNAMO_DISABLE` or"
         " `torch._dynamo.config.disable`): what it gives is the code as it is, not compiled."
     )
-    return Doubt("compile-off", text, "Take the setting away and restart the kernel.")
+    return Doubt("compile-off", text, "Remove the setting and restart the kernel.")
 
 
 def is_broken_for_good(frame: CompiledFrame) -> bool:

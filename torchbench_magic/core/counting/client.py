@@ -46,7 +46,7 @@ _MOST_START_SECONDS = 1800.0
 
 
 class CodeFailed(CountError):
-    """The code raised in the process that counts.
+    """The code raised in the counting process.
 
     Attributes:
         stage: "load" (bringing the variables over) or "stmt".
@@ -123,7 +123,7 @@ class Server:
                     raise NotStarted(str(error)) from error
                 except OSError as error:
                     why = error.strerror or error
-                    raise NotStarted(f"the process that counts cannot be started: {why}") from error
+                    raise NotStarted(f"the counting process cannot be started: {why}") from error
             elif not self._is_ready:
                 self._signal(signal.SIGCONT)  # it may be held
 
@@ -186,7 +186,7 @@ class Server:
                 told = self._startup_words(lease)
                 self._forget()
                 launch.check_valgrind_runs()
-                raise NotStarted(f"the process that counts did not start: {told}")
+                raise NotStarted(f"the counting process did not start: {told}")
             expected = _START_SECONDS + (_PRELOADED_SECONDS if self._preloaded else 0)
             progress.update(passed, max(expected, passed), self._what_starts(lease))
             self._look()
@@ -203,7 +203,7 @@ class Server:
     def _hangs(waited: float, passed: float) -> str:
         what = f"does nothing for {waited:.0f} s" if waited > _NO_PROGRESS_SECONDS else f"takes {passed / 60:.0f} min"
         return (
-            f"the process that counts {what} at its start, and was ended: try `valgrind --tool=callgrind true` in a"
+            f"the counting process {what} at its start, and was ended: try `valgrind --tool=callgrind true` in a"
             " terminal; the timings of the cell are there without counts"
         )
 
@@ -321,14 +321,14 @@ class Server:
     @classmethod
     def _reason(cls, lease: Lease, child: int) -> str:
         """Why a child gave no answer."""
-        return cls._death(lease, child) or "the code ended the process that counts (os._exit or a kill)"
+        return cls._death(lease, child) or "the code ended the counting process (os._exit or a kill)"
 
     @staticmethod
     def _death(lease: Lease, child: int) -> str:
         """How the server or a child of it died, where that is known."""
         time.sleep(_TICK)  # for the server's own end to be seen
         if not lease.is_alive or leftovers.work_done(lease.pid) is None:
-            return "the process that counts was killed; run the cell again, it starts anew"
+            return "the counting process was killed; run the cell again to restart it"
         with contextlib.suppress(OSError):
             log = Path(lease.directory, f"log.{child}").read_text(errors="replace")
             lines = [line.partition("== ")[2].strip() for line in log.splitlines()]

@@ -42,7 +42,7 @@ class Job:
         form: "function": the loop that is timed; "module": ``number`` statements at the level of a module, as torch
             counts them, where every name is looked up by its text.
         flags, transform_ast: how the caller's shell compiles its cells.
-        setup: code that runs before, once, in the process that counts (with the form "module": it is torch's way, so
+        setup: code that runs before, once, in the counting process (with the form "module": it is torch's way, so
             that setup may make what cannot be sent, such as a result of autograd).
     """
 
@@ -61,7 +61,7 @@ class LibraryJob:
     """A compiled C++ snippet to count; see `core.cpp`.
 
     Attributes:
-        library: the file, which the process that counts loads.
+        library: the file, which the counting process loads.
         number: calls.
         threads: of torch.
     """

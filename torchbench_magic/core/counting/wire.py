@@ -40,7 +40,7 @@ class Wire:
                 passed = time.monotonic() - self._began
                 if self._timeout is not None and passed > self._timeout:
                     raise CountError(
-                        f"no count after {self._timeout:.0f} s: give a smaller number of calls, --callgrind N"
+                        f"no count after {self._timeout:.0f} s: use fewer calls, --callgrind N"
                     )
                 self._progress.update(passed, None, "counting instructions")
                 continue

@@ -76,7 +76,7 @@ class Cache:
             known = path.with_name(f"{path.name}.sums").read_text(encoding="ascii", errors="replace").split()
         except OSError:
             return f"{path} has no hash beside it"
-        return "" if found in known else f"{path} is not what was compiled: it was cut off or changed"
+        return "" if found in known else f"{path} was truncated or changed after compiling"
 
     @contextlib.contextmanager
     def making(self, path: Path) -> Iterator[Path]:

@@ -78,7 +78,7 @@ def told(name: str, snip: Snip, said: str) -> str:
     head = f"{name} does not compile"
     if not own:
         first = faults[0].text if faults else (said.strip().splitlines() or ["the compiler said nothing"])[-1]
-        hint = "; is a brace, bracket or quote left open?" if faults else ""
+        hint = "; is a brace, bracket or quote unclosed?" if faults else ""
         return f"{head}: {first}{hint}"
     lines = [f"{head}:", *(line for fault in own[:_SHOWN] for line in _shown(fault, snip))]
     if len(faults) > len(own[:_SHOWN]):

@@ -57,7 +57,7 @@ def try_out(name: str, library: Path, threads: int, progress: Progress = NO_PROG
             " the kernel is as it was"
         )
     if code != _RETURNED:
-        raise SnippetError(f"{name} ended its process (exit code {code}) in its first call; the kernel is as it was")
+        raise SnippetError(f"{name} ended its process (exit code {code}) in its first call; the kernel is unaffected")
     with contextlib.suppress(OSError):
         seen.touch(mode=0o600)
 
@@ -76,7 +76,7 @@ def _status_of(name: str, library: Path, threads: int, progress: Progress) -> in
         while (code := process.poll()) is None:
             time.sleep(_TICK)
             hear_interrupt()
-            progress.update(time.monotonic() - began, None, f"calling {name} once, in a process of its own")
+            progress.update(time.monotonic() - began, None, f"calling {name} once, in a separate process")
     finally:
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

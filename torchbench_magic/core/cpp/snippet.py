@@ -40,7 +40,7 @@ class Snippet:
     Attributes:
         name: for messages.
         stmt, setup, global_setup: the code.
-        library: the compiled file; the process that counts loads it too.
+        library: the compiled file; the counting process loads it too.
         why_private: why it could not be kept for other kernels; empty where it was.
         why_anew: why one that was kept was compiled anew; empty where it was not.
     """
@@ -106,7 +106,7 @@ class Snippet:
             raise SnippetError(f"{self.name} throws {said[0] if said else 'an exception'}")
         if status == _LEFT_LOOP:
             raise SnippetError(
-                f"{self.name} leaves the loop that is timed: `break` stands outside of a loop or switch of its own"
+                f"{self.name} leaves the timed loop: this `break` is not inside its own loop or switch"
             )
         raise SnippetError(f"{self.name} was not run (status {status})")
 

@@ -115,7 +115,7 @@ class SnippetBodies:
             way = "Set XDG_CACHE_HOME to a folder of yours that can be written, and by nobody else."
             found.append(Doubt("private-cache", text, way))
         for name, why in [(name, snippet.why_anew) for name, snippet in self._snippets.items() if snippet.why_anew]:
-            found.append(Doubt("compiled-anew", f"{name} was compiled anew: {why}."))
+            found.append(Doubt("compiled-anew", f"{name} was recompiled: {why}."))
         return found
 
 

@@ -100,8 +100,8 @@ def build_findings(builds: Builds) -> Iterator[Finding]:
     yield _of_torch(builds)
     yield _of_python(builds)
     if builds.hooks:
-        text = "A hook is called for every line, call or allocation: Python code runs several times slower."
-        fix = "Stop the debugger, the coverage tool or the tracer."
+        text = "A hook is called for every line, call or allocation: Python code takes several times as long."
+        fix = "Stop the debugger, coverage tool or tracer."
         yield Finding("hooks", "warn", text, "; ".join(builds.hooks), fix)
     else:
         yield Finding("hooks", "ok", "No trace or profile hook is set.", "sys.gettrace, sys.getprofile, tracemalloc")
@@ -111,27 +111,27 @@ def build_findings(builds: Builds) -> Iterator[Finding]:
         text = "Python's allocator checks every block: Python code is slower."
         yield Finding("debug allocator", "warn", text, ", ".join(said), "Start Python without it.")
     elif builds.malloc:
-        yield Finding("debug allocator", "ok", "Python uses another allocator than its own default.", said[0])
+        yield Finding("debug allocator", "ok", "Python does not use its default allocator.", said[0])
     if builds.gc_debug:
-        text = "The garbage collector reports or keeps what it finds: each collection is slower."
+        text = "The garbage collector has debug flags set: each collection is slower."
         yield Finding("gc", "warn", text, f"gc.get_debug() {builds.gc_debug}", "`gc.set_debug(0)`")
     on = [*builds.checks, *(f"{name}={value}" for name, value in builds.variables.items())]
     if on:
-        text = "torch checks, waits or picks other kernels in every operation: times are not those without."
-        fix = "Switch it off, unless it is part of what is measured."
+        text = "torch runs extra checks, waits or uses other kernels in every operation: times differ from normal ones."
+        fix = "Switch it off, unless you want to measure it."
         yield Finding("torch checks", "warn", text, ", ".join(on), fix)
 
 
 def _of_torch(builds: Builds) -> Finding:
     said = f"torch.version.debug {builds.debug_torch}" + (f", BUILD_TYPE={builds.built_as}" if builds.built_as else "")
     if builds.debug_torch or builds.built_as == "Debug":
-        text = "torch is a debug build: its operations are several times slower."
+        text = "torch is a debug build: its operations take several times as long."
         return Finding("debug torch", "warn", text, said, "Install a release build.")
     return Finding("debug torch", "ok", "torch is a release build.", said)
 
 
 def _of_python(builds: Builds) -> Finding:
     if builds.debug_python:
-        text = "Python is a debug build: its code runs several times slower."
+        text = "Python is a debug build: its code takes several times as long."
         return Finding("debug Python", "warn", text, "Py_DEBUG is set", "Use a release build of Python.")
     return Finding("debug Python", "ok", "Python is a release build.", "Py_DEBUG is not set")

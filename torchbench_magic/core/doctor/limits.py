@@ -84,7 +84,7 @@ def _of_threads(limits: CoreLimits) -> Finding:
     said = f"torch.get_num_threads() {limits.threads}; {named or 'OMP_NUM_THREADS is not set'}"
     threads = f"{limits.threads} thread{'' if limits.threads == 1 else 's'}"
     if limits.threads > limits.usable:
-        text = f"torch uses {threads} on {_count(limits.usable)}: they wait for each other."
+        text = f"torch uses {threads} on {_count(limits.usable)}: the threads wait for each other."
         fix = f"`torch.set_num_threads({limits.usable})`, or OMP_NUM_THREADS={limits.usable} before Python starts."
         return Finding("threads", "warn", text, said, fix)
     if limits.usable == 1:
@@ -95,19 +95,19 @@ def _of_threads(limits: CoreLimits) -> Finding:
 
 def _of_affinity(limits: CoreLimits) -> Finding:
     if not limits.affinity:
-        text = "Which processors this process may use is not known here."
+        text = "Which CPUs this process may use is unknown here."
         return Finding("affinity", "not available", text, f"os.cpu_count() {limits.installed}")
-    text = f"This process may use {limits.allowed} of {limits.installed} processors."
+    text = f"This process may use {limits.allowed} of {limits.installed} CPUs."
     return Finding("affinity", "ok", text, f"sched_getaffinity: {limits.affinity}; os.cpu_count() {limits.installed}")
 
 
 def _of_quota(limits: CoreLimits) -> Iterator[Finding]:
     quota, cores = limits.quota, limits.quota.value
     if math.isnan(cores):
-        yield Finding("quota", "not available", "Whether a container's CPU quota holds is not known: no cgroups here.")
+        yield Finding("quota", "not available", "Whether a CPU quota applies is unknown: there are no cgroups here.")
         return
     if math.isinf(cores):
-        yield Finding("quota", "ok", "No cgroup limits the processor time.", f"os.cpu_count() {limits.installed}")
+        yield Finding("quota", "ok", "No cgroup limits the CPU time.", f"os.cpu_count() {limits.installed}")
         return
     said = f"{quota.said}; os.cpu_count() {limits.installed}"
     has = f"The cgroup's quota is {cores:g} core{'' if cores == 1 else 's'}"
@@ -146,7 +146,7 @@ def memory_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
         used = _used(files, limit.folder)
         of = f"{_bytes(limit.value)} that its cgroup allows"
         if used is None:
-            yield Finding("memory limit", "not available", f"How much is used of the {of} is not known.", limit.said)
+            yield Finding("memory limit", "not available", f"How much of the {of} is used is unknown.", limit.said)
         else:
             yield _memory("memory limit", 1 - used / limit.value, f"{_bytes(used)} used of the {of}", limit.said)
     known = _meminfo(files)
@@ -155,12 +155,12 @@ def memory_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
         said = f"{_bytes(known['MemAvailable'])} of {_bytes(known['MemTotal'])} available"
         yield _memory("memory", left, said, "/proc/meminfo", _stalls(files))
     elif not limit.is_set:
-        yield Finding("memory", "not available", "How much memory is left is not known: /proc/meminfo cannot be read.")
+        yield Finding("memory", "not available", "How much memory is free is unknown: /proc/meminfo cannot be read.")
     yield from _of_ulimits()
 
 
 def _memory(kind: str, left: float, said: str, source: str, stalls: float = math.nan) -> Finding:
-    fix = "Free memory, or raise the limit: what is paged in again costs milliseconds."
+    fix = "Free memory, or raise the limit: paging costs milliseconds."
     if stalls > _STALLED:
         text = f"Tasks waited for memory {stalls:.1f} % of the last 10 s ({said})."
         return Finding(kind, "warn", text, "/proc/pressure/memory", fix)
@@ -202,7 +202,7 @@ def _of_ulimits() -> Iterator[Finding]:
         soft = resource.getrlimit(getattr(resource, name))[0] if hasattr(resource, name) else resource.RLIM_INFINITY
         if soft != resource.RLIM_INFINITY:
             value = f"{units.count(soft)} {what}"
-            text = f"This process may have {value} at most: a long or large measurement ends there."
+            text = f"This process may have {value} at most: a long or large measurement would be stopped."
             yield Finding("ulimit", "warn", text, f"ulimit {flag}", f"`ulimit {flag} unlimited` before Python starts.")
 
 

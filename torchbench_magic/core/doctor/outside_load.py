@@ -25,7 +25,7 @@ _OWN = 0.15
 _WAITING = 0.1
 _NAMED = 3
 _LEAST_NAMED = 0.05
-_WAIT = "Wait until they have ended, or end them; until then put alternatives into one `%%timer` cell, with `-t 1`."
+_WAIT = "Wait until they end, or stop them; until then, compare alternatives in one `%%timer` cell, with `-t 1`."
 _KINDS = {"steal": "steal", "throttled": "throttling"}
 
 
@@ -114,7 +114,7 @@ def load_findings(seen: WatchedLoad, cores: int) -> Iterator[Finding]:
     """
     yield _of_others(seen, cores)
     if seen.own > _OWN:
-        text = f"This process, or one that it started, is computing beside the doctor: {seen.own:.2f} cores."
+        text = f"This process, or one that it started, is using the CPU: {seen.own:.2f} cores."
         fix = "Stop its other threads and workers."
         yield Finding("own load", "warn", text, "processor time while this thread slept", fix)
     yield _of_waiting(seen.contention)
@@ -125,18 +125,18 @@ def _of_others(seen: WatchedLoad, cores: int) -> Finding:
     ext, wall = seen.contention.ext, seen.contention.wall
     if math.isnan(ext):
         average = f"load average of a minute: {seen.average:.2f}" if not math.isnan(seen.average) else ""
-        text = "What other processes use is not known: /proc/stat cannot be read."
+        text = "The load of other processes is unknown: /proc/stat cannot be read."
         return Finding("outside load", "not available", text, average)
     window = f"in {wall:.1f} s"
     if ext <= _BUSY:
         text = f"Other processes use {ext:.2f} of {_cores(cores)}."
         return Finding("outside load", "ok", text, f"{window}; {_named(seen.busiest)}" if seen.busiest else window)
-    top = f", most of all {seen.busiest[0].name} (pid {seen.busiest[0].pid})" if seen.busiest else ""
+    top = f", mostly {seen.busiest[0].name} (pid {seen.busiest[0].pid})" if seen.busiest else ""
     text = f"Other processes use {ext:.2f} of {_cores(cores)}{top}: absolute times are unreliable."
     known = sum(one.cores for one in seen.busiest or ())
     told = f"{window}; {_named(seen.busiest)}" if seen.busiest else window
     if known < ext / 2:
-        told += "; the rest is of processes that cannot be seen from here (another container or user)"
+        told += "; the rest by processes that are not visible here (another container or user)"
     return Finding("outside load", "warn", text, told, _WAIT)
 
 
@@ -147,12 +147,12 @@ def _named(busiest: Sequence[BusyProcess] | None) -> str:
 def _of_waiting(seen: Contention) -> Finding:
     """Pressure stall information: of the whole machine, this process aside, as it slept."""
     if math.isnan(seen.pressure):
-        text = "How long tasks wait for a core is not known."
+        text = "How long tasks wait for a core is unknown."
         return Finding("waiting", "not available", text, "/proc/pressure/cpu cannot be read")
     said = f"/proc/pressure/cpu, {seen.wall:.1f} s"
     text = f"Some task waited for a core {100 * seen.pressure:.0f} % of the time"
     if seen.pressure > _WAITING:
-        return Finding("waiting", "warn", f"{text}: there is more to do than the cores can.", said, _WAIT)
+        return Finding("waiting", "warn", f"{text}: the cores are overloaded.", said, _WAIT)
     return Finding("waiting", "ok", f"{text}.", said)
 
 
@@ -160,12 +160,12 @@ def _of_machine(seen: Contention) -> Iterator[Finding]:
     """Hypervisor, quota and clock, in the words of timings."""
     said = f"in {seen.wall:.1f} s"
     doubts = {doubt.kind: doubt for doubt in machine_doubts(seen.steal, seen.throttled, seen.clock, "")}
-    fixes = {"steal": "Measure at another time, or on a machine with cores of its own."}
+    fixes = {"steal": "Measure at another time, or on a machine with dedicated cores."}
     for kind, doubt in doubts.items():
         if kind in _KINDS:  # the clock of a processor that sleeps is low: this says nothing of one that works
             yield Finding(_KINDS[kind], "warn", doubt.text, said, doubt.action or fixes.get(kind, ""))
     if math.isnan(seen.steal):
-        yield Finding("steal", "not available", "What the hypervisor takes is not known: /proc/stat cannot be read.")
+        yield Finding("steal", "not available", "What the hypervisor takes is unknown: /proc/stat cannot be read.")
     elif "steal" not in doubts:
         yield Finding("steal", "ok", f"The hypervisor took {seen.steal:.2f} cores.", f"/proc/stat, {said}")
 

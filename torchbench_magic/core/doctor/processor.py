@@ -22,17 +22,18 @@ def processor_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
     said = " · ".join(part for part in (control.driver, governor_text(control)) if part)
     if not names:
         guest = "hypervisor" in (files.text("/proc/cpuinfo") or "").split()
-        why = "a guest: its host sets the clock" if guest else "/sys/devices/system/cpu/*/cpufreq cannot be read"
-        yield Finding("governor", "not available", "What steers the processor's clock is not known.", why)
+        unread = "/sys/devices/system/cpu/*/cpufreq cannot be read"
+        why = "virtual machine: the host sets the clock" if guest else unread
+        yield Finding("governor", "not available", "What controls the CPU clock is unknown.", why)
     elif names == {"performance"} or control.driver in _OWN_STEERING:
         yield Finding("governor", "ok", f"The governor is {governor_text(control)}.", said)
     else:
         text = f"The clock follows the load (governor {governor_text(control)}): short measurements start slowly."
         yield Finding("governor", "warn", text, said, "`sudo cpupower frequency-set -g performance`")
     if control.turbo is None:
-        yield Finding("turbo", "not available", "Whether turbo is on is not known.", "no file of /sys says so")
+        yield Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not tell")
     elif control.turbo:
-        text = "Turbo is on: absolute times depend on heat and on how many cores are busy, ratios hardly."
+        text = "Turbo is on: absolute times depend on temperature and on the number of busy cores; ratios hardly do."
         yield Finding("turbo", "ok", text, control.turbo_said)
     else:
         yield Finding("turbo", "ok", "Turbo is off: the clock is steady.", control.turbo_said)
@@ -43,5 +44,5 @@ def _of_power(files: SystemFiles) -> Iterator[Finding]:
     folder = "/sys/class/power_supply"
     for name in files.names(folder):
         if files.text(f"{folder}/{name}/type") == "Mains" and files.text(f"{folder}/{name}/online") == "0":
-            text = "The machine runs on its battery: most lower the clock then."
+            text = "The machine runs on battery, which often lowers the clock."
             yield Finding("power", "warn", text, f"{folder}/{name}/online: 0", "Plug it in.")

@@ -19,7 +19,7 @@ def runtime_findings(libraries: Sequence[NativeLibrary] | None, built_with: str 
         built_with: the BLAS that is linked into torch itself, as torch names it.
     """
     if libraries is None:
-        text = "Which OpenMP, BLAS and allocator are loaded is not known."
+        text = "Which OpenMP, BLAS and allocator are loaded is unknown."
         yield Finding("libraries", "not available", text, "/proc/self/maps cannot be read")
         return
     by_kind = {kind: [one for one in libraries if one.kind == kind] for kind in ("OpenMP", "BLAS", "allocator")}
@@ -36,17 +36,17 @@ def _of_openmp(found: Sequence[NativeLibrary]) -> Finding:
         return Finding("OpenMP", "ok", text, _said(found))
     several = len({one.name for one in found}) > 1
     what = f"{len(found)} OpenMP runtimes are loaded" if several else f"lib{found[0].name} is loaded {len(found)} times"
-    text = f"{what}, each with threads of its own: together they may want more cores than there are."
-    fix = "Import one of these packages only, or install them from one source (all by pip, or all by conda)."
+    text = f"{what}, each with its own threads: together they may need more cores than there are."
+    fix = "Import only one of these packages, or install them all from one source (pip or conda)."
     return Finding("OpenMP", "warn", text, _said(found), fix)
 
 
 def _of_blas(found: Sequence[NativeLibrary], built_with: str) -> Finding:
     own = f"torch has {built_with} built in" if built_with else ""
     if len(found) > 1:
-        text = f"{len(found)} BLAS libraries are loaded, each with threads of its own that end with its calls."
+        text = f"{len(found)} BLAS libraries are loaded, each with its own threads, active only during its calls."
     else:
-        text = f"BLAS besides torch's: {_names(found)}." if found else "No BLAS is loaded besides torch's."
+        text = f"BLAS besides torch's: {_names(found)}." if found else "The only BLAS is torch's."
     return Finding("BLAS", "ok", text, "; ".join(part for part in (own, _said(found)) if part))
 
 

@@ -79,9 +79,9 @@ def self_test_findings(tests: tuple[SelfTest, ...]) -> Iterator[Finding]:
     wrong = [one for one in tests if one.is_wrong]
     if wrong:
         names = ", ".join(f"{one.name}: {one.verdict}, {one.ratio:.3f}" for one in wrong)
-        text = "The self-test called equal code different: so may other comparisons now."
-        fix = "Run it again: one in 20 may do so by chance. If it comes back, measure with `--processes`."
+        text = "The self-test found a difference between equal code: other comparisons may be wrong now, too."
+        fix = "Run it again: one in 20 does this by chance. If it persists, measure with `--processes`."
         yield Finding("self-test", "warn", text, names, fix)
     elif tests:
         said = ", ".join(f"{one.name}: {one.verdict}" for one in tests)
-        yield Finding("self-test", "ok", "The self-test called no equal code different.", said)
+        yield Finding("self-test", "ok", "The self-test found no false difference.", said)

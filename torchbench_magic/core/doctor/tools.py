@@ -61,14 +61,14 @@ def accelerator_finding(seen: Accelerators) -> Finding:
     if seen.name is not None:
         return Finding("accelerator", "ok", f"torch uses {seen.name}.", built)
     if seen.driver and not seen.backend:
-        text = "There is an NVIDIA driver, and this torch cannot use it."
+        text = "There is an NVIDIA driver, but this torch cannot use it."
         fix = "Install a build of torch for CUDA (https://pytorch.org/get-started/locally)."
         return Finding("accelerator", "not available", text, f"{seen.driver} is there; {built}", fix)
     if seen.driver:
-        text = "There is an NVIDIA driver, and torch finds no GPU that it can use."
-        fix = "See whether `nvidia-smi` runs, whether CUDA_VISIBLE_DEVICES hides the GPU, and how old the driver is."
+        text = "There is an NVIDIA driver, but torch finds no usable GPU."
+        fix = "Check whether `nvidia-smi` runs, whether CUDA_VISIBLE_DEVICES hides the GPU, and how old the driver is."
         return Finding("accelerator", "not available", text, f"{seen.driver} is there; {built}", fix)
     if seen.backend:
-        text = f"torch is built for {seen.backend.split()[0]}, and no driver is found: it runs on the CPU."
+        text = f"torch is built for {seen.backend.split()[0]}, but no driver is found: it runs on the CPU."
         return Finding("accelerator", "not available", text, f"{built}; no /proc/driver/nvidia, no /dev/nvidia0")
     return Finding("accelerator", "ok", "No accelerator: torch runs on the CPU.", built)

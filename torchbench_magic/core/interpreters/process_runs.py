@@ -130,8 +130,8 @@ class _Run:
             BodyError: two of the first two have died: it is the code.
         """
         if number > 1 and not self.finished:
-            raise BodyError(f"the code ends the interpreter that runs it: each {how}")
-        text = f"Process {number} {how}; its ratio is not among those that are compared."
+            raise BodyError(f"the code ends its interpreter: each {how}")
+        text = f"Process {number} {how}; its ratio is left out."
         self.doubts.append(Doubt("process-died", text, "", {"process": number}))
 
     def _raise(self, there: RaisedThere, number: int) -> NoReturn:
@@ -153,7 +153,7 @@ class _Run:
     def _partial(self, why: str) -> Comparison:
         made = self._joined()
         count = len(self.finished)
-        text = f"Partial: {why} after {count} of {self.asked} processes. What they measured is kept."
+        text = f"Partial: {why} after {count} of {self.asked} processes. Their results are kept."
         said = Doubt("partial", text, "", {"processes": count, "elapsed": made.elapsed})
         return replace(made, partial=True, warnings=[said, *made.warnings])
 
@@ -187,7 +187,7 @@ class _Run:
         doubts = [*self.doubts, *whole.warnings, *doubts_of(whole)]
         if fixed_addresses():
             text = (
-                "Every process gets the same addresses on this system, so that the processes differ less than those of"
+                "Every process gets the same addresses on this system, so the processes differ less than on"
                 " other systems, and of other days, do."
             )
             doubts.insert(0, Doubt("fixed-addresses", text, "Run without `setarch -R` and `randomize_va_space=0`."))

@@ -80,7 +80,7 @@ def packed(task: Task, points: Sequence[Point], *, awaits: bool) -> tuple[SentTa
         OptionError: what is asked does not go with processes.
     """
     if task.counting is not None:
-        raise OptionError("--callgrind counts the same in every process: leave one of --callgrind and --processes out")
+        raise OptionError("--callgrind counts the same in every process: use only one of --callgrind and --processes")
     codes = looked_up(task)
     used = {name for code in codes for name in names_looked_up(code)}
     words = {word for code in codes for word in looked_up_names(code)}

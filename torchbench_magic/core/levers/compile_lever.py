@@ -98,7 +98,7 @@ def _why_nothing(site: Site) -> str:
     compiled = [name for name, value in site.of_kind(torch.nn.Module).items() if _is_compiled(value)]
     if compiled:
         return f"`{compiled[0]}` is compiled already"
-    return "the cell calls no module and no function of the notebook by a name: put its code into a function"
+    return "the cell calls no module or function of the notebook by name: put its code into a function"
 
 
 def graphs_compiled() -> int:

@@ -44,7 +44,7 @@ class FusedAttention:
                 names[name] = _of_classes(model, fused)
                 where += [f"`{kind.__name__}`" for kind in fused]
         if not where:
-            raise DoesNotApply("no attention written out was recognised in the cell, its functions and modules")
+            raise DoesNotApply("no hand-written attention was recognised in the cell, its functions and modules")
         drops = _bound(site.tree) - _bound(body) if body is not None else frozenset[str]()
         changed = f"in {', '.join(where)}"
         if drops:

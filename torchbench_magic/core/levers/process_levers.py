@@ -56,7 +56,7 @@ class MatmulMedium:
         import torch
 
         if torch.get_float32_matmul_precision() == "medium":
-            raise DoesNotApply("the precision of float32 matrix products is medium already")
+            raise DoesNotApply("the precision of float32 matrix products is already medium")
         if not site.has_dtype(torch.float32):
             raise DoesNotApply("the cell reads no float32 tensor")
         how = 'torch.set_float32_matmul_precision("medium")'

@@ -45,7 +45,7 @@ class Trials:
         trials: lever -> what was seen of it.
         shared: names that all alternatives are to find besides.
         left_out: lever -> why it is not timed.
-        restores: a call of the cell changes what the next one finds: it is to be put back.
+        restores: a cthe whole cell changes what the next one finds: it is to be put back.
         doubts: what is said besides.
         call_seconds: of a warm call as it is.
     """
@@ -92,7 +92,7 @@ class Trials:
                 made.left_out[lever.name] = str(reason)
             except TooLong:
                 limit = made._limit_s
-                made.left_out[lever.name] = f"it did not end within {limit:.0f} s, and was ended"
+                made.left_out[lever.name] = f"it did not end within {limit:.0f} s and was stopped"
             except Exception as error:  # noqa: BLE001  # the user's code runs as it is: this is the lever's doing
                 made.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
         made._say_what_was_left_out(task)
@@ -137,7 +137,7 @@ class Trials:
         if change.compiles:
             if graphs_compiled() == before:
                 raise DoesNotApply(
-                    "torch.compile compiled nothing, and ran the code as it is (its limit of compilations may be"
+                    "torch.compile compiled nothing and ran the original code (its limit of compilations may be"
                     " reached: `torch.compiler.reset()` clears them)"
                 )
             first, compile_time = self._warm(calls, first)
@@ -152,7 +152,7 @@ class Trials:
         before = graphs_compiled()
         again = calls.call(self._limit_s)
         if graphs_compiled() != before:
-            raise DoesNotApply("it compiled again in each of three calls, so that it has no time of its own")
+            raise DoesNotApply("it compiled again in each of three calls, so it cannot be timed")
         quickest = min(warm.seconds, again.seconds)
         return again, max(spent + warm.seconds - 2 * quickest, 0.0)
 
@@ -164,8 +164,8 @@ class Trials:
                 Doubt(
                     "not-repeatable",
                     "Two calls of the cell as it is come to different results from the same state: whether a lever"
-                    " changes the result is not known, and none is recommended.",
-                    "Draw random numbers from torch's, NumPy's or Python's own generator.",
+                    " changes the result is unknown, so none is recommended.",
+                    "Use the random generators of torch, NumPy or Python.",
                 )
             )
         if writes := sorted(mentioned & _MAY_WRITE):

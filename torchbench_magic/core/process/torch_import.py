@@ -50,7 +50,7 @@ def _problem() -> str:
     return _unusable(torch)
 
 
-_SHOWN_BY = '`python -c "import torch"` in a terminal shows what is wrong with it'
+_SHOWN_BY = '`python -c "import torch"` in a terminal shows what is wrong'
 
 
 def _why(error: Exception) -> str:
@@ -67,7 +67,7 @@ def _why(error: Exception) -> str:
 
 def _unusable(torch: ModuleType) -> str:
     if not hasattr(torch, "Tensor"):
-        return _kept(_other_module() or "torch has no Tensor: its installation is damaged; install it anew")
+        return _kept(_other_module() or "torch has no Tensor: its installation is damaged; reinstall it")
     version = str(getattr(torch, "__version__", ""))
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST:

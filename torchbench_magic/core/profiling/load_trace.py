@@ -123,14 +123,14 @@ def _doubts(file: TraceFile, record: LineRecord) -> list[Doubt]:
             Doubt(
                 "lines-of-functions",
                 f"Read from {name}: its stacks name functions, not lines. A row is a function of yours, on its `def` "
-                "line. Times per function and per op hold.",
+                "line. Times per function and per op are valid.",
             )
         ]
     else:
         found = [
             Doubt(
                 "no-lines",
-                f"Read from {name}: a trace of torch's profiler holds no lines of the code. Times per op hold.",
+                f"Read from {name}: a trace of torch's profiler holds no lines of the code. Times per op are valid.",
                 "Profile the code with `%%tprofile`, or with `torchbench_magic.profile`, to see lines.",
             )
         ]

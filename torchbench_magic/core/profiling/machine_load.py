@@ -58,16 +58,16 @@ def _waited(load: CoreWait, seen: Contention, num_threads: int) -> Doubt:
         return Doubt("busy", f"Busy machine: {waited}. {others} {stands}", _AGAIN, facts)
     if math.isnan(seen.ext):
         several = num_threads > load.cores or load.active > load.cores
-        unknown = "The run is too short to tell whether other processes or its own threads had the cores. "
+        unknown = "The run is too short to tell whether other processes or its own threads used the cores. "
         return Doubt("busy", f"Busy machine: {waited}. {unknown if several else ''}{stands}", _AGAIN, facts)
     if num_threads > load.cores:
         first = oversubscribed_text(str(num_threads), load.cores)
     else:
-        first = "Oversubscribed: this process's own threads, or processes that it started, had the cores."
-    text = f"{first} {waited[0].upper()}{waited[1:]}, and other processes used next to nothing. {stands}"
+        first = "Oversubscribed: this process's own threads, or processes it started, used the cores."
+    text = f"{first} {waited[0].upper()}{waited[1:]}, while other processes used almost nothing. {stands}"
     return Doubt("oversubscribed", text, _fewer(num_threads, load.cores), facts)
 
 
 def _fewer(num_threads: int, cores: int) -> str:
     fewer = cores if num_threads > cores else max(1, num_threads // 2)
-    return f"Give fewer threads (`--threads {fewer}`)." if fewer < num_threads else "Let fewer threads run at once."
+    return f"Use fewer threads (`--threads {fewer}`)." if fewer < num_threads else "Run fewer threads at once."

@@ -110,7 +110,7 @@ def with_repeats(profile: Profile, repeats: Repeats) -> Profile:
     """The profile with what was measured, and what that says in place of the estimate in words."""
     others = [doubt for doubt in profile.warnings if doubt.kind != "profiler-cost"]
     if not repeats.pairs:
-        said = Doubt("twice-failed", "The code ended early when it ran again: what recording cost is not known.")
+        said = Doubt("twice-failed", "The code ended early in the second run: the profiler's overhead is unknown.")
         return replace(profile, warnings=[*profile.warnings, said])
     made = replace(
         profile,
@@ -130,9 +130,9 @@ def measured_doubt(profile: Profile) -> Doubt:
     if len(profile.repeats) < LEAST_PAIRS:
         runs = f"one run each: {runs}" if len(profile.repeats) == 1 else f"{len(profile.repeats)} runs each: {runs}"
         text = (
-            f"It cannot be told whether recording slows this cell ({runs})."
+            f"The profiler's overhead cannot be resolved ({runs})."
             if times < CLOSE
-            else f"With recording this cell takes about {times:.2g} times as long ({runs}; no interval)."
+            else f"With the profiler this cell takes about {times:.2g} times as long ({runs}; no interval)."
         )
     elif low <= 0 <= high:
         text = (
@@ -142,7 +142,7 @@ def measured_doubt(profile: Profile) -> Doubt:
         )
     else:
         text = (
-            f"With recording this cell takes {ratio(times, 1 + low, 1 + high, digits=3)} times as long"
+            f"With the profiler this cell takes {ratio(times, 1 + low, 1 + high, digits=3)} times as long"
             f" ({interval(1 + low, 1 + high)}; {len(profile.repeats)} runs each: {runs})."
         )
     return Doubt("dilation", text, "", facts)

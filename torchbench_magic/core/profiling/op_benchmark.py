@@ -98,9 +98,9 @@ def _chosen(profile: Profile, op: str, input_shapes: str | Sequence[Any] | None)
     """The recorded call that is meant, the most frequent of several, and how many others there are."""
     every = profile.arguments
     if every.empty:
-        raise InputError("this profile has no input shapes: profile with --shapes (`shapes=True`)")
+        raise InputError("this profile has no input shapes: use --shapes (`shapes=True`)")
     if op in profile.ranges:
-        raise ArgumentError(f"{op} is a range of record_function, no operator that can be called")
+        raise ArgumentError(f"{op} is a record_function range, not an operator")
     name = full_name(every["op"], op)
     shown = profile.ops.loc[profile.ops["op"] == name, "input_shapes"]
     calls = every[(every["op"] == name) & every["input_shapes"].isin(shown)]

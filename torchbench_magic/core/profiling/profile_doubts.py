@@ -70,10 +70,10 @@ def doubts_of_holders(held: Holdings | None) -> list[Doubt]:
     if held is None or not (held.cut or held.left_out):
         return []
     if held.cut:
-        text = f"Who holds memory after the cell is known in part: the search ended after {held.seconds:.1f} s"
+        text = f"What holds memory after the cell is only partly known: the search stopped after {held.seconds:.1f} s"
         text += f" and {units.count(held.objects)} objects."
     else:
-        text = f"Who holds memory was looked for everywhere but in {', '.join(held.left_out)}."
+        text = f"What holds memory was searched everywhere except in {', '.join(held.left_out)}."
     facts = {"seconds": held.seconds, "objects": held.objects, "cut": held.cut}
     return [Doubt("holders-in-part", text, "", facts)]
 
@@ -98,15 +98,15 @@ def doubts_of_steps(
     made = "1 step" if run.made == 1 else f"{units.count(run.made)} steps"
     facts = {"steps": run.made}
     if not in_loop and run.made == 1 and error is None:
-        text = "No step came: the code never called torchbench_magic.step(), so all of it was step 0"
+        text = "No steps: the code never called torchbench_magic.step(), so all of it was step 0"
         text += "." if run.cycles else ", and the schedule does not record that."
         found.append(Doubt("no-steps", text, "Call `torchbench_magic.step()` at the end of each step.", facts))
     elif in_loop and not run.made and error is None:
-        found.append(Doubt("no-steps", "No step came: the loop ran no iteration.", facts=facts))
+        found.append(Doubt("no-steps", "No steps: the loop ran no iteration.", facts=facts))
     elif not run.cycles and not run.skipped:
         first = schedule.first_recorded
-        text = f"Nothing was recorded: the first recorded step is number {first}, and there were {made}, from 0 on."
-        found.append(Doubt("no-steps", text, "Give smaller numbers, or run more steps.", facts))
+        text = f"Nothing was recorded: the first recorded step is {first}, and there were {made}, counted from 0."
+        found.append(Doubt("no-steps", text, "Use smaller numbers, or run more steps.", facts))
     elif run.cycles and (had := len(run.cycles[-1].steps)) < schedule.active and error is None:
         text = f"The last cycle has {had} of {schedule.active} steps: the job ended in it."
         if in_loop:
@@ -122,7 +122,7 @@ def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
         return None
     wall = (run.end - run.begin) / 1e9
     what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
-    text = f"Partial: {what} after {_seconds(wall)}. What ran until then is shown."
+    text = f"Partial: {what} after {_seconds(wall)}. What ran before is shown."
     return Doubt("partial", text, facts={"wall_time": wall})
 
 
@@ -133,7 +133,7 @@ def _leaked(run: RecordedRun | SteppedRun) -> Doubt | None:
         "leaked-profiler",
         "A torch profiler from before, which nothing refers to any more, was still running; it was stopped first. "
         "This profile is not affected.",
-        "Use `with torch.profiler.profile()`, which stops when its code fails.",
+        "Use `with torch.profiler.profile()`, which stops even if its code fails.",
     )
 
 
@@ -149,7 +149,7 @@ def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
         went.append(f"the last {units.count(dropped.ops)} operations are missing")
         went.append("and what of a line is torch is not known")
     else:
-        went.append("times and calls of what is shown hold")
+        went.append("times and calls of what is shown are valid")
     return Doubt(
         "events-dropped",
         f"{said}: {', '.join(went)}.",
@@ -166,7 +166,7 @@ def _lines_cut(run: RecordedRun, options: ProfileOptions) -> Doubt | None:
     return Doubt(
         "lines-cut",
         f"More than --max-events {units.count(options.max_events)} line events: from {_seconds(after)} on what runs in "
-        "a function stands on its `def` line, and what runs at the top of a cell on no line. Times per op hold.",
+        "a function stands on its `def` line, and what runs at the top of a cell on no line. Times per op are valid.",
         "Profile fewer steps (`--schedule`, `--steps`), or give `--max-events`.",
         {"after": after},
     )
@@ -178,21 +178,21 @@ def _events_lost(lost: bool) -> Doubt | None:
     return Doubt(
         "events-lost",
         "The code started a torch profiler of its own, which took this one's events: no ops and no op times. "
-        "Wall times and calls hold.",
-        "Profile it either way, not both.",
+        "Wall times and calls are valid.",
+        "Use only one of the two profilers.",
     )
 
 
 def _lines(run: RecordedRun) -> Doubt | None:
     record = run.record
     if record.source == "none":
-        text = f"No lines and no modules: {record.reason}. Times per op hold."
+        text = f"No lines and no modules: {record.reason}. Times per op are valid."
         return Doubt("no-lines", text, "Detach it and run the code again to see lines.")
     if not record.complete:
         return Doubt(
             "lines-lost",
             "The code took Python's trace hook away (`sys.settrace`, a debugger, a caught interrupt): what ran "
-            "after that stands on no line. Times per op hold.",
+            "after that stands on no line. Times per op are valid.",
         )
     return None
 
@@ -200,12 +200,12 @@ def _lines(run: RecordedRun) -> Doubt | None:
 def _clocks(run: RecordedRun, offset: int) -> Doubt | None:
     wall, other = (run.end - run.begin) / 1e9, run.wall_by_other_clock
     if abs(wall - other) > 0.001 + 0.01 * other:
-        text = f"The system clock was set during the run: {_seconds(other)} passed, it says {_seconds(wall)}."
-        return Doubt("clock-set", text + " No time here holds.", "Run it again.", {"seconds": other})
+        text = f"The system clock was changed during the run: {_seconds(other)} passed, but it shows {_seconds(wall)}."
+        return Doubt("clock-set", text + " No time here is valid.", "Run it again.", {"seconds": other})
     if offset:
-        text = f"torch's profiler clock was {offset / 1e3:.0f} us off; its times were moved by that much."
+        text = f"torch's profiler clock was {offset / 1e3:.0f} us off; its times were corrected by that."
         return Doubt(
-            "clock-offset", text, "Lines that take less than that may be mixed up.", {"offset": offset / 1e9}
+            "clock-offset", text, "Lines shorter than that may be mixed up.", {"offset": offset / 1e9}
         )
     return None
 
@@ -226,7 +226,7 @@ def _threads_without_lines(run: RecordedRun, joined: Joined) -> Doubt | None:
     return Doubt(
         "thread-lines",
         f"{count} ops stand on no line: their threads ({names}) ran none of the code whose lines are recorded, or "
-        "ran before the profiler, which Python 3.11 cannot trace. The cell's own lines hold.",
+        "ran before the profiler, which Python 3.11 cannot trace. The cell's own lines are valid.",
         facts={"ops": count},
     )
 
@@ -248,7 +248,7 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
         return Doubt(
             "torch-threads",
             f"{made} ({_seconds(seconds)}) ran on threads of torch's own, and not within one operation of one line: "
-            "what launched them is not known, and they stand on no line. The other times hold.",
+            "what launched them is not known, and they stand on no line. The other times are valid.",
             "See the rows of `.ops` where `line` is empty.",
             {"ops": len(mine), "seconds": seconds},
         )
@@ -266,7 +266,7 @@ def _compiled_modules(run: RecordedRun, joined: Joined) -> Doubt | None:
     """Compiled code ran, and there are modules that may have been in it."""
     if not run.modules.names or not joined.ops.is_named(lambda name: name.startswith(COMPILED_REGION)).any():
         return None
-    text = "Modules within compiled code have no rows of their own: their ops are counted on the compiled call."
+    text = "Modules inside compiled code have no rows: their ops count on the compiled call."
     return Doubt("compiled-modules", text)
 
 
@@ -283,7 +283,7 @@ def _unseen_threads(run: RecordedRun) -> Doubt | None:
         "threads-unseen",
         f"Other threads took {took}, and their ops and bytes are in no table: with --memory torch records the "
         "cell's own thread only. Its times and bytes are right.",
-        "Without --memory the ops of all threads are seen.",
+        "Without --memory, the ops of all threads are recorded.",
         {"cpu_seconds": float("nan") if seconds is None else seconds},
     )
 
@@ -310,7 +310,7 @@ def _outside_torch(joined: Joined, sources: Mapping[str, Source]) -> list[Doubt]
         calls = read_statements(source.text).numpy_calls.get(line, ())
         named = f" ({', '.join(f'`{call}`' for call in calls)})" if calls else ""
         text = (
-            f"{source.label}:{line} hands a tensor to numpy{named}: memory that numpy takes is outside torch"
+            f"{source.label}:{line} passes a tensor to NumPy{named}: NumPy's memory is outside torch"
         )
         facts = {"source_id": source.source_id, "line": line}
         found.append(Doubt("outside-torch", f"{text} and in no byte column.", facts=facts))
@@ -322,20 +322,20 @@ def _older_unseen(run: RecordedRun) -> Doubt | None:
     if not math.isnan(run.bytes_before):
         return None
     text = "Blocks from before the cell are in no table when they are freed, or with a wrong size: this torch does not"
-    return Doubt("older-unseen", f"{text} tell. Allocations hold, and the freeing of what the cell allocated.")
+    return Doubt("older-unseen", f"{text} tell. Allocations, and frees of the cell's own blocks, are right.")
 
 
 def _host_memory(host: HostMemory | None) -> Doubt | None:
     if host is None:
         return None
     if host.was_running:
-        text = "tracemalloc was running already: it goes on, its peak was started anew. Bytes are as it counts them;"
+        text = "tracemalloc was already running: it continues, with its peak reset. Bytes are as it counts them;"
         return Doubt("host-memory", f"{text} times are those of code under it.")
     text = f"Counting Python's memory made each of its allocations {host.cost * 1e9:.0f} ns slower: bytes are right,"
     return Doubt(
         "host-memory",
         f"{text} Python's times are too long.",
-        "Read times from a run without `--host-memory`.",
+        "For times, run without `--host-memory`.",
         {"per_allocation": host.cost},
     )
 
@@ -347,5 +347,5 @@ def _seconds(value: float) -> str:
 def did_not_begin(kind: str) -> Doubt:
     """Of a body whose value is a generator or coroutine that has not begun."""
     way = "Profile `list(...)` of it" if kind == "generator" else "Await it (in a script: `asyncio.run(...)`)"
-    text = f"The code returned a {kind} that has not begun to run: nothing of what it does is in this profile."
+    text = f"The code returned a {kind} that has not started: this profile contains nothing of it."
     return Doubt("not-run", text, f"{way}.", {"kind": kind})

@@ -169,7 +169,7 @@ def _concurrency(run: RecordedRun, text: str | None, *, partial: bool) -> Concur
     threads = run.threads_after  # where the code sets it, it does so before its work as a rule
     made = run.concurrency.result(*run.moments, run.load, threads, partial=partial)
     if threads != run.num_threads:
-        said = f"The code set torch's threads from {run.num_threads} to {threads}: it is judged by {threads}."
+        said = f"The code set torch's threads from {run.num_threads} to {threads}: the verdict uses {threads}."
         made = replace(made, missing=(*made.missing, said))
     has_proof = made.verdict != "waiting" and max(made.use.cores, threads) > 1  # else the counts change nothing
     return replace(made, proof=proof_of(text, made.use.cores, threads) if has_proof else "")
@@ -179,7 +179,7 @@ def _unseen(error: Exception | None) -> Doubt | None:
     """What is said where the compiler could not be looked at as it ran."""
     if error is None:
         return None
-    text = f"What torch.compile did may not be all here: looking at it raised {type(error).__name__}: {error}"
+    text = f"What torch.compile did may be incomplete: reading it raised {type(error).__name__}: {error}"
     return Doubt("compile-unseen", " ".join(text.split())[:300])
 
 

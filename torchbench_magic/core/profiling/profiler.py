@@ -365,7 +365,7 @@ def profile(
         run_body, own = target, (code,) if isinstance(code, CodeType) else ()
         names = names_around(target)
     else:
-        raise BodyError(f"a callable or Python text is needed, not {type(target).__name__}")
+        raise BodyError(f"give a callable or Python text, not {type(target).__name__}")
     options = ProfileOptions(
         threads=threads,
         memory=memory, shapes=shapes, flops=flops, twice=twice, python=python, phases=phases,

@@ -67,7 +67,8 @@ def cost_doubt(cost: ProfilerCost, recorded: EventNumbers) -> Doubt | None:
         return None
     kinds = [(recorded.ops, "operations"), (recorded.lines, "lines"), (recorded.calls, "calls")]
     seen = ", ".join(f"{count(number)} {what}" for number, what in sorted(kinds, reverse=True)[:2] if number)
-    took = "Recording took most of this cell's time" if cost == "most" else "Recording made this cell noticeably slower"
+    most, some = "The profiler took most of this cell's time", "The profiler slowed this cell noticeably"
+    took = most if cost == "most" else some
     facts = {"cost": cost, "ops": recorded.ops, "lines": recorded.lines, "calls": recorded.calls}
-    action = "`--twice` measures how much; for a time to quote, use `%%timer`."
+    action = "`--twice` measures how much; to measure the time itself, use `%%timer`."
     return Doubt("profiler-cost", f"{took} ({seen}).", action, facts)

@@ -47,20 +47,20 @@ def waits_for_workers(
         where, at, function = most
         if is_starting(function):
             said += f"; {100 * share:.0f} % of these workers' time was their start."
-            action = "Keep them from epoch to epoch (`persistent_workers=True`), or start fewer."
+            action = "Keep them between epochs (`persistent_workers=True`), or start fewer."
             return Doubt("workers", said, action, facts | {"share": share})
         cell = work[(work["file"] == where) & (work["line"] == at)].iloc[0]["cell"]
         there = _label(cell, str(where), int(at))
         said += f"; they spend {100 * share:.0f} % of their time at {there}, in `{function}`."
-        return Doubt("workers", said, "Make that line cheaper, or raise `num_workers`.", facts | {"share": share})
+        return Doubt("workers", said, "Speed up that line, or increase `num_workers`.", facts | {"share": share})
     if record.older:
         cpu = sum(record.older.values())
-        since, action = "this cell", "Make the iterator in the profiled cell to see where they spend it."
+        since, action = "this cell", "Create the iterator in the profiled cell to see where they spend it."
         if only_steps:
             since, action = "the recorded steps", "Profile the whole cell, without steps, to see where they spend it."
         said += f", which were started before {since} and used {seconds_text(cpu)} of processor time."
         return Doubt("workers", said, action, facts)
-    return Doubt("workers", f"{said}; where these spend it is not known.", facts=facts)
+    return Doubt("workers", f"{said}; where they spend it is unknown.", facts=facts)
 
 
 def _label(cell: Any, file: str, line: int) -> str:

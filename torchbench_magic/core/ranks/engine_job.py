@@ -200,7 +200,7 @@ def _ranks(engines: Sequence[Engine], made: Mapping[int, Mapping[str, Any]]) -> 
     sizes = {group[1] for group in groups.values() if group}
     if sizes != {len(engines)} or sorted(ranks.values()) != list(range(len(engines))):
         raise InputError(
-            f"{len(ranks)} of {len(engines)} engines have a process group of your own, of {max(sizes)} ranks: make it"
+            f"{len(ranks)} of {len(engines)} engines have your own process group, of {max(sizes)} ranks: make it"
             " on all engines, or end it with torch.distributed.destroy_process_group()"
         )
     return _Run(engines, len(engines), ranks), {}
@@ -313,12 +313,12 @@ def _ending(run: _Run) -> tuple[str, BaseException | None]:
         where = "; ".join(_said_wait(rank, told) for rank, told in sorted(run.deadlock.items()))
         ended = sorted(set(range(run.world_size)) - run.deadlock.keys())
         over = f"; rank{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))} had ended" if ended else ""
-        text = f"Deadlock: for {units.seconds_text(seconds, digits=2)} no rank went on: {where}{over}"
+        text = f"Deadlock: for {units.seconds_text(seconds, digits=2)} no rank made progress: {where}{over}"
         return text, InputError(f"d{text[1:]}; every rank has to call the same collectives in the same order")
     failed = {rank: each.value["error"] for rank, each in run.answers.items() if each.kind == "value"}
     failed = {rank: error for rank, error in failed.items() if error is not None}
     if run.interrupted:
-        return "Interrupted: this is what the ranks did until then", Interrupted()
+        return "Interrupted: this is what the ranks did before", Interrupted()
     if not failed:
         return "", None
     own = {rank: each for rank, each in failed.items() if not any(text in each["text"] for text in _CONSEQUENCES)}
@@ -358,7 +358,7 @@ def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
 def _why_nothing(profiles: Iterable[Profile]) -> str:
     if any(doubt.kind == "events-lost" for profile in profiles for doubt in profile.warnings):
         return "the cell starts a torch profiler of its own, which takes the events of this one: leave it out"
-    return "the cell runs no operation of torch on any rank: there is nothing to lay side by side"
+    return "the cell runs no torch operation on any rank: there is nothing to compare"
 
 
 def _of_the_changed(answers: Iterable[Answer]) -> Iterator[Doubt]:
@@ -381,8 +381,8 @@ def _of_the_lost(run: _Run, doubts: Sequence[Doubt]) -> list[Doubt]:
     made = [
         Doubt(
             "rank-not-back",
-            f"Rank {rank} did not come back ({answer.engine.title}): nothing is known of it.",
-            "It may still wait in a collective: `ipcluster stop`, then start the cluster anew.",
+            f"Rank {rank} did not answer ({answer.engine.title}): nothing is known about it.",
+            "It may still wait in a collective: run `ipcluster stop`, then restart the cluster.",
         )
         for rank, answer in lost.items()
     ]

@@ -40,7 +40,7 @@ def write_merged_trace(profile: RankProfile, path: str | os.PathLike[str], *, ov
         return
     target = path_of(path, TraceError)
     if target.exists() and any(Path(file).exists() and target.samefile(file) for file in profile.files):
-        raise TraceError(f"{target}: is the trace of one of the ranks; give another name")
+        raise TraceError(f"{target}: is the trace of one of the ranks; use another name")
     with whole_file(path, TRACE, overwrite=overwrite) as part, _opened(part, packed=str(path).endswith(".gz")) as file:
         _write(file, profile)
         file.flush()

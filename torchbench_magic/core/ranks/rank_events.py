@@ -121,7 +121,7 @@ def read_rank(path: Path) -> RankRun:
     file, columns = TraceFile(path), RankColumns()
     columns.take(file.events())
     if MERGED_KEY in file.head:
-        raise TraceError(f"{path}: is a trace of several ranks, merged; give those that it was made from")
+        raise TraceError(f"{path}: is a merged trace of several ranks; give the original ones")
     told, base = _told(file.head), file.head.get("baseTimeNanoseconds", 0)
     facts = RankFacts(
         rank=told["rank"] if told["rank"] is not None else -1,

@@ -66,7 +66,7 @@ class RankRecording:
             Busy: a torch profiler runs already.
         """
         if torch_profiler_runs():
-            raise Busy("a torch profiler runs already; stop it, since there can be one at a time")
+            raise Busy("a torch profiler is already running; stop it first")
         import torch.profiler
 
         self.look()
@@ -169,7 +169,7 @@ def _before_profilers(told: Callable[[Any], None]) -> Callable[[], None]:
 def _number(name: str, otherwise: int) -> int:
     text = os.environ.get(name, "") or str(otherwise)
     if not text.isdigit():
-        raise InputError(f"{name}={text!r} in the environment is no number of a rank; unset it, or start with torchrun")
+        raise InputError(f"{name}={text!r} in the environment is not a rank number; unset it, or start with torchrun")
     return int(text)
 
 

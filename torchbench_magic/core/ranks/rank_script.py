@@ -35,13 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Run a script on every rank and record it: one trace a rank, for torchbench_magic.load_ranks.",
         allow_abbrev=False,
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the traces; made if need be")
-    parser.add_argument("--no-stack", action="store_true", help="record no functions: less slowdown of Python")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the traces; created if"
+        " needed")
+    parser.add_argument("--no-stack", action="store_true", help="do not record functions: slows Python less")
     parser.add_argument("script", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the script")
     given = parser.parse_args(argv)
     if not given.script.is_file():
-        parser.error(f"{given.script}: there is no such file")
+        parser.error(f"{given.script}: no such file")
     try:
         recording = RankRecording(given.out, stack=not given.no_stack)
         with _recorded(recording):

@@ -74,7 +74,7 @@ def with_counts(timed: Comparison, run: PointRun, counting: Counting) -> tuple[C
 def _stopped(names: Sequence[str], *, is_lone: bool) -> Doubt:
     """What a Ctrl-C left uncounted."""
     which = "" if is_lone else f" of {' and '.join(f'`{name}`' for name in names)}"
-    text = f"Interrupted while instructions were counted: the times are complete, the count{which} is missing."
+    text = f"Interrupted while counting instructions: times are complete, the count{which} is missing."
     return Doubt("not-counted", text, "", {"names": list(names)})
 
 
@@ -86,7 +86,7 @@ def _told(name: str, body: Body, error: BodyError | CountError) -> Doubt:
         place = "" if not lines else f" at line {lines[-1]}"
         if lines and body.cell is not None:
             place = f" at In[{body.cell}]:{lines[-1]}"
-        stage = "when its variables were brought over" if error.stage == "load" else "in the process that counts"
+        stage = "when its variables were brought over" if error.stage == "load" else "in the counting process"
         why = f"it raised {error}{place}, {stage}"
     return Doubt("not-counted", f"`{name}` was not counted: {why}.", "", {"name": name})
 

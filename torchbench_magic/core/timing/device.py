@@ -36,7 +36,7 @@ def choose_device(asked: str, read: set[str]) -> str:
     try:
         wanted = torch.device(asked)
     except RuntimeError:
-        raise OptionError(f"--device: {asked!r} is no device; give auto, cpu, or one such as cuda:0") from None
+        raise OptionError(f"--device: {asked!r} is not a device; use auto, cpu, or one such as cuda:0") from None
     if current is None or wanted.type != current.type:
         raise OptionError(f"--device: no {wanted.type} device is available here; give auto or cpu")
     count = torch.accelerator.device_count()

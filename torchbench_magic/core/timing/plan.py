@@ -113,7 +113,7 @@ class Plan:
         if self.max_run_time is not None and self.max_run_time < self.min_run_time:
             raise OptionError(
                 f"max_run_time ({self.max_run_time:g} s) is below min_run_time ({self.min_run_time:g} s):"
-                " give a larger maximum or a smaller minimum"
+                " use a larger maximum or a smaller minimum"
             )
         for name in ("number", "repeat"):
             value = getattr(self, name)
@@ -132,15 +132,15 @@ class Plan:
                 " without it"
             )
         if self.engines is not None and self.processes is not None:
-            raise OptionError("processes are of this machine, engines of a cluster: give one of the two")
+            raise OptionError("use either processes (this machine) or engines (a cluster)")
         if self.clock not in ("wall", "cpu", "device"):
             raise OptionError(f"clock: {self.clock!r} is none of wall, cpu, device")
         if self.until is not None and self.adaptive is not None:
-            raise OptionError("until and adaptive are two ways to say when to stop: give one")
+            raise OptionError("until and adaptive both say when to stop: use one")
         if self.rounds_asked is not None and (self.until is not None or self.adaptive is not None):
-            raise OptionError("number and repeat fix how much is run: until and adaptive do not apply")
+            raise OptionError("number and repeat fix the amount of work: until and adaptive do not apply")
         if self.cold and self.number not in (None, 1):
-            raise OptionError("cold: each sample is one call; leave number out")
+            raise OptionError("cold: each sample is one call; leave out number")
 
     @property
     def goes_on(self) -> bool:

@@ -91,4 +91,4 @@ class TimedCode(Protocol):
         """source_id -> text of each function that the alternatives may call, where there is one."""
 
     def job(self, name: str, threads: int, counting: Counting) -> Job | LibraryJob:
-        """What the process that counts is asked, of one alternative."""
+        """What the counting process is asked, of one alternative."""

@@ -158,7 +158,7 @@ class Collected:
         """What there is, with the word that it is not all; ``point``: the number of the one that was under way."""
         whole, count = self.joined(), len(self._task.points)
         where = f" at point {point} of {count}" if count else ""
-        text = f"Partial: {why} after {whole.elapsed:.2g} s{where}. What was measured until then is kept."
+        text = f"Partial: {why} after {whole.elapsed:.2g} s{where}. What was measured is kept."
         said = Doubt("partial", text, "", {"elapsed": whole.elapsed})
         return replace(whole, partial=True, warnings=[said, *whole.warnings])
 
@@ -176,6 +176,6 @@ def check_alternatives(bodies: Mapping[str, Body], plan: Plan) -> None:
     if not bodies:
         raise BodyError("nothing to time: give at least one statement")
     if len(bodies) > 1 and plan.description is not None:
-        raise OptionError("--description names a lone statement; here the section names do: leave it out")
+        raise OptionError("--description names a single statement; sections have names already: leave it out")
     if plan.baseline is not None and plan.baseline not in bodies:
         raise OptionError(f"--baseline: no alternative is called {plan.baseline!r}; there are: {', '.join(bodies)}")

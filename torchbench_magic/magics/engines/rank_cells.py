@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 __all__ = ["check_engine_options", "deliver_ranks", "run_ranks"]
 
 _REFUSED = {
-    "memory": "torch does not record the threads of gloo with it, so nobody would be seen to wait",
+    "memory": "torch does not record the threads of gloo with it, so waiting would not be visible",
     "host_memory": "tracemalloc slows Python several times, on each rank by another factor",
     "twice": "the cell is one job",
     "concurrency": "it watches one process",
     "efficiency": "it measures peaks, which ranks on one host would disturb",
     "python": "its samples are of one process",
-    "schedule": "a job is recorded as a whole: give the cell a few steps",
-    "steps": "a job is recorded as a whole: give the cell a few steps",
-    "warmup": "a job is recorded as a whole: give the cell a few steps",
+    "schedule": "a job is recorded as a whole: run a few steps in the cell",
+    "steps": "a job is recorded as a whole: run a few steps in the cell",
+    "warmup": "a job is recorded as a whole: run a few steps in the cell",
     "on_trace": "a job is recorded as a whole; `--trace FILE` writes all ranks into one trace",
     "stacks": "stacks are of one process: `.profiles[0].export_stacks(PATH)` writes those of a rank",
-    "group_by": "the tables of a job have a row a rank, and a row an operation",
-    "sort_by": "the tables of a job have a row a rank, and a row an operation",
-    "row_limit": "the tables of a job have a row a rank, and a row an operation",
+    "group_by": "the tables of a job have one row per rank or operation",
+    "sort_by": "the tables of a job have one row per rank or operation",
+    "row_limit": "the tables of a job have one row per rank or operation",
 }
 """Field of the options -> why it makes no sense with ``--engines``."""
 
@@ -54,7 +54,7 @@ def check_engine_options(options: ProfilerOptions, body: CompiledBody | None, *,
     if not is_cell:
         raise BodyError("--engines profiles a cell: write %%tprofile --engines, and the code below it")
     if body is not None and body.is_coroutine:
-        raise BodyError("a cell that awaits cannot be a rank of a job: put the coroutine into asyncio.run(...)")
+        raise BodyError("a cell that awaits cannot run as ranks: put the coroutine into asyncio.run(...)")
 
 
 def run_ranks(session: Session, name: str, cell: RankCell, progress: Progress) -> RankOutcome:
@@ -98,7 +98,7 @@ def _written(profile: RankProfile, options: ProfilerOptions, progress: Progress)
         except InputError as error:
             found.append(Doubt("not-stored", f"The job could not be written: {error}.", f"{way} writes it."))
         except KeyboardInterrupt:
-            text = f"The job could not be written: interrupted while another process held {path} locked."
+            text = f"The job could not be written: interrupted while another process had locked {path}."
             found.append(Doubt("not-stored", text, f"{way} writes it."))
             is_interrupted = True
     return (replace(profile, warnings=[*found, *profile.warnings]) if found else profile), is_interrupted

@@ -216,7 +216,7 @@ def _token(line: str, position: int, magic: str) -> tuple[str, int]:
     try:
         token = lexer.get_token()
     except ValueError:
-        raise OptionError(f"{magic}: a quote is not closed in {line[position:].strip()}") from None
+        raise OptionError(f"{magic}: unclosed quote in {line[position:].strip()}") from None
     # The lexer has read the token and the one blank that ended it.
     return token or "", _skip_blanks(line, position + stream.tell())
 

@@ -62,7 +62,7 @@ def read_levers(text: str) -> tuple[str, ...]:
 
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
-        raise ValueError("give names of levers, such as compile,bf16, or leave them out for all that apply")
+        raise ValueError("give lever names, such as compile,bf16, or none for all that apply")
     try:
         check_levers(names)
     except OptionError as error:
@@ -94,7 +94,7 @@ def looks_like_levers(text: str) -> bool:
 
 def read_processes(text: str) -> int:
     if not _is_whole(text) or int(text) < 2:
-        raise ValueError("give a whole number from 2 on; one kernel alone is measured without it")
+        raise ValueError("give a whole number from 2 on; without --processes, this kernel measures")
     return read_count(text, MOST_PROCESSES)
 
 
@@ -118,7 +118,7 @@ def read_per_cent(text: str) -> float:
 
 
 def read_threshold(text: str) -> float:
-    return _between(text, 0, 10, "give the IQR over the median to reach, such as 0.1")
+    return _between(text, 0, 10, "give IQR / median to reach, such as 0.1")
 
 
 def _between(text: str, low: float, high: float, valid: str) -> float:

@@ -46,7 +46,7 @@ class SharedOptions:
 
     output: str | None = option(
         "-o", metavar="NAME", parse=read_variable,
-        help="Bind the result to this variable; it never replaces something that is not a result.",
+        help="Store the result in this variable; a variable that holds anything else is never replaced.",
     )  # fmt: skip
     quiet: bool = option("-q", default=False, help="Show nothing.")
     explore: bool = option("-w", "--explore", default=False, help="Show the live widget instead of the inline table.")
@@ -59,95 +59,96 @@ class TimerOptions(SharedOptions, Plan):
 
     threads = inherited(
         "-t", "--threads", metavar="N[,N...]", parse=read_thread_counts,
-        help="torch thread counts to measure at.", shown_default="the current torch.get_num_threads()",
+        help="torch thread counts to measure.", shown_default="the current torch.get_num_threads()",
     )  # fmt: skip
     min_run_time = inherited(
         "--min-run-time", metavar="S", parse=read_seconds, trait="min_run_time",
-        help="Seconds that are always spent, per alternative and thread count.",
+        help="Minimum time in seconds, per alternative and thread count.",
     )  # fmt: skip
     max_run_time = inherited(
         "--max-run-time", metavar="S", parse=read_seconds, trait="max_run_time",
-        help="Seconds per alternative and thread count that end the run; between the two it ends as soon as"
-        " every verdict is settled.",
-        shown_default="5 x min, stretched up to 30 s where slow bodies need it",
+        help="Maximum time in seconds, per alternative and thread count; after the minimum, the run ends when every"
+        " verdict is settled.",
+        shown_default="5 x min, up to 30 s for slow code",
     )  # fmt: skip
     number = inherited(
         "-n", "--number", metavar="N", parse=read_count,
-        help="Calls in a block; then the run times do not apply.", shown_default="chosen by the body's time",
+        help="Calls per block; the run times then do not apply.", shown_default="chosen automatically",
     )  # fmt: skip
     repeat = inherited(
         "-r", "--repeat", metavar="R", parse=read_count,
-        help="Blocks per alternative; then the run times do not apply.", shown_default="chosen by time; 7 with -n",
+        help="Blocks per alternative; the run times then do not apply.", shown_default="chosen automatically; 7 with"
+            " -n",
     )  # fmt: skip
     until = inherited(
         "--until", metavar="PCT", parse=read_per_cent,
-        help="Run on until the interval of each ratio (of the median, for a lone statement) is that narrow, or"
+        help="Run until the interval of each ratio (of the median, for a single statement) is this narrow, or"
         " the maximum (then 30 s) is reached.",
         shown_default="until every verdict is settled",
     )  # fmt: skip
     adaptive = inherited(
         "--adaptive", metavar="THRESHOLD", parse=read_threshold,
-        help="Run on until IQR / median is below this, as torch's adaptive_autorange does, or the maximum (then 30 s)"
+        help="Run until IQR / median is below this, as torch's adaptive_autorange does, or the maximum (then 30 s)"
         " is reached.",
         shown_default="until every verdict is settled",
     )  # fmt: skip
     margin = inherited(
         "--margin", metavar="PCT", parse=read_per_cent,
-        help="Ratios inside 1 ± this are called the same.", shown_default="1",
+        help="Ratios within 1 ± this count as the same.", shown_default="1",
     )  # fmt: skip
     setup: str | None = option(
         "--setup", metavar="CODE",
-        help="Code that runs once before and is not timed; before the rest of the magic line and before the"
-        " section named setup.",
+        help="Untimed code that runs once before, ahead of the rest of the magic line and of the section named"
+        " setup.",
     )  # fmt: skip
     label = inherited("--label", metavar="TEXT", help="What is measured.", shown_default="In[n]")
-    sub_label = inherited("--sub-label", metavar="TEXT", help="Which input it is measured on.")
+    sub_label = inherited("--sub-label", metavar="TEXT", help="The input that is measured.")
     description = inherited(
         "--description", metavar="TEXT",
-        help="Name of the one alternative of a cell without sections.", shown_default="the statement",
+        help="Name of the statement, in a cell without sections.", shown_default="the statement",
     )  # fmt: skip
-    env = inherited("--env", metavar="TEXT", help="Name of the environment it is measured in.")
+    env = inherited("--env", metavar="TEXT", help="Name of the environment.")
     baseline = inherited(
         "--baseline", metavar="NAME",
-        help="The section that the others are compared to.", shown_default="the first section",
+        help="The section that the others are compared with.", shown_default="the first section",
     )  # fmt: skip
     device = inherited(
         "--device", metavar="DEVICE", values=lambda: ("auto", "cpu", "cuda"),
-        help="Device to wait for: auto (the accelerator, where there is one), cpu (never wait), cuda, cuda:1, ...",
+        help="Device to wait for: auto (the accelerator, if any), cpu (never wait), cuda, cuda:1, ...",
     )  # fmt: skip
     clock = inherited(
         "--clock", metavar="CLOCK", parse=read_clock, values=lambda: ("wall", "cpu", "device"),
-        help="What the figures are of: wall time, cpu (processor time of the process), or device (time between two"
-        " events on the accelerator).",
+        help="The clock: wall, cpu (CPU time of the process), or device (time between two events on the"
+        " accelerator).",
     )  # fmt: skip
-    cold = inherited("--cold", help="Each sample is one call, after the processor's caches were emptied.")
+    cold = inherited("--cold", help="Empty the CPU caches before each sample, which is one call.")
     check = inherited(
         "--check",
-        help="First compare what the alternatives return, by torch.testing.assert_close: the value of the last line, or"
-        " of the last line of a trailing with block.",
+        help="First compare the results of the alternatives with torch.testing.assert_close: the value of the last"
+        " line, or of the last line of a trailing with block.",
     )  # fmt: skip
     restore = inherited(
         "--restore",
-        help="Before each block (before each call with -n 1) and after the run, put back what the code changes: tensors"
-        " that it reads, gradients, buffers, and the state of optimizers and learning rate schedules. Iterators that"
-        " can be copied and files that are read are put back too, and a block is one call then; a generator cannot be.",
+        help="Before each block (before each call with -n 1) and after the run, restore what the code changes: tensors"
+        " it reads, gradients, buffers, and the state of optimizers and learning rate schedules. Iterators that can be"
+        " copied and files that are read are restored too (each block is then one call); generators cannot be.",
     )  # fmt: skip
     gc = inherited(
         "--gc",
-        help="Leave the garbage collector on in timed code; a setup that calls gc.enable() does the same.",
+        help="Keep the garbage collector on in timed code; a setup that calls gc.enable() does the same.",
     )  # fmt: skip
     processes = inherited(
         "--processes", metavar="[N]", parse=read_processes, bare="auto",
-        help="Measure in N fresh interpreters, one after the other, and judge the ratios over them: a kernel's"
-        " addresses alone move a ratio by up to 3 %. Setup runs in each of them; the variables that the code uses are"
-        " sent there. Without N as many as an exact interval needs: 6 for two alternatives.",
-        shown_default="this kernel alone",
+        help="Measure in N new processes, one after the other, and judge the ratios over them: memory addresses alone"
+        " change a ratio by up to 3 %. Setup runs in each of them; the variables that the code uses are sent there."
+        " Without N, as many as an exact interval needs: 6 for two alternatives.",
+        shown_default="this kernel only",
     )  # fmt: skip
     engines = inherited(
         "--engines", metavar="PROFILE",
-        help="Measure on the engines of a running ipyparallel cluster, by the name of its profile or its id: with"
-        " --sweep or --fuzz each point on one of them, else the same on all, each an environment of its own. A host has"
-        " one engine at work at a time. What the code uses is sent there, up to 64 MB.",
+        help="Measure on the engines of a running ipyparallel cluster, given by its profile or its id: with --sweep"
+        " or --fuzz each point on one engine, else the same on all, each as an environment. Only one engine per host"
+        " works at a time. What the code uses is sent there, up to 64 MB.",
         shown_default="this kernel",
     )  # fmt: skip
     levers = inherited(
@@ -155,25 +156,25 @@ class TimerOptions(SharedOptions, Plan):
         values=lever_names,
         help="Compare the body as it is with the same body under each lever: inference_mode, no_grad, compile, bf16,"
         " fp16, channels_last, matmul-medium, threads:N, fused-optimizer, foreach, sdpa, flush-denormal, contiguous."
-        " The text stays; each result is compared with the body's own, and what the body changes is put back. Without"
+        " The source is unchanged; each result is compared with the body's own, and changed state is restored. Without"
         " LEVER all that apply.",
-        shown_default="nothing is tried",
+        shown_default="off",
     )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "--sweep", metavar='"NAME=EXPR"', default=(), repeatable=True,
-        help="Measure at each value that the Python expression gives, as a variable of setup and body; several"
-        " --sweep options are combined, each value with each.",
+        help="Measure at each value of the Python expression, a variable of setup and body; several"
+        " --sweep options give all combinations.",
         shown_default="one point",
     )  # fmt: skip
     fuzz: str | None = option(
         "--fuzz", metavar="KIND[:COUNT]",
         values=lambda: ("binary", "unary", "spectral", "sparse-binary", "sparse-unary"),
-        help="Measure on COUNT (10) inputs that a fuzzer draws: setup and body find them as x, y, ... KIND is"
+        help="Measure on COUNT (10) inputs drawn by a fuzzer, available as x, y, ... KIND is"
         " binary, unary, spectral, sparse-binary, sparse-unary or the name of a Fuzzer of the notebook.",
     )  # fmt: skip
     seed = inherited(
         "--seed", metavar="N", parse=read_seed,
-        help="Seed of the order of blocks and of the fuzzer's draws.",
+        help="Seed for the order of blocks and for the fuzzer.",
         shown_default="a new one for the order; for the draws the fuzzer's own, 0 for a KIND of torch",
     )  # fmt: skip
 
@@ -185,7 +186,7 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     global_setup: str | None = option(
         "--global-setup", metavar="CODE",
-        help="With --cpp: code at the level of the file, such as #include lines.",
+        help="With --cpp: file-level code, such as #include lines.",
         shown_default="none",
     )  # fmt: skip
     callgrind: int | None = option(
@@ -197,16 +198,16 @@ class TimerOptions(SharedOptions, Plan):
     callgrind_form: Form = option(  # noqa: RUF009  (`option` makes the field)
         "--callgrind-form", metavar="function|module", parse=read_form, default="function",
         values=lambda: ("function", "module"),
-        help="Count the loop that is timed, or statements at the level of a module, as torch does.",
+        help="Count the code as timed (function), or at module level, as torch does.",
     )  # fmt: skip
     save: str | None = option(
         "--save", metavar="PATH", trait="store",
-        help="Append each finished point to this file of results at once; torchbench_magic.load(PATH) reads it.",
+        help="Append each finished point to this results file; torchbench_magic.load(PATH) reads it.",
     )  # fmt: skip
     resume: bool = option(
         "--resume", default=False,
-        help="Take points that are in that file over, where code, inputs, options, versions and machine are the same;"
-        " else say what differs.",
+        help="Reuse points stored in that file if code, inputs, options, versions and machine are the same;"
+        " otherwise say what differs.",
     )  # fmt: skip
 
     @property
@@ -228,7 +229,7 @@ class CompareOptions(SharedOptions):
 
     baseline: str | None = option(
         "--baseline", metavar="NAME",
-        help="What the others are compared to: an alternative, a result, or with --by env an environment.",
+        help="What the others are compared with: an alternative, a result, or with --by env an environment.",
         shown_default="the first",
     )  # fmt: skip
     by: SideBy = option(  # noqa: RUF009  (`option` makes the field)
@@ -238,8 +239,8 @@ class CompareOptions(SharedOptions):
     )  # fmt: skip
     last: bool = option(
         "--last", default=False,
-        help="Compare one result, by default _timer, with the last stored run of the same identity, and list what is"
-        " not as it was. The file is PATH or %config TorchBench.store.",
+        help="Compare one result, by default _timer, with the last stored run of the same identity, and list what"
+        " has changed. The file is PATH or %config TorchBench.store.",
     )  # fmt: skip
 
 
@@ -250,6 +251,6 @@ class DoctorOptions(SharedOptions):
 
     self_test: bool = option(
         "--self-test", default=False,
-        help="Also compare equal code with itself, which takes some seconds, and tell the smallest difference that this"
+        help="Also compare code with itself (takes some seconds), to find the smallest difference that this"
         " machine can resolve now.",
     )  # fmt: skip

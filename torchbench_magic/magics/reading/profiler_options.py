@@ -28,14 +28,14 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
 
     threads = inherited(
         "-t", "--threads", metavar="N", parse=read_threads,
-        help="torch thread count to run at.", shown_default="the current torch.get_num_threads()",
+        help="torch thread count.", shown_default="the current torch.get_num_threads()",
     )  # fmt: skip
     memory = inherited("--memory", help="Bytes allocated and freed, per op and per line, and the peak.")
     shapes = inherited("--shapes", help="Shapes, dtypes and strides of each op's inputs.")
     host_memory = inherited(
         "--host-memory",
-        help="Bytes that Python and numpy hold, per line, by tracemalloc: Python code that allocates runs several times"
-        " slower meanwhile.",
+        help="Bytes that Python and NumPy hold, per line, by tracemalloc: Python code that allocates then takes"
+        " several times as long.",
     )  # fmt: skip
     flops = inherited(
         "--flops",
@@ -44,29 +44,29 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     twice = inherited(
         "--twice",
-        help="Run the code again (short code several times, with and without the profiler in turns; long code once,"
-        " without) and tell what recording costs.",
+        help="Run the code again (short code several times, alternating with and without the profiler; long code once,"
+        " without) to measure the profiler's overhead.",
     )  # fmt: skip
     python = inherited(
         "--python",
-        help="Where Python time goes, in libraries too: the tree of the functions called, each with its time in torch"
-        " and outside of it, from samples of the stack each millisecond. Needs pyinstrument.",
+        help="Where Python time goes, including libraries: the tree of called functions, each with its time in torch"
+        " and outside, from stack samples every millisecond. Needs pyinstrument.",
     )  # fmt: skip
     concurrency = inherited(
         "--concurrency",
-        help="Whether the cores were used well: threads over time, those of DataLoader workers too, in one word"
+        help="Whether the cores were used well: threads over time, including DataLoader workers, in one word"
         " (healthy, oversubscribed, contended, gil-bound, lock-bound, serial, waiting, throttled) with the evidence,"
         " and the cell that compares thread counts. Linux only.",
     )  # fmt: skip
     efficiency = inherited(
         "--efficiency",
-        help="How near each operation and line came to what this machine can do: FLOP/s and bytes/s against peaks that"
-        " are measured once (3 s), and what holds it up: arithmetic, memory, page faults, calls; implies --flops.",
+        help="How close each operation and line comes to this machine's limits: FLOP/s and bytes/s against peaks that"
+        " are measured once (3 s), and what limits it: arithmetic, memory, page faults, calls; implies --flops.",
     )  # fmt: skip
     phases = inherited(
         "--phases",
         help="The phases of a training loop and nothing else: how long each step waits for input, runs forward,"
-        " backward and the optimizer, and which steps took long. No operations; meant to stay on for a whole run.",
+        " backward and the optimizer, and which steps took long. No operations; cheap enough for a whole run.",
     )  # fmt: skip
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
@@ -81,19 +81,20 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     overwrite: bool = option(
         "--overwrite", default=False,
-        help="Let `--trace` and `--stacks` replace a file of any kind; else a trace replaces a trace, stacks stacks.",
+        help="Let `--trace` and `--stacks` replace a file of any kind; otherwise a trace replaces only a trace,"
+            " stacks only stacks.",
     )  # fmt: skip
     sort_by: str | None = option(
         "-s", "--sort-by", metavar="KEY", values=_sort_keys,
-        help="Column that orders the table of ops, by torch's names.", shown_default="self time",
+        help="Column that sorts the operations table, by torch's names.", shown_default="self time",
     )  # fmt: skip
     row_limit: int | None = option(
         "-l", "--row-limit", metavar="N", parse=read_rows,
-        help="Rows of the table of ops that are shown; -1 for all.", shown_default="what fits the output",
+        help="Rows of the operations table; -1 shows all.", shown_default="as many as fit the output",
     )  # fmt: skip
     lines_of = inherited(
         "--lines-of", metavar="MODULE|PATH", repeatable=True,
-        help="Give the lines of this module or file too.",
+        help="Also record the lines of this module or file.",
         shown_default="cells, and .py files under the working directory",
     )  # fmt: skip
     trace: str | None = option(
@@ -108,22 +109,22 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     save: str | None = option(
         "--save", metavar="PATH",
-        help="Add the profile to this file of results; torchbench_magic.load(PATH) reads it.",
+        help="Add the profile to this results file; torchbench_magic.load(PATH) reads it.",
     )  # fmt: skip
     schedule = inherited(
         "--schedule", metavar="skip_first=,wait=,warmup=,active=,repeat=", parse=read_schedule,
         help="Record only some steps, as torch.profiler.schedule has it; the code calls torchbench_magic.step() at the"
         " end of each.",
-        shown_default="all of the cell",
+        shown_default="the whole cell",
     )  # fmt: skip
     steps: int | None = option(
         "--steps", metavar="N", parse=read_count,
         help="Record N iterations of the one loop at the top of the cell; the rest runs unprofiled.",
-        shown_default="all of the cell",
+        shown_default="the whole cell",
     )  # fmt: skip
     warmup: int | None = option(
         "--warmup", metavar="M", parse=read_from_zero,
-        help="Iterations that run before those that --steps records.", shown_default="1",
+        help="Iterations to run before those that --steps records.", shown_default="1",
     )  # fmt: skip
     on_trace: str | None = option(
         "--on-trace", metavar="DIR|NAME",
@@ -131,7 +132,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     max_events = inherited(
         "--max-events", metavar="N", parse=read_count,
-        help="Line events of a thread, and events of torch, above which detail is dropped, and said to be.",
+        help="Limit of line events per thread, and of torch events; above it, detail is dropped, which a warning says.",
         shown_default="5 000 000",
     )  # fmt: skip
 
@@ -150,12 +151,12 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     def _check_phases(self) -> None:
         """OptionError for what shows operations, and for a part of the steps."""
         if self.steps is not None:
-            raise OptionError("--phases records all steps: leave --steps out")
+            raise OptionError("--phases records all steps: leave out --steps")
         of_operations = {"--trace": self.trace, "--on-trace": self.on_trace, "--stacks": self.stacks}
         of_operations["--group-by"] = self.group_by
         for name, value in of_operations.items():
             if value is not None:
-                raise OptionError(f"--phases records no operations, and {name} is of these: leave one of them out")
+                raise OptionError(f"--phases records no operations, and {name} is of these: leave out one of them")
 
     def _steps_asked(self) -> Schedule | None:
         """The schedule that ``--schedule``, or ``--steps`` and ``--warmup``, ask for.
@@ -167,12 +168,13 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
             if self.warmup is not None:
                 raise OptionError("--warmup says what runs before --steps: give both")
             if self.schedule is not None and self.twice:
-                raise OptionError("--twice times the whole cell, and --schedule records a part of it: leave one out")
+                raise OptionError("--twice times the whole cell, and --schedule records a part of it: leave out one"
+                    " of them")
             return self.schedule
         if self.schedule is not None:
-            raise OptionError("--steps and --schedule both say which steps are recorded: leave one of them out")
+            raise OptionError("--steps and --schedule both choose the recorded steps: leave out one of them")
         if self.twice:
-            raise OptionError("--twice times the whole cell, and --steps records a part of it: leave one of them out")
+            raise OptionError("--twice times the whole cell, and --steps records a part of it: leave out one of them")
         warmup = 1 if self.warmup is None else self.warmup
         # torch's profiler gets ready in the last iteration before the recorded ones
         return Schedule(wait=max(warmup - 1, 0), warmup=min(warmup, 1), active=self.steps, repeat=1)

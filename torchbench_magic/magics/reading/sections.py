@@ -128,15 +128,16 @@ def _check(sections: list[Section], special: set[str], language: Language) -> No
         name, line = str(section.name), section.first_line - 1
         if name in lines:
             both = f"lines {lines[name]} and {line}"
-            what = f"two {name} sections" if name in special else f"two sections are named {name!r}"
+            what = f"two {name} sections" if name in special else f"two sections have the name {name!r}"
             raise SectionError(f"{both}: {what}; {'join them' if name in special else 'give each its own name'}")
         lines[name] = line
         for meant in special - {name}:
             if re.sub(r"[\s_-]", "", name).lower() == meant.replace(" ", ""):
                 mark = _MARKS[language]
-                raise SectionError(f"line {line}: {name!r} is nearly `{mark} --- {meant}`: write that, or another name")
+                raise SectionError(f"line {line}: {name!r} looks like `{mark} --- {meant}`: write that, or use"
+                    f" another name")
         if not has_code(section.text, language):
-            raise SectionError(f"line {line}: the section {name!r} is empty; write code below it or delete the header")
+            raise SectionError(f"line {line}: section {name!r} is empty: add code below it, or delete the header")
     if len(sections) == 1 or not lines.keys() - special:
         (name, line), *_ = lines.items()
         what = "there is nothing to time" if name in special else "there is nothing to compare it with"
@@ -177,7 +178,7 @@ def _refuse_near(
     for line, name in sorted({**ruled, **near}.items()):
         if line not in proper and (line > first_header or line in begins):
             raise SectionError(
-                f"line {first_line + line - 1}: `{lines[line - 1].rstrip()}` is nearly a header: write"
+                f"line {first_line + line - 1}: `{lines[line - 1].rstrip()}` looks like a header: write"
                 f" `{mark} --- {name}` to begin a section, or change the comment"
             )
 

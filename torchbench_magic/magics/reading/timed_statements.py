@@ -51,4 +51,4 @@ def _not_python(line: str) -> str:
     elif _MAGIC.match(line) is not None:
         what, way = "a magic", "write what it does in Python"
     setup = "move it to the setup (`# --- setup`, or `--setup CODE`)"
-    return f"`{line}` is {what}, and only Python can be timed: {way}, or {setup}"
+    return f"`{line}` is {what}; only Python can be timed: {way}, or {setup}"

@@ -202,7 +202,7 @@ class CountsDiff(Neighbours, Shown):
 
     def _beside(self, function: str, side: Side) -> pd.DataFrame:
         if self.sides is None or not self.has_calls:
-            raise InputError("who called whom is not known of these counts: count with %%timer --callgrind")
+            raise InputError("these counts have no callers: count with %%timer --callgrind")
         found = [row for row in self._rows if row.function == function] or [
             row for row in self._rows if parts_of(row.function)[1] == function
         ]

@@ -25,13 +25,13 @@ def machine_doubts(steal: float, throttled: float, clock: float, steal_action: s
     What is not known is NaN, and nothing is said of it.
     """
     if steal > STOLEN:
-        text = f"The hypervisor gave {steal:.2f} cores to others: this lengthens the times."
+        text = f"The hypervisor took {steal:.2f} cores: this lengthens the times."
         yield Doubt("steal", text, steal_action, {"steal": steal})
     if throttled > THROTTLED:
-        text = f"The CPU quota of this container held the process back for {100 * min(throttled, 1):.0f} % of the time."
+        text = f"The container's CPU quota stopped the process {100 * min(throttled, 1):.0f} % of the time."
         yield Doubt("throttled", text, "Use fewer threads, or raise the quota.", {"throttled": throttled})
     if clock < LOW_CLOCK:
-        text = f"The processor ran at {100 * clock:.0f} % of its highest clock: a rerun may be faster."
+        text = f"The CPU ran at {100 * clock:.0f} % of its highest clock: a rerun may be faster."
         yield Doubt("clock", text, "", {"clock": clock})
 
 

@@ -172,7 +172,7 @@ class ProfileDiff(Shown):
         found = [*self.doubts]
         for name, profile in zip(self.names, (self.baseline, self.other), strict=True):
             if profile.partial:
-                found.append(Doubt("partial", f"{name} did not run to its end: what ran until then is compared."))
+                found.append(Doubt("partial", f"{name} stopped early: only what ran is compared."))
             if profile.lines.empty:
                 found.append(Doubt("no-lines", f"{name} has no lines: only ops are compared."))
         if self.differences:
@@ -185,7 +185,7 @@ class ProfileDiff(Shown):
         if (doubtful := self._without_insights()) and any(
             each.places for profile in (self.baseline, self.other) for each in profile.insights
         ):
-            text = f"Which insights are new or gone is not known: the times of {' and '.join(doubtful)} are doubtful."
+            text = f"Which insights are new or gone is unknown: the times of {' and '.join(doubtful)} are unreliable."
             found.append(Doubt("insights-not-known", text))
         return found
 
@@ -193,7 +193,7 @@ class ProfileDiff(Shown):
         """What cannot be told of the inputs; empty where all were compared."""
         without = self._without_inputs()
         if without:
-            return f"The inputs of {' and '.join(without)} were not recorded: whether they are the same is not known."
+            return f"The inputs of {' and '.join(without)} were not recorded: they may differ."
         left_out = uncompared(self.baseline.values, self.other.values or ())
         return f"{words_for(left_out)}." if left_out else ""
 

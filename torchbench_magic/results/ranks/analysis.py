@@ -178,8 +178,8 @@ def _straggler(
     much = {name: _is_longer(each, at) and _excess(each, at) >= KIND_SHARE * late for name, each in values.items()}
     held, of = int(blame.last[at]), blame.of
     text = (
-        f"Rank {run.rank} holds the others up by {units.part_text(late, span)} ({units.percent(late / span)} %): it "
-        f"enters the collectives last, {units.count(held)} of {units.count(of)} times"
+        f"Rank {run.rank} delays the others by {units.part_text(late, span)} ({units.percent(late / span)} %): it "
+        f"arrives last in collectives, {units.count(held)} of {units.count(of)} times"
     )
     made = Straggler(run.rank, late, text, computing=computing, outside=outside, last=held, of=of)
     place, excess = _place_of(at, runs)
@@ -222,7 +222,7 @@ def _doubts(runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockB
     if len(runs) == 1:
         yield Doubt(
             "one-rank",
-            "This is one rank: its times hold, but whom it waited for is not known.",
+            "This is a single rank: its times are valid, but which rank it waited for is unknown.",
             "Give the traces of all ranks: `load_ranks('traces/*.json*')`.",
         )
     elif world is not None and world > len(runs):
@@ -231,7 +231,7 @@ def _doubts(runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockB
         yield Doubt(
             "missing-ranks",
             f"The job had {world} ranks, and {len(missing)} have no trace here ({names}): the others may have waited "
-            "for one of these. Times of the ranks that are here hold.",
+            "for them. Times of the ranks shown are valid.",
             facts={"missing": tuple(missing)},
         )
     if gave_way := [run.rank for run in runs if run.gave_way]:
@@ -245,43 +245,43 @@ def _doubts(runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockB
     if any(run.grouped for run in runs):
         yield Doubt(
             "several-groups",
-            "Some ranks of this job have a process group of their own: only collectives that say whose they are "
-            "(NCCL's), or that only some ranks call, count for blame. Times of each rank hold.",
+            "Some ranks of this job have their own process group: only collectives that name their group (NCCL's), or "
+            "that only some ranks call, count for blame. Times of each rank are valid.",
         )
     if len(runs) > 1 and not len(matched):
         yield Doubt(
             "no-collectives",
             "No collective in which all ranks wait for each other (all_reduce, all_gather, barrier) is in these "
-            "traces: who waits for whom is not known. Broadcasts, sends and receives do not tell. Times of each rank "
-            "hold.",
+            "traces: which rank waits for which is unknown. Broadcasts, sends and receives do not tell. Times of each "
+            "rank are valid.",
             "Record some whole steps on every rank, on GPUs with `ProfilerActivity.CUDA`.",
         )
     elif matched.left_out:
         yield Doubt(
             "unmatched-collectives",
-            f"Calls of collectives without a counterpart on some rank: {units.count(matched.left_out)}. They are left "
-            f"out of blame; {units.count(len(matched))} collectives were matched.",
+            f"Calls of collectives without a counterpart on some rank: {units.count(matched.left_out)}. They do "
+            f"not count for blame; {units.count(len(matched))} collectives were matched.",
             facts={"left_out": matched.left_out, "matched": len(matched)},
         )
     if "collectives" in clocks.refused:
         yield Doubt(
             "clocks-contradict",
-            "The collectives contradict each other about the clocks (one was set meanwhile, or these are no traces of "
-            "one run): who waited for whom is not known. Times of each rank hold.",
+            "The collectives contradict each other about the clocks (a clock was set during the run, or the traces are "
+            "of different runs): which rank waited for which is unknown. Times of each rank are valid.",
         )
     elif clocks.refused:
         known = "the same host name" if "host" in clocks.refused else "the recorded clocks"
         yield Doubt(
             "clocks-differ",
-            f"Ranks with {known} have clocks that differ: collectives would have ended before all had come. The clocks "
+            f"Ranks with {known} have clocks that disagree: collectives would end before all ranks arrive. The clocks "
             "are aligned by the collectives instead.",
         )
     error = _known_error(clocks)
     if np.isfinite(error) and len(matched) and error > 0.05 * span:
         yield Doubt(
             "clocks-unsure",
-            f"The clocks of the ranks are known to {units.seconds_text(error, digits=2)} only: a wait that is shorter "
-            "is not counted, and a rank that is always late by less is not seen.",
+            f"The clocks of the ranks are known to {units.seconds_text(error, digits=2)} only: shorter waits are "
+            "not counted, and a rank that is late by less is not found.",
             "Record with `torchbench_magic.rank_profile()`, which measures the clocks.",
             facts={"error": error},
         )
@@ -301,9 +301,9 @@ def _of_the_unsplit(
     if len(runs) > 1 and len(matched) and stood[at] > threshold:
         yield Doubt(
             "wait-or-transfer",
-            f"Rank {runs[at].rank} stands {units.seconds_text(stood[at])} in collectives where waiting is not told "
-            "apart from transfer (broadcast, send and receive, calls without a counterpart): a rank that is late for "
-            "these is not seen.",
+            f"Rank {runs[at].rank} stands {units.seconds_text(stood[at])} in collectives where waiting and transfer "
+            "cannot be separated (broadcast, send and receive, calls without a counterpart): a rank that is late for "
+            "these is not found.",
             facts={"rank": runs[at].rank, "seconds": stood[at]},
         )
 

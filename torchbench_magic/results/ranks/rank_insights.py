@@ -1,7 +1,7 @@
 """Why a job of ranks takes as long as it does: a rank that is late again and again, and what all ranks wait for.
 
 ``straggler`` is about one rank. ``waiting-for`` is about the rest of the time in which ranks stand in collectives and
-compute nothing: for data on their way, or for each other by turns.
+compute nothing: for data in transfer, or for each other by turns.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def _why(found: Straggler) -> str:
     waited = f"the others wait {units.seconds_text(found.late)} for it"
     if found.place:
         longer = units.seconds_text(found.excess)
-        return f"`{found.place}` makes rank {found.rank} late, by {longer} more than on the median rank; {waited}."
+        return f"`{found.place}` delays rank {found.rank} by {longer} more than the median rank; {waited}."
     if max(found.computing, found.outside) < KIND_SHARE * found.late:
-        return f"Rank {found.rank} is late; what it does longer than the others is not seen in its trace; {waited}."
+        return f"Rank {found.rank} is late, but its trace does not show what takes longer; {waited}."
     how = "computes" if found.computing > found.outside else "is outside torch's operations"
     longer = units.seconds_text(max(found.computing, found.outside))
     return f"Rank {found.rank} {how} {longer} longer than the median rank; {waited}."
@@ -65,12 +65,12 @@ def _why(found: Straggler) -> str:
 def _cures(found: Straggler) -> tuple[Cure, ...]:
     if found.computing > found.outside:
         return (
-            Cure("Give every rank as much to compute: the same number of samples, and of tokens or nodes in them."),
-            Cure("Where the inputs are alike, that rank's processor is slower or shared: look at it with `%tdoctor`."),
+            Cure("Give every rank the same work: as many samples, and as many tokens or nodes in them."),
+            Cure("If the inputs are equal, that rank's CPU is slower or shared: check it with `%tdoctor`."),
         )
     return (
-        Cure("Do what only this rank does (logging, checkpoints, evaluation) less often, or in another process."),
-        Cure("Where every rank does it, give this one the same share: as many files, and as near storage."),
+        Cure("Do work that only this rank does (logging, checkpoints, evaluation) less often, or in another process."),
+        Cure("If every rank does it, give this one the same share: as many files, and equally fast storage."),
     )
 
 
@@ -101,15 +101,15 @@ def _waiting_for(profile: RankProfile) -> Iterator[Insight]:
     at = f" at `{places[0].label}`" if places else ""
     if transfer >= turns and transfer >= LEAST_SHARE * profile.span:
         text = (
-            f"The ranks wait{at} for data on their way, {units.part_text(transfer, profile.span)} in"
-            f" {units.count(profile.collectives)} collectives, and compute nothing meanwhile."
+            f"The ranks wait{at} for data in transfer, {units.part_text(transfer, profile.span)} in"
+            f" {units.count(profile.collectives)} collectives, and compute nothing in that time."
         )
         cures = _FOR_DATA if _is_data_parallel(profile) else _FOR_DATA_BY_HAND
         yield Insight("waiting-for", transfer, transfer / profile.span, text, evidence, places, cures)
     elif turns > transfer and turns >= BY_TURNS * profile.span and last > 1 and math.isfinite(turns):
         text = (
-            f"The ranks wait{at} for each other by turns, {units.part_text(turns, profile.span)}: in each collective"
-            " another one comes last."
+            f"The ranks wait{at} for each other in turn, {units.part_text(turns, profile.span)}: a different one"
+            " arrives last each time."
         )
         cures = _FOR_EACH_OTHER if _is_data_parallel(profile) else _FOR_EACH_OTHER[:1] + _FOR_EACH_OTHER[2:]
         yield Insight("waiting-for", turns, turns / profile.span, text, evidence, places, cures)
@@ -126,19 +126,19 @@ _FOR_DATA_BY_HAND = (
 )
 _FOR_DATA = (
     Cure(
-        "Send less often: add up the gradients of several steps and send them once.",
-        "with model.no_sync():  # of DistributedDataParallel; leave it in the last of the steps",
+        "Send less often: accumulate the gradients of several steps and send them once.",
+        "with model.no_sync():  # DistributedDataParallel; not for the last of the steps",
     ),
     Cure(
         "Send less: gradients in half the bytes.",
         "model.register_comm_hook(None, torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook)",
     ),
-    Cure("Send while you compute: larger buckets (`bucket_cap_mb`) for many small tensors, `async_op=True` by hand."),
+    Cure("Overlap sending and computing: larger buckets (`bucket_cap_mb`) for many small tensors, or `async_op=True`."),
 )
 _FOR_EACH_OTHER = (
-    Cure("Give all ranks as much to do in each step: sort samples by length, or fill batches by tokens, not by count."),
-    Cure("Meet less often (`no_sync()`, fewer barriers and logged sums): what differs by chance evens out meanwhile."),
-    Cure("On one host leave each rank its own cores: as many torch threads as cores divided by ranks."),
+    Cure("Give all ranks equal work in each step: sort samples by length, or fill batches by tokens, not by count."),
+    Cure("Synchronize less often (`no_sync()`, fewer barriers and logged sums): chance differences then average out."),
+    Cure("On one host, give each rank its own cores: torch threads = cores / ranks."),
 )
 
 

@@ -59,7 +59,7 @@ _DECIMALS = [f".{number:03d}" for number in range(1000)]
 def write_chrome_trace(profile: Profile, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """See `Profile.export_trace`. What is there is replaced, at the end, at once."""
     if profile.trace is None:
-        raise TraceError("this profile holds no events over time, so there is no trace to export")
+        raise TraceError("this profile has no events over time, so there is no trace to export")
     is_packed = os.fsdecode(path).endswith(".gz")
     with whole_file(path, TRACE, overwrite=overwrite) as part, _opened(part, gzipped=is_packed) as file:
         _write(file, profile, profile.trace)

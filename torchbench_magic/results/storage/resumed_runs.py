@@ -185,11 +185,11 @@ class Recording:
         result = replace(result, environment=replace(result.environment, commit=commit))
         found = list(result.warnings)
         if result.partial:
-            text = f"{self._store.path} holds finished points only: what was interrupted is not stored."
+            text = f"{self._store.path} stores finished points only, not the interrupted one."
             found.append(Doubt("not-stored", text, "`.save(PATH)` stores the partial result."))
         if self._error is not None:
             points = f"{len(self._pending)} finished point{'s' if len(self._pending) > 1 else ''} could not be stored"
-            action = "The result is here all the same: `.save(PATH)` writes it."
+            action = "The result itself is complete: `.save(PATH)` writes it."
             found.insert(0, Doubt("not-stored", f"{points}: {self._error}.", action, {"points": len(self._pending)}))
         if self.skipped:
             points = f"{self.skipped} point{'s' if self.skipped > 1 else ''}"

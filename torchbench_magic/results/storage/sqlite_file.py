@@ -83,7 +83,7 @@ def writing(path: Path, *, patience: float, waiting: Waiting = lambda passed: No
         StoreError: in one line, whatever keeps the transaction from being written.
     """
     if not path.parent.is_dir():
-        raise StoreError(f"{path}: there is no folder {path.parent}")
+        raise StoreError(f"{path}: folder {path.parent} does not exist")
     _check_file(path)
     with _told(path, patience):
         connection = _connected(path, "rwc")
@@ -107,7 +107,7 @@ def writing(path: Path, *, patience: float, waiting: Waiting = lambda passed: No
 def reading(path: Path, *, patience: float, waiting: Waiting = lambda passed: None) -> Iterator[sqlite3.Connection]:
     """The store at ``path``, to read from; raises as `writing` does, also where there is no file."""
     if not path.exists():
-        raise StoreError(f"{path}: there is no such file")
+        raise StoreError(f"{path}: no such file")
     _check_file(path)
     with _told(path, patience):
         # A kernel that was killed while it wrote leaves a journal, which only a writer may roll back.
@@ -116,7 +116,7 @@ def reading(path: Path, *, patience: float, waiting: Waiting = lambda passed: No
             connection.execute("BEGIN")
             _patiently(connection, "SELECT 1 FROM sqlite_schema", patience, waiting)
             if not _is_ours(connection, path):
-                raise StoreError(f"{path}: holds no results yet")
+                raise StoreError(f"{path}: has no results yet")
             yield connection
         finally:
             connection.close()
@@ -158,7 +158,7 @@ def _tried(connection: sqlite3.Connection, statement: str, *, is_last: bool) -> 
 def _check_file(path: Path) -> None:
     """Say what a file is that is no SQLite file; SQLite itself says "not a database" to all of them."""
     if path.is_dir():
-        raise StoreError(f"{path}: is a folder; give the name of a file in it, such as {path / 'runs.sqlite'}")
+        raise StoreError(f"{path}: is a folder; name a file in it, such as {path / 'runs.sqlite'}")
     try:
         with path.open("rb") as file:
             start = file.read(len(_MAGIC))
@@ -189,7 +189,7 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
         acting = [name for kind, name, sql in schema if kind in ("trigger", "view") or "VIRTUAL" in sql[:20].upper()]
         if acting:
             what = f"holds a trigger, view or foreign table ({acting[0]})"
-            raise StoreError(f"{path}: {what}, which no store of ours has; nothing of it was read")
+            raise StoreError(f"{path}: {what}, which no results file has; nothing was read")
         if layout > LAYOUT:
             newer = f"has layout {layout} and this torchbench_magic knows {LAYOUT}"
             raise StoreError(f"{path}: {newer}: a newer one wrote it; upgrade this one")
@@ -197,7 +197,7 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
             raise StoreError(f"{path}: is damaged (its tables are not there)")
         return True
     if application or layout or tables:
-        raise StoreError(f"{path}: is a SQLite file of another program; give another name")
+        raise StoreError(f"{path}: is a SQLite file of another program; use another name")
     return False
 
 
@@ -221,11 +221,11 @@ def _reason(error: sqlite3.Error, path: Path, patience: float) -> str:
     if code in _IN_THE_WAY:
         return f"another process has held it locked for {patience:g} s; end its transaction, or give another name"
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return "cannot be written: the file or its folder is read-only; give another name"
+        return "cannot be written: the file or its folder is read-only; use another name"
     if code == sqlite3.SQLITE_FULL and _has_no_number_left(path):
         return "is damaged (it has no number left for another record)"
     if code == sqlite3.SQLITE_FULL:
-        return "the disk is full: make room, or give a name on another disk"
+        return "the disk is full: free some space, or use another disk"
     if code == sqlite3.SQLITE_IOERR:
         why = "look at the disk, and at this process's limit (ulimit -f)"
         return f"cannot be read or written ({_one_line(error)}): {why}"

@@ -62,7 +62,7 @@ class Store:
     ) -> None:
         self.path = path_of(path, StoreError)
         if len(os.fsencode(self.path.name)) > _LONGEST_NAME:
-            raise StoreError(f"{self.path.name[:60]}...: is too long for the name of a store; give a shorter one")
+            raise StoreError(f"{self.path.name[:60]}...: store name too long; use a shorter one")
         self.patience, self.waiting = patience, waiting
 
     def check(self) -> None:
@@ -100,7 +100,7 @@ class Store:
         A record that is damaged, or that a newer version wrote, is left out with a Python warning.
 
         Raises:
-            StoreError: there is no such file, or it cannot be read as it stands.
+            StoreError: no such file, or it cannot be read as it stands.
         """
         with reading(self.path, patience=self.patience, waiting=self.waiting) as connection:
             rows = connection.execute("SELECT id, run FROM record ORDER BY id").fetchall()
@@ -226,7 +226,7 @@ def load(path: str | os.PathLike[str]) -> list[Comparison | Profile | RankProfil
     """The results in the store at ``path``, newest last: timings, profiles, jobs of ranks. Nothing in the file is run.
 
     Raises:
-        StoreError: there is no such file, or it is no store, or its tables are of a newer version.
+        StoreError: no such file, or it is no store, or its tables are of a newer version.
     """
     return Store(path).results()
 

@@ -302,7 +302,7 @@ class Comparison(Storable):
 
     @cached_property
     def undecided_seconds(self) -> Mapping[int, float]:
-        """Row -> seconds more of waiting that would settle an undecided verdict; inf on the margin, nan when not known.
+        """Row -> seconds more of waiting that would settle an undecided verdict; inf at the margin, nan when not known.
         Not of rows of `voids`, but of those of too few rounds: more of the same decides nothing."""
         more: dict[int, float] = {}
         for i, (interval, rounds, _) in self._judged.items():

@@ -225,7 +225,7 @@ def verdict(interval: Interval, margin: float) -> Verdict:
 
 
 def rounds_to_decide(interval: Interval, rounds: int, margin: float) -> float:
-    """Estimate how many rounds in all would settle an undecided verdict; inf when the ratio sits on the margin.
+    """Estimate how many rounds in all would settle an undecided verdict; inf when the ratio sits at the margin.
 
     The distances of the ends from the median are taken to shrink as 1 / sqrt(rounds), and the median to stay.
     """

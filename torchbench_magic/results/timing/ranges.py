@@ -185,14 +185,14 @@ def _far(this: Single, base: Single, baseline: int, ratio: float) -> Unpaired:
     high = math.inf if base.held_up or not base.low > 0 else this.high / base.low * bound
     if low > 1 or high < 1:
         word = "slower" if low > 1 else "faster"
-        reason = f"the change is more than the {bound:.3g} times by which machine drift alone moves a time"
+        reason = f"the change exceeds {bound:.3g} times, the most that machine drift alone does"
         return Unpaired(baseline, ratio, low, high, word, reason)
     side = "each side" if this.known is None and base.known is None else "one side"
     if this.held_up or base.held_up:
-        reason = "other processes held up one run, which can make a time many times too long"
+        reason = "other processes delayed one run, which can make a time many times too long"
         return Unpaired(baseline, ratio, 0.0, math.inf, "undecided", reason)
     reason = (
-        f"one run on {side} cannot separate a code change from machine drift, which alone moves a time by up to"
+        f"one run on {side} cannot separate a code change from machine drift, which alone can change a time up to"
         f" {bound:.3g} times"
     )
     return Unpaired(baseline, ratio, 0.0, math.inf, "undecided", reason)

@@ -16,6 +16,7 @@ from .across_processes.kernel_spread import SPREAD
 from .across_processes.process_ratios import FEWEST, assumes_normal, least_processes
 from .comparison import Comparison
 from .intervals import ALPHA
+from .rows import are_speeds
 from .voided_verdicts import CO_LOAD, LEAST_WAIT, Void, are_held_up
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "medians_apart",
     "of_processes",
     "compiled_meanwhile",
+    "point_name",
     "row_name",
     "row_names",
     "slow_calls",
@@ -45,6 +47,14 @@ def row_name(made: Comparison, i: int) -> str:
     return f"{name} ({subject.num_threads} thread{'s' if subject.num_threads > 1 else ''})" if several else name
 
 
+def point_name(made: Comparison, i: int) -> str:
+    """A row's name with its point, where there are several."""
+    subject = made.subjects[i]
+    at = ", ".join(f"{name}={value}" for name, value in subject.axes) or subject.sub_label or ""
+    several = len({(s.axes, s.sub_label) for s in made.subjects}) > 1
+    return f"{row_name(made, i)} at {at}" if several and at else row_name(made, i)
+
+
 def row_names(made: Comparison, rows: Sequence[int]) -> str:
     """The rows, each name once."""
     return ", ".join(dict.fromkeys(row_name(made, i) for i in rows))
@@ -60,7 +70,7 @@ def still_valid(made: Comparison) -> str:
         return ""
     if len(valid) < len(paired):
         return "The other ratios are still valid."
-    beside = "The ratios of what was measured side by side are still valid."
+    beside = "Ratios between alternatives that ran side by side are still valid."
     return beside if made.unpaired else "The ratios are still valid."
 
 
@@ -69,7 +79,7 @@ def voided(made: Comparison) -> Iterator[Doubt]:
     frame = made.frame
     alone = [i for i in made.stalled if pd.isna(frame["verdict"][i])]
     if alone:
-        text = f"The time of {row_names(made, alone)} is mostly waiting: {_waits(made, alone[0])}."
+        text = f"The time of {row_names(made, alone)} is mostly waiting: {_waits(row_name(made, alone[0]))}."
         yield Doubt("stalled", text, _ACTIONS["stalled"], {"rows": alone})
     by_cause: dict[str, dict[int, Void]] = {}
     for i, void in made.voids.items():
@@ -86,8 +96,8 @@ def voided(made: Comparison) -> Iterator[Doubt]:
 
 _ACTIONS = {
     "stalled": "Measure again on a quiet machine, or at one thread (`-t 1`).",
-    "unlike-blocks": "Measure again, or give all of them the same number of calls (`-n N -r R`).",
-    "few-rounds": "Give more time (`--max-run-time S`), or fix both numbers (`-n N -r R`) with fewer calls a block.",
+    "unlike-blocks": "Measure again, or set the same number of calls for all (`-n N -r R`).",
+    "few-rounds": "Allow more time (`--max-run-time S`), or set `-n N -r R` with fewer calls per block.",
     "few-processes": "Measure again on a quieter machine, or in more processes (`--processes N`).",
     "unsteady": "Measure again on a quieter machine, or longer (`--min-run-time 5`).",
 }
@@ -96,25 +106,27 @@ _ACTIONS = {
 def _why(made: Comparison, void: Void) -> str:
     name, low, high = row_name(made, void.row), void.low, void.high
     if void.cause == "stalled":
-        return f"{_waits(made, void.row)}, so times and ratios measure waiting, not the code."
+        return f"{_waits(row_name(made, void.row))}, so times and ratios measure waiting, not the code."
     if void.cause == "unlike-blocks":
         base = made.base_row(void.row)
         other = row_name(made, base) if base is not None else "its baseline"
         calls = f"{low:.0f} call{'' if low == 1 else 's'}"
         return (
-            f"the warm-up was disturbed and chose {calls} a block for {name}"
-            f" and {high:.0f} for {other}: the cost of starting a block is not shared alike."
+            f"a disturbed warm-up chose {calls} per block for {name} and {high:.0f} for {other}, so the cost of"
+            " starting a block weighs differently on the two."
         )
     if void.cause == "few-processes":
-        return f"its ratio holds in {low:.0f} of {high:.0f} processes, too few to decide."
+        return f"only {low:.0f} of {high:.0f} processes gave a usable ratio."
     if void.cause == "few-rounds":
         return _few_rounds(made, void)
     if high > 1.005 * low:
+        fast = are_speeds(made.frame["verdict"].dropna())
+        first, last = (1 / high, 1 / low) if fast else (low, high)
         return (
-            f"the ratio of {name} was {low:.2f} in one part of the run and {high:.2f} in another. It changed with the"
-            " state of the machine, so its interval is wider than its rounds alone would give."
+            f"{name} was {first:.2f} to {last:.2f} times as {'fast' if fast else 'long'} in different parts of the run:"
+            " machine conditions changed."
         )
-    return "other processes held up a block in many rounds, and the rounds without these do not decide alike."
+    return "other processes delayed many rounds, and the remaining rounds give a different verdict."
 
 
 LONG_BLOCK = 10.0
@@ -124,7 +136,7 @@ LONG_BLOCK = 10.0
 def _few_rounds(made: Comparison, void: Void) -> str:
     """That the rounds are too few, and whose blocks took the time."""
     base = made.base_row(void.row)
-    text = f"{void.low:.0f} round{'' if void.low == 1 else 's'} cannot show it, {void.high:.0f} or more are needed"
+    text = f"{void.low:.0f} round{' is' if void.low == 1 else 's are'} too few, at least {void.high:.0f} are needed"
     if base is None:
         return f"{text}."
     blocks = made.samples.groupby("measurement")[["wall", "number"]].median()
@@ -134,12 +146,12 @@ def _few_rounds(made: Comparison, void: Void) -> str:
         return f"{text}."
     calls = int(blocks["number"][slow])
     of = f"{calls} call{'' if calls == 1 else 's'}"
-    took = f"A block of {row_name(made, slow)} ({of}) took {units.seconds_text(wall[slow])}"
-    return f"{text}. {took}, far longer than one of {row_name(made, fast)}."
+    took = f"One block of {row_name(made, slow)} ({of}) took {units.seconds_text(wall[slow])}"
+    return f"{text}. {took}, far longer than a block of {row_name(made, fast)}."
 
 
-def _waits(made: Comparison, row: int) -> str:
-    return f"other processes kept the threads of {row_name(made, row)} waiting for a core in the typical block"
+def _waits(name: str) -> str:
+    return f"other processes kept the threads of {name} waiting for a core in the typical block"
 
 
 def medians_apart(made: Comparison) -> Iterator[Doubt]:
@@ -161,12 +173,14 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
             found[i] = apart, quotient, ratio, base
     if not found:
         return
-    i, (apart, quotient, ratio, base) = max(found.items(), key=lambda item: item[1][0])
+    i, (_, quotient, ratio, _) = max(found.items(), key=lambda item: item[1][0])
+    word = "fast" if are_speeds(frame["verdict"].dropna()) else "long"
+    quotient, ratio = (1 / quotient, 1 / ratio) if word == "fast" else (quotient, ratio)
     more = f" and {len(found) - 1} more row{'s' if len(found) > 2 else ''}" if len(found) > 1 else ""
     text = (
-        f"{row_name(made, i)}{more}: the ratio is {ratio:.3g}; dividing its median by that of {row_name(made, base)}"
-        f" gives {quotient:.3g}. Trust the ratio: it compares blocks of the same round, so that what the machine did to"
-        " both cancels out."
+        f"{row_name(made, i)}{more}: the medians alone give {quotient:.3g} times as {word}, the ratio {ratio:.3g}."
+        f" Trust"
+        " the ratio: it compares blocks of the same round, so machine effects cancel out."
     )
     yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})
 
@@ -184,19 +198,19 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
         base = made.base_row(i)
         if base is None and excess[i] > MATTERS:
             text = f"The mean of {row_name(made, i)} is {units.number(excess[i], digits=2)} times its median"
-            yield _of_slow_calls(f"{text}: some calls take", i)
+            yield _of_slow_calls(f"{text}: a few calls take", i)
         if base is None or base == i or i in made.unpaired or i in made.voids or not ratio > 0:
             continue
         factor = excess[i] / excess[base]
         if max(factor, 1 / factor) > MATTERS:
             times = f"{units.number(ratio * factor)} times as long as {row_name(made, base)}"
             text = f"By the mean {row_name(made, i)} takes {times}"
-            yield _of_slow_calls(f"{text}: some calls of {row_name(made, i if factor > 1 else base)} take", i)
+            yield _of_slow_calls(f"{text}: a few calls of {row_name(made, i if factor > 1 else base)} take", i)
 
 
 def _of_slow_calls(text: str, row: int) -> Doubt:
-    text += " far longer than the usual one, and a median does not see them."
-    return Doubt("slow-calls", text, "Where they count, go by `mean` in `.frame`.", {"rows": [row], "name": str(row)})
+    text += " far longer, which a median does not show."
+    return Doubt("slow-calls", text, "If they matter, use `mean` in `.frame`.", {"rows": [row], "name": str(row)})
 
 
 def _mean_over_median(made: Comparison, row: int) -> float:
@@ -222,22 +236,21 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
     rows = made.of_this_kernel
     if not rows:
         return
-    said = "is" if len(rows) == 1 else "are"
-    ratios = "ratio" if len(rows) == 1 else "ratios"
     text = (
-        f"The {ratios} of {row_names(made, rows)} {said} of this kernel: another one has other addresses, which alone"
-        f" move a ratio by up to {SPREAD:.0%}, seldom by more."
+        f"{row_names(made, rows)}: the difference may hold in this kernel only; memory addresses alone change a"
+        f" ratio by"
+        f" up to {SPREAD:.0%}, rarely by more."
     ).replace("%", " %")
     for row in rows:
         if own := made.subjects[row].own_inputs:
-            those, lies = " and ".join(f"`{name}`" for name in own), "lie" if len(own) > 1 else "lies"
-            text += f" {those}, which {row_name(made, row)} reads, {lies} elsewhere too:"
-            text += f" let it read what {row_name(made, made.base_row(row) or 0)} reads."
-    yield Doubt("this-kernel", text, "`--processes` measures in several and decides.", {"rows": list(rows)})
+            those = " and ".join(f"`{name}`" for name in own)
+            text += f" {row_name(made, row)} reads its own {those}: let it read the tensors that"
+            text += f" {row_name(made, made.base_row(row) or 0)} reads."
+    yield Doubt("this-kernel", text, "To decide, measure in several processes: `--processes`.", {"rows": list(rows)})
 
 
 _CAUSES = {
-    "stalled": "other processes held its threads up",
+    "stalled": "its threads waited for other processes",
     "unlike-blocks": "its warm-up was disturbed",
     "unsteady": "it changed during the run",
     "few-rounds": "there were too few rounds",
@@ -252,15 +265,15 @@ def of_processes(made: Comparison) -> Iterator[Doubt]:
         causes = [_CAUSES[cause] for cause, _ in Counter(cause for _, _, cause in void).most_common()]
         left, concerned = len({process for _, process, _ in void}), sorted({row for row, _, _ in void})
         processes = f"{left} process{'es' if left > 1 else ''}"
-        text = f"The ratio of {row_names(made, concerned)} does not count in {processes}: {', '.join(causes)} there."
-        text += " Up to two more were measured in their place."
+        text = f"The ratio of {row_names(made, concerned)} was dropped in {processes}: {', '.join(causes)}."
+        text += " Up to two more processes replaced them."
         yield Doubt("void-process", text, "", {"rows": concerned, "processes": left})
     few = [row for row in rows if len(made.ratio_by_process(row)) >= FEWEST and _assumes(made, row)]
     if few:
         counts = max(len(made.ratio_by_process(row)) for row in few)
-        text = f"{counts} processes: the interval takes their ratios to spread as a normal distribution does."
+        text = f"{counts} processes: the interval assumes that their ratios are normally distributed."
         need = least_processes(_comparisons(made))
-        yield Doubt("normal-processes", text, f"{need} assume nothing (`--processes {need}`).", {"rows": few})
+        yield Doubt("normal-processes", text, f"{need} need no such assumption (`--processes {need}`).", {"rows": few})
 
 
 def _comparisons(made: Comparison) -> int:
@@ -279,15 +292,14 @@ def compiled_meanwhile(made: Comparison) -> Iterator[Doubt]:
         count = subject.compiled_in_samples
         times = "once" if count == 1 else f"{units.count(count)} times"
         why = f" ({'; '.join(subject.recompiled[:_MOST_RECOMPILED])})" if subject.recompiled else ""
-        text = f"{row_name(made, at)} was compiled again {times} while it was timed{why}: some of its calls are mostly"
-        text += " compiling."
-        action = "Give each call the same shapes and values, or compile with `dynamic=True`."
+        text = f"{row_name(made, at)} was recompiled {times} during timing{why}: some samples include compiling."
+        action = "Use the same shapes and values in each call, or compile with `dynamic=True`."
         yield Doubt("recompiled", text, action, {"rows": (at,), "count": count, "reasons": subject.recompiled})
     for at, subject in enumerate(made.subjects):
         if subject.fell_back:
             name = row_name(made, at)
-            text = f"{name} holds code that is not compiled ({subject.fell_back}): that runs as plain Python."
-            action = "Profile it with `%%tprofile`: it names the line, and what helps."
+            text = f"{name} contains code that is not compiled ({subject.fell_back}) and runs as plain Python."
+            action = "Profile it with `%%tprofile`: it names the line and a cure."
             yield Doubt("fell-back", text, action, {"rows": (at,), "name": name})
 
 

@@ -16,7 +16,7 @@ from .proof.trial import Trial
 from .ranges import Range
 from .subject import Subject
 
-__all__ = ["are_tried", "frame_columns", "detail", "judgement", "seen", "with_trials"]
+__all__ = ["are_speeds", "are_tried", "frame_columns", "detail", "judgement", "seen", "with_trials"]
 
 _IDENTITY = ("label", "sub_label", "description", "env", "num_threads", "device")
 
@@ -28,6 +28,13 @@ _TRIED = ("result", "max_difference", "compile_time", "break_even")
 def are_tried(subjects: Iterable[Subject]) -> bool:
     """Whether levers were tried."""
     return any(subject.trial is not None for subject in subjects)
+
+
+def are_speeds(verdicts: Iterable[str]) -> bool:
+    """Whether ratios with these verdicts are told as "times as fast" (time of the baseline / time); else as "times as
+    long", where something is slower and nothing faster. One direction for sentence, table and doubts."""
+    words = set(verdicts)
+    return "faster" in words or "slower" not in words
 
 
 def frame_columns(axes: Sequence[str], subjects: Iterable[Subject] = ()) -> list[str]:

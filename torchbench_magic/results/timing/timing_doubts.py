@@ -25,12 +25,14 @@ from .ratio_doubts import (
     in_this_kernel,
     medians_apart,
     of_processes,
+    point_name,
     row_name,
     row_names,
     slow_calls,
     still_valid,
     voided,
 )
+from .rows import are_speeds
 from .subject import Subject
 from .used_up import doubts_of_subjects
 from .voided_verdicts import CO_LOAD, SEVERAL, WAITED
@@ -52,6 +54,7 @@ FAULT_SECONDS = 0.25e-6
 """A minor fault costs 0.2 us and more (zeroing a page included)."""
 GONE = 0.1e-9
 """Seconds a call below which a C++ statement was compiled to nothing: a loop around anything takes a clock cycle."""
+_MOST_BY_CPU = 3
 _COMPARE = "To choose between alternatives, compare them in one %%timer cell."
 EXPLAINED = 0.5
 """Share of the time without processor that waiting for a core must explain for the machine to be called busy: a
@@ -131,10 +134,10 @@ def _co_load(made: Comparison) -> Iterator[Doubt]:
     threads = " and ".join(str(t) for t in sorted({s.num_threads for s in spoiled.values()}))
     groups = {s.group for s in made.subjects}
     where = "" if len(groups) == 1 else f" at {len(spoiled)} of {len(groups)} points"
-    single = "the absolute times are unreliable" if len(made.subjects) > 1 else "the time is unreliable"
+    single = "absolute times are unreliable" if len(made.subjects) > 1 else "this time is unreliable"
     text = (
-        f"Other processes took up to {worst:.1f} of {cores} cores while {threads} threads were measured{where}. The"
-        f" threads of an op wait for each other: {single} and can be many times too long."
+        f"Other processes used up to {worst:.1f} of {cores} cores while {threads} threads ran{where}:"
+        f" {single} and can be many times too long."
     )
     facts = {"ext": worst, "groups": sorted(spoiled)}
     measure = "" if made.stalled else "Measure again on a quiet machine, or at one thread (`-t 1`)."
@@ -197,14 +200,14 @@ def _busy(made: Comparison) -> Iterator[Doubt]:
     if waited:
         ratio = max(made.details["wall_over_cpu"][i] for i in waited)
         facts["wall_over_cpu"] = ratio
-        why.append(f"wall time is {ratio:.2f} times processor time")
+        why.append(f"wall time {ratio:.1f} times CPU time")
         switches = facts["involuntary"]
         if isinstance(switches, float) and switches > 1:
-            why.append(f"{switches:.0f} involuntary switches a second")
+            why.append(f"{switches:.0f} involuntary context switches per second")
     what = f"Busy machine: {', '.join(why)}."
     if compared:
-        said = f"{what} Absolute times are unreliable. {still_valid(made)}".rstrip()
-        yield Doubt("busy", said, _by_cpu_clock(made), facts)
+        yield Doubt("busy", f"{what} Absolute times are unreliable.", still_valid(made), facts)
+        yield from _by_cpu_clock(made)
     else:
         yield Doubt("busy", what, _COMPARE, facts)
 
@@ -237,23 +240,25 @@ def _sleeps(made: Comparison, i: int) -> bool:
     return seen.waiting < EXPLAINED * (1 - 1 / float(made.details["wall_over_cpu"][i]))
 
 
-def _by_cpu_clock(made: Comparison) -> str:
+def _by_cpu_clock(made: Comparison) -> Iterator[Doubt]:
     """The same ratios by processor time, a second opinion where the work is all on the CPU, on one thread: that of
     other threads is booked by the kernel's tick, every few milliseconds, and a block does not know its own."""
     if made.clock != "wall" or any(s.device != "cpu" or s.num_threads > 1 for s in made.subjects):
-        return ""
+        return
     if any(_sleeps(made, i) for i in range(len(made.subjects))):
-        return ""  # what it waits for is no processor time
+        return  # what it waits for is no processor time
     frame = replace(made, clock="cpu").frame
     rows = frame[frame["verdict"].notna() & (frame["verdict"] != "baseline") & frame["ratio_low"].gt(0)]
-    rows = rows[np.isfinite(rows["ratio_high"])].head(3)
-    said = [
-        f"{name} {ratio:.3f} ({low:.3f} … {high:.3f})"
-        for name, ratio, low, high in zip(
-            rows["description"], rows["ratio"], rows["ratio_low"], rows["ratio_high"], strict=True
-        )
-    ]
-    return f"Ratio by CPU clock: {'; '.join(said)}." if said else ""
+    rows = rows[np.isfinite(rows["ratio_high"])]
+    in_speeds = are_speeds(made.frame["verdict"].dropna())
+    said = []
+    for i, *ends in rows[["ratio", "ratio_low", "ratio_high"]].head(_MOST_BY_CPU).itertuples():
+        ratio, low, high = (1 / ends[0], 1 / ends[2], 1 / ends[1]) if in_speeds else ends
+        said.append(f"{point_name(made, i)} {units.ratio(ratio, low, high)} ({units.interval(low, high)})")
+    if said:
+        more = f"; {len(rows) - len(said)} more" if len(rows) > len(said) else ""
+        text = f"By CPU time, times as {'fast' if in_speeds else 'long'}: {'; '.join(said)}{more}."
+        yield Doubt("cpu-clock", text, "", {"rows": list(rows.index)})
 
 
 def _machine(made: Comparison) -> Iterator[Doubt]:
@@ -267,8 +272,8 @@ def _few(made: Comparison) -> Iterator[Doubt]:
     if single:
         names = row_names(made, single)
         lone = len(made.subjects) == 1
-        text = "One sample: no spread known." if lone else f"One sample of {names}: no spread known."
-        action = "Give more time (--max-run-time S), or fix the rounds (-r N)."
+        text = "One sample: the spread is unknown." if lone else f"One sample of {names}: the spread is unknown."
+        action = "Allow more time (`--max-run-time S`), or set the number of rounds (`-r N`)."
         yield Doubt("one-sample", text, action, {"rows": single})
 
 
@@ -303,8 +308,8 @@ def _bimodal(made: Comparison) -> Iterator[Doubt]:
     i, (fast, slow) = max(found.items(), key=lambda item: item[1][1] / item[1][0])
     more = f" and {len(found) - 1} more row{'s' if len(found) > 2 else ''}" if len(found) > 1 else ""
     text = (
-        f"The times of {row_name(made, i)}{more} fall into two groups, {_apart(fast, slow)}. The median is the time of"
-        " the larger group."
+        f"{row_name(made, i)}{more} ran at two speeds, {_apart(fast, slow)}: the median is that of the more frequent"
+        f" one."
     )
     yield Doubt("bimodal", text, "", {"rows": list(found), "fast": fast, "slow": slow})
 
@@ -328,10 +333,10 @@ def _launch_bound(made: Comparison) -> Iterator[Doubt]:
     if bound:
         names = row_names(made, bound)
         text = (
-            f"Launch-bound: {names} left nothing to wait for on {made.subjects[bound[0]].device}, so the time is that"
-            " of Python and of launching, not of the kernels."
+            f"Launch-bound: {names} kept {made.subjects[bound[0]].device} waiting, so the time is that of Python and of"
+            " launching kernels, not of the kernels."
         )
-        action = "Larger inputs, or fewer and fused kernels, would show the device's own speed."
+        action = "To measure the device, use larger inputs, or fewer (fused) kernels."
         yield Doubt("launch-bound", text, action, {"rows": bound})
 
 
@@ -341,10 +346,10 @@ def _faults(made: Comparison) -> Iterator[Doubt]:
     if heavy:
         i = max(heavy, key=lambda row: faults[row])
         text = (
-            f"{row_name(made, i)} takes {faults[i]:.0f} page faults a call, a large part of its time:"
-            " results above 32 MiB are fresh memory from the system each time."
+            f"{row_name(made, i)} has {faults[i]:.0f} page faults per call, which take much of its time:"
+            " the system provides fresh memory for each result above 32 MiB."
         )
-        action = "Write into a kept tensor (`out=`), or start the kernel with `MALLOC_MMAP_THRESHOLD_=4294967296`."
+        action = "Reuse a tensor (`out=`), or start the kernel with `MALLOC_MMAP_THRESHOLD_=4294967296`."
         yield Doubt("page-faults", text, action, {"rows": heavy, "faults": float(faults[i])})
 
 
@@ -352,13 +357,13 @@ def _near_loop(made: Comparison) -> Iterator[Doubt]:
     gone = {i for i, median in enumerate(made.frame["median"]) if median < GONE and made.subjects[i].language == "c++"}
     if gone:
         names = row_names(made, sorted(gone))
-        text = f"{names}: no time at all, the compiler removed the statement; it has no effect that can be seen."
-        action = "Let something depend on its result, such as a `volatile` variable of the setup."
+        text = f"{names}: the compiler removed the statement, because nothing uses its result."
+        action = "Use the result, for example in a `volatile` variable of the setup."
         yield Doubt("compiled-away", text, action, {"rows": sorted(gone)})
     medians = enumerate(made.frame["median"])
     near = [i for i, median in medians if median < made.subjects[i].near_loop and i not in gone]
     if near:
         names = row_names(made, near)
         under = max(made.subjects[i].near_loop for i in near)
-        text = f"Under {under * 1e9:.0f} ns a call, near the loop's own cost: {names}; no verdict is given."
+        text = f"No verdict on {names}: below {under * 1e9:.0f} ns per call the timing loop itself costs as much."
         yield Doubt("near-loop", text, "Put more work into one call.", {"rows": near})

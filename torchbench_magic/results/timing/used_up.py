@@ -13,7 +13,7 @@ KIND = "used-up"
 
 _SAID = {
     "first": "`{0}` was used up by the first call: later calls had nothing to do",
-    "before": "`{0}` was used up before the first call: the calls had nothing to do",
+    "before": "`{0}` was used up before the first call: calls had nothing to do",
     "later": "`{0}` was used up during the run: later calls had nothing to do",
     "used": "`{0}` was used up before the timed calls: they had nothing to do",
     "file": "`{0}` was read to its end by the first call: later calls had nothing to read",
@@ -22,17 +22,17 @@ _SAID = {
     "emptied": "`{0}` was emptied by the first call: later calls had nothing to take from it",
     "empty": "`{0}` was emptied by the first call: later calls had nothing to take from it",
     "shorter": "the first call took items out of `{0}`, which got shorter: later calls did less",
-    "changed": "the first call put `{0}` in another order: later calls found it so",
+    "changed": "the first call reordered `{0}`: later calls used the new order",
     "drained": "`{0}` was emptied during the run: later calls had nothing to take from it",
     "grows": "`{0}` grows with every call: later calls did more than earlier ones",
     "state": "`{0}` grows with every call: later calls did more than earlier ones",
-    "shrinks": "`{0}` gets shorter with every call: later calls did other work than earlier ones",
-    "shared": "an alternative changes `{0}`, and another one was timed with that change",
-    "global": "an alternative changes `{0}`, and another one was timed with that change",
+    "shrinks": "`{0}` gets shorter with every call: later calls did less than earlier ones",
+    "shared": "one alternative changes `{0}`, and another was timed with the change",
+    "global": "one alternative changes `{0}`, and another was timed with the change",
     "start": "the first call of `{0}` took over 1 s and over 1000 times as long as later ones, and nothing was compiled"
     " or imported in it: the code may do its work only once",
 }
-_BUILD = "Make it in the body (`gen = ...` first), or, where it can be copied, give `--restore`; a generator cannot be."
+_BUILD = "Create it in the body (`gen = ...`); `--restore` works if it can be copied (not for a generator)."
 _FILL = "Fill it in the body, or give `--restore`, which puts its items back before each call."
 _DONE = {
     "emptied": _FILL,
@@ -41,7 +41,7 @@ _DONE = {
     "drained": _FILL,
     "shrinks": _FILL,
     "changed": "Work on a copy made in the body (`{0}.copy()`), or give `--restore`.",
-    "grows": "Make it in the body, or a copy of it there (`copy.deepcopy({0})`), so that every call finds the same.",
+    "grows": "Create or copy it in the body (`copy.deepcopy({0})`), so that every call starts from the same.",
     "state": "Give `--restore -n 1`, which puts its state back before every call, or run it in setup until it stops"
     " growing.",
     "first": _BUILD,
@@ -53,8 +53,8 @@ _DONE = {
     "memo": "Empty it in the body to time the work; fill it in setup to time the use of the result.",
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
-    "global": "Set it at the begin of each alternative, or put it back at the end of the one that changes it.",
-    "start": "Run the cell again: where the first call is fast then, only the process had to start up.",
+    "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",
+    "start": "Run the cell again: if the first call is fast then, it was only start-up.",
 }
 
 
@@ -73,7 +73,7 @@ def doubts_of_subjects(subjects: Sequence[Subject]) -> list[Doubt]:
     return [
         Doubt(
             KIND,
-            _sentence(how, name) + ("; no verdict stands on these times." if len(subjects) > 1 else "."),
+            _sentence(how, name) + ("; these times give no verdict." if len(subjects) > 1 else "."),
             _DONE.get(how, "").format(name),
             {"name": name, "how": how, "rows": concerned, "voids": concerned},
         )

@@ -88,10 +88,21 @@ def static(document: Document) -> str:
         tables = drawing + tables if document.picture_first else tables + drawing
     tables += "".join(drawn.element for drawn in document.drawn)
     footer = f"<p><small>{' '.join(map(_line, document.footer))}</small></p>" if document.footer else ""
-    doubts = "".join(f'<p style="{_DOUBT}">{_line(doubt)}</p>' for doubt in document.doubts)
+    doubts = "".join(map(_doubt, document.first_doubts)) + _more_doubts(document.folded_doubts)
     if document.folded:
         return f"<details><summary>{sentence}</summary>{insights}{tables}{footer}</details>{doubts}"
     return f"<p>{sentence}</p>{insights}{tables}{doubts}{footer}"
+
+
+def _doubt(line: StyledText) -> str:
+    return f'<p style="{_DOUBT}">{_line(line)}</p>'
+
+
+def _more_doubts(doubts: tuple[StyledText, ...]) -> str:
+    if not doubts:
+        return ""
+    words = f"{len(doubts)} more warning{'s' if len(doubts) > 1 else ''}"
+    return f"<details><summary>{words}</summary>{''.join(map(_doubt, doubts))}</details>"
 
 
 def _unfolding(insight: Unfolding) -> str:
@@ -141,6 +152,8 @@ def _total(row: Row, shown: list[tuple[int, Column]], places: list[int]) -> str:
 
 def _head(column: Column) -> str:
     unit = f"<br>{_text(column.unit)}" if column.unit else ""
+    if not column.label and not unit:
+        return "<td></td>"  # a header without words is none
     return f"<th scope=col{' align=right' if column.right else _LEFT}>{_text(column.label)}{unit}</th>"
 
 

@@ -24,7 +24,7 @@ WITHOUT_KERNEL = (
 """Style: ipywidgets puts a red broken chain before each part of a widget that has no kernel, good tables too."""
 
 _GONE = "The controls of this view need the kernel that made it: run the cell again to have them back."
-_NOTE = "live controls, which need a running kernel; the table beside them is what they showed"
+_NOTE = "live controls need a running kernel; the table shows the last state"
 
 
 class Lasting:

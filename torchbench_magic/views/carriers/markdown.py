@@ -38,8 +38,10 @@ def _parts(document: Document, written: _Written) -> Iterator[str]:
         yield "\n".join([f"- {_line(insight.line)}", *(f"  - {_line(line)}" for line in insight.under)])
     for table in document.tables:
         yield _table(table, written)
-    for doubt in document.doubts:
+    for doubt in document.first_doubts:
         yield f"> {_line(doubt)}"
+    if document.doubts_left:
+        yield f"> {_escaped(document.doubts_left)}"
     for line in document.footer:
         yield _line(line)
 

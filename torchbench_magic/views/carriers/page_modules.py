@@ -32,7 +32,7 @@ _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";\n', re.MULTI
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 _NEEDS, _BRINGS = re.compile(r"<script data-needs=([\w-]+)>"), re.compile(r"<script data-brings=([\w,-]+)>")
 _GONE = (
-    "What sorts, filters and draws this is not on the page: the output that held it is gone. Run the cell again to have"
+    "The script of this table is not on the page: the output that brought it is gone. Run the cell again to have"
     " it back; the numbers are here."
 )
 _PATIENCE = 4000  # ms after which an output says so

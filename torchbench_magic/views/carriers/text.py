@@ -1,11 +1,18 @@
-"""text/plain: what a terminal, GitHub or a diff shows. At most 100 columns, no colour, one rule under the header."""
+"""text/plain: what a terminal, GitHub or a diff shows. As wide as the terminal, no colour, one rule under the header.
+
+A table that does not fit gives up, in this order: its bars, headers on one line, the ends of its texts; then it is
+printed in parts, each with the names of the rows. A number is never cut.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import tabulate
 
@@ -14,14 +21,18 @@ from torchbench_magic import units
 from ..document import Document, plain, printable
 from ..table import Cell, Column, Group, Row, Table, dots_text
 
-__all__ = ["WIDTH", "for_stdout", "render", "table_text"]
+__all__ = ["WIDTH", "columns_at_hand", "for_stdout", "render", "table_text"]
 
-WIDTH = 100
+WIDTH = 100  # columns where there is no terminal: a notebook, a file
+_NARROWEST, _WIDEST = 40, 160  # a table needs, and gains from, no less and no more
 MOST_ROWS = 200
 _BAR = 9  # characters of the longest bar
 _GAP = "  "
 _LEAST, _NAMES = 8, 18  # columns that a text keeps; and that the names of the rows keep while others can give way
+_VERDICT, _SOURCE = 10, 28  # columns that a verdict keeps; and that source keeps while bars can give way
 _KEEP = "\ue000"  # a space that tabulate must not strip; a private character, which `printable` lets nobody else use
+
+_FIGURE = re.compile(r"(?<=\d) (?=(?:[nµm]?s|[KMG]?i?B|%)(?!\w))")  # a number and its unit stay together
 
 _FORMAT = tabulate.TableFormat(
     lineabove=None,
@@ -38,19 +49,35 @@ _FORMAT = tabulate.TableFormat(
 def render(document: Document, *, ascii_only: bool = False) -> str:
     """The whole document: sentence, tables, doubts, footer. A folded one is its sentence and its doubts."""
     document = document.still
-    parts = [_wrapped(plain(document.sentence), WIDTH)]
+    width = columns_at_hand()
+    prose = min(width, WIDTH)
+    parts = [_wrapped(plain(document.sentence), prose)]
     for insight in document.insights:
-        parts.append(_wrapped(plain(insight.line), WIDTH, "* "))
-        parts += [_wrapped(plain(line), WIDTH, "    ") for line in insight.under]
+        parts.append(_wrapped(plain(insight.line), prose, "* "))
+        parts += [_wrapped(plain(line), prose, "    ") for line in insight.under]
     if not document.folded:
-        parts += [part for table in document.tables for part in ("", table_text(table))] or [""]
+        parts += [part for table in document.tables for part in ("", table_text(table, width=width))] or [""]
         if document.doubts or document.footer:
             parts.append("")
-    parts += [_wrapped(plain(doubt), WIDTH, "! ") for doubt in document.doubts]
+    parts += [_wrapped(plain(doubt), prose, "! ") for doubt in document.first_doubts]
+    if document.doubts_left:
+        parts.append(f"! {document.doubts_left}")
     if not document.folded:
-        parts += [_wrapped(plain(line), WIDTH) for line in document.footer]
+        parts += [_wrapped(plain(line), prose) for line in document.footer]
     text = "\n".join(parts).rstrip("\n")
     return units.to_ascii(text) if ascii_only else text
+
+
+def columns_at_hand() -> int:
+    """Columns that a line may have: those of ``COLUMNS``, else of the terminal, else `WIDTH`."""
+    told = os.environ.get("COLUMNS", "")
+    columns = int(told) if told.isdecimal() else 0
+    if not columns:
+        try:
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+        except (OSError, ValueError, AttributeError):  # not a file, or closed
+            columns = 0
+    return min(max(columns or WIDTH, _NARROWEST), _WIDEST)
 
 
 def for_stdout(document: Document) -> str:
@@ -66,6 +93,50 @@ def for_stdout(document: Document) -> str:
 def table_text(table: Table, *, width: int = WIDTH) -> str:
     """One table with its totals and what it hides; drawn columns give way to the numbers beside them."""
     table = table.head(MOST_ROWS, "")
+    text = _table_lines(table, width)
+    if max(map(_columns_of, text)) <= width:
+        return "\n".join(text)
+    return "\n\n".join("\n".join(_table_lines(part, width)) for part in _parts(table, width))
+
+
+def _parts(table: Table, width: int) -> Iterator[Table]:
+    """The table side by side in parts that fit, each with the columns that name the rows; its last words at the"
+    " last."""
+    shown = [at for at, column in enumerate(table.columns) if not column.drawn or column.kind == "dots"]
+    named = sum(table.columns[at].leading for at in shown) + 1
+    names, rest = shown[:named], shown[named:]
+    part: list[int] = []
+    for at in rest:
+        wider = _of_columns(table, [*names, *part, at])
+        if part and max(map(_columns_of, _table_lines(replace(wider, totals=(), hidden=""), width))) > width:
+            before = _of_columns(table, [*names, *part])
+            yield replace(before, hidden="", totals=before.totals if table.aligned else ())
+            part = []
+        part.append(at)
+    yield _of_columns(table, [*names, *part])
+
+
+def _of_columns(table: Table, shown: Sequence[int]) -> Table:
+    def taken(row: Row) -> Row:
+        return replace(row, cells=tuple(row.cells[at] for at in shown))
+
+    totals = tuple(taken(row) if table.aligned else _in_words(row, len(shown)) for row in table.totals)
+    groups = tuple(
+        replace(
+            group,
+            rows=tuple(map(taken, group.rows)),
+            sums=tuple(group.sums[at] for at in shown) if group.sums else (),
+        )
+        for group in table.groups
+    )
+    return replace(table, columns=tuple(table.columns[at] for at in shown), groups=groups, totals=totals)
+
+
+def _in_words(row: Row, columns: int) -> Row:
+    return replace(row, cells=(Cell(_total(row)), *[Cell()] * (columns - 1)))
+
+
+def _table_lines(table: Table, width: int) -> list[str]:
     shown = [at for at, column in enumerate(table.columns) if not column.drawn or column.kind in ("bar", "dots")]
     columns = [table.columns[at] for at in shown]
     places = [table.places(at) for at in shown]
@@ -87,13 +158,17 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
     summed = len(rows)
     if table.aligned:
         rows += _group_rows(Group(table.totals), shown, columns, places)
-    if any(column.kind == "bar" and not column.label for column in columns) and _is_tight(rows, columns, width):
+    heads = [[printable(column.label)] for column in columns]
+    if any(column.kind == "bar" for column in columns) and _is_tight(rows, columns, width, heads):
         kept = [at for at, column in enumerate(columns) if column.kind != "bar"]
         columns, rows = [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
-    rows, begins = _fitted(rows, columns, width, starts | {summed})
+        heads = [heads[at] for at in kept]
+    if _is_tight(rows, columns, width, heads):
+        heads = _narrow_heads(rows, columns)
+    rows, begins = _fitted(rows, columns, width, starts | {summed}, heads)
     titles = {begins[at]: title for at, title in titles.items()}
     summed = begins[summed]
-    head, lines = _tabulated(rows, columns, table.headless)
+    head, lines = _tabulated(rows, columns, [] if table.headless else heads)
     rule = "-" * max(map(_columns_of, [*head, *lines]), default=0)
     out = [*head, rule] if head else []
     for at, line in enumerate(lines):
@@ -106,7 +181,7 @@ def table_text(table: Table, *, width: int = WIDTH) -> str:
         out += [rule, *(_wrapped(_total(row), width) for row in table.totals)]
     if table.hidden:
         out.append(_wrapped(table.hidden, width))
-    return "\n".join(out)
+    return "\n".join(out).split("\n")
 
 
 def _group_rows(group: Group, shown: list[int], columns: list[Column], places: list[int]) -> list[list[str]]:
@@ -145,10 +220,28 @@ def _bar(cell: Cell) -> str:
     return "|" + "#" * round(longest * _BAR)
 
 
-def _limits(rows: list[list[str]], columns: Sequence[Column], width: int, names: int) -> dict[int, int]:
+Heads = list[list[str]]
+"""Of each column the lines of its header, above its unit."""
+
+
+def _narrow_heads(rows: list[list[str]], columns: Sequence[Column]) -> Heads:
+    """Headers of several words on several lines, no wider than what stands under them needs."""
+    heads = []
+    for at, column in enumerate(columns):
+        body = max([len(column.unit), *(_columns_of(row[at]) for row in rows)])
+        words = printable(column.label).split(" ")
+        heads.append(textwrap.wrap(" ".join(words), max(body, *map(len, words)), break_on_hyphens=False) or [""])
+    return heads
+
+
+def _limits(
+    rows: list[list[str]], columns: Sequence[Column], width: int, names: int, labels: Heads
+) -> dict[int, int]:
     """Columns of text -> how wide they may be for the table to fit: the widest give way first, the ``names`` first
     characters of a row's name last. Numbers and headers are never shortened."""
-    heads = [max(len(column.label), len(column.unit)) for column in columns]
+    heads = [
+        max(len(column.unit), *map(_columns_of, lines)) for column, lines in zip(columns, labels, strict=True)
+    ]
     widths = [max([heads[at], *(_columns_of(row[at]) for row in rows)]) for at in range(len(columns))]
     limits = {
         at: min(widths[at], column.widest)
@@ -156,7 +249,7 @@ def _limits(rows: list[list[str]], columns: Sequence[Column], width: int, names:
         if column.kind in ("text", "code", "source", "verdict")
     }
     fixed = sum(w for at, w in enumerate(widths) if at not in limits) + len(_GAP) * (len(columns) - 1)
-    least = {at: max(_LEAST, heads[at]) for at in limits}
+    least = {at: max(_VERDICT if columns[at].kind == "verdict" else _LEAST, heads[at]) for at in limits}
     for floor in (least | ({0: max(names, least[0])} if 0 in least else {}), least):
         while fixed + sum(max(limit, heads[at]) for at, limit in limits.items()) > width:
             widest = max((at for at in limits if limits[at] > floor[at]), key=lambda at: limits[at], default=None)
@@ -166,21 +259,27 @@ def _limits(rows: list[list[str]], columns: Sequence[Column], width: int, names:
     return limits
 
 
-def _is_tight(rows: list[list[str]], columns: Sequence[Column], width: int) -> bool:
-    """Whether the names of the rows could not be told apart any more."""
-    longest = max((_columns_of(row[0]) for row in rows), default=0)
-    return _limits(rows, columns, width, _LEAST).get(0, longest) < min(longest, _NAMES)
+def _is_tight(rows: list[list[str]], columns: Sequence[Column], width: int, heads: Heads) -> bool:
+    """Whether it does not fit, the names of the rows could not be told apart any more, or source could not be read."""
+    if not columns:
+        return False
+    limits = _limits(rows, columns, width, _LEAST, heads)
+    wide = [max(map(_columns_of, [*heads[at], *(row[at] for row in rows)])) for at in range(len(columns))]
+    if sum(limits.get(at, wide[at]) for at in range(len(columns))) + len(_GAP) * (len(columns) - 1) > width:
+        return True
+    kept = {at: _SOURCE for at, column in enumerate(columns) if column.kind == "source"} | {0: _NAMES}
+    return any(limits.get(at, wide[at]) < min(wide[at], least) for at, least in kept.items())
 
 
 def _fitted(
-    rows: list[list[str]], columns: Sequence[Column], width: int, starts: set[int]
+    rows: list[list[str]], columns: Sequence[Column], width: int, starts: set[int], heads: Heads
 ) -> tuple[list[list[str]], list[int]]:
     """The rows with their text columns shortened until the table fits, and where each of them begins (and the end).
 
     A leading cell is not cut but goes on below, where the group's other rows leave it blank: the end of an input's
     name may be all that tells it from the next.
     """
-    limits = _limits(rows, columns, width, _NAMES)
+    limits = _limits(rows, columns, width, _NAMES, heads)
     fitted: list[list[str]] = []
     begins: list[int] = []
     rest: dict[int, list[str]] = {}
@@ -218,11 +317,12 @@ def _lines(text: str, limit: int) -> list[str]:
     return [_clip(line, limit) for line in found]
 
 
-def _tabulated(rows: list[list[str]], columns: Sequence[Column], headless: bool) -> tuple[list[str], list[str]]:
-    """Lines of the header (labels over units) and of the body, aligned as one table."""
+def _tabulated(rows: list[list[str]], columns: Sequence[Column], heads: Heads) -> tuple[list[str], list[str]]:
+    """Lines of the header (labels over units; none without ``heads``) and of the body, aligned as one table."""
     units_row = [column.unit for column in columns]
-    labels = [printable(column.label) for column in columns]
-    above = [] if headless else [labels, *([units_row] if any(units_row) else [])]
+    high = max(map(len, heads), default=0)
+    labels = [list(row) for row in zip(*([""] * (high - len(lines)) + lines for lines in heads), strict=True)]
+    above = [*labels, *([units_row] if heads and any(units_row) else [])]
     if not above and not rows:
         return [], []
     kept = [[text.replace("\u00a0", " ").replace(" ", _KEEP) for text in row] for row in above + rows]  # indents too
@@ -238,7 +338,9 @@ def _title(group: Group) -> str:
 
 def _wrapped(text: str, width: int, lead: str = "") -> str:
     indent = " " * len(lead)
-    return textwrap.fill(printable(text), width, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False)
+    whole = _FIGURE.sub(_KEEP, printable(text))
+    lines = textwrap.fill(whole, width, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False)
+    return lines.replace(_KEEP, " ")
 
 
 def _columns_of(text: str) -> int:

@@ -65,7 +65,7 @@ def _sentence(diff: CountsDiff, place: str | None) -> StyledText:
     total = diff.whole
     if total.noise >= abs(total.delta) or abs(total.delta) < 0.5:
         by = exact_text(total.noise)
-        moved = "" if math.isnan(total.noise) else f"; shifted memory layouts alone move it by {by}"
+        moved = "" if math.isnan(total.noise) else f"; shifted memory layouts alone change it by {by}"
         same = "as many instructions" if abs(total.delta) < 0.5 else "within noise of as many instructions"
         difference = "" if abs(total.delta) < 0.5 else f" ({signed_text(total.delta)} per call{moved})"
         return Phrase(other, "subject"), Phrase(f" runs {same} as {base}{at}{difference}")
@@ -146,7 +146,7 @@ def _left(of: pd.DataFrame, listed: int, names: tuple[str, str]) -> Iterator[Row
     equal, largest = len(rest) - len(differ), float(rest["delta"].abs().max())
     said = []
     if len(differ):
-        said.append(f"{units.count(len(differ))} more that differ by at most {exact_text(largest)}")
+        said.append(f"{units.count(len(differ))} more, which differ by at most {exact_text(largest)}")
     if equal:
         said.append(f"{units.count(equal)} {'' if said else 'more, '}equal in {base} and {other}")
     yield Row((Cell(", ".join(said), tone="quiet"), *(Cell() for _ in range(6))))
@@ -223,9 +223,9 @@ def counts_definition(comparison: Comparison) -> str:
     form = ", in torch's module form" if counts.form == "module" else ""
     calls = f"{units.count(number)} call{'' if number == 1 else 's'}"
     has_symbols = all(one.stats.built_with_debug_symbols for one in counts.counted.values())
-    bare = "" if has_symbols else " PyTorch was built without debug symbols: source files of its functions are missing."
+    bare = "" if has_symbols else " PyTorch was built without debug symbols: its functions have no source files."
     return (
-        f"Instructions are per call, of {calls} at {at}{form}, the empty loop taken out;"
+        f"Instructions per call, from {calls} at {at}{form}, without the empty loop;"
         f" counted by valgrind in {units.seconds_text(counts.elapsed, digits=2)}.{bare}"
     )
 
@@ -234,19 +234,20 @@ def footer(diff: CountsDiff, alone: bool = True) -> Iterator[StyledText]:
     """How it was counted."""
     if diff.whole is not None and diff.layouts:
         moved = diff.whole.noise
-        by = "not at all" if moved == 0 else f"by at most {exact_text(moved)}"
-        yield (Phrase(f"Noise: {units.count(diff.layouts)} shifted memory layouts moved the total difference {by}."),)
+        layouts = f"{units.count(diff.layouts)} shifted memory layout{'' if diff.layouts == 1 else 's'}"
+        by = f"changed the total by at most {exact_text(moved)}" if moved else "did not change the total"
+        yield (Phrase(f"Noise: {layouts} {by}."),)
     if diff.applied:
         yield (Phrase(f"Applied: {'; '.join(diff.applied)}."),)
     if alone and not diff.debug_symbols:
         yield (
             Phrase(
-                "This torch has no debug symbols: its functions have no file, inlined ones are part of their callers."
+                "This torch has no debug symbols: its functions have no file, and inlined ones count for their callers."
             ),
         )
     kind = "counts include what a function calls" if diff.inclusive else "self counts"
     threads = "1 thread" if diff.num_threads == 1 else f"{diff.num_threads} threads, their sum, ±0.01 %"
     form = "the form that is timed" if diff.form == "function" else "module form, as torch counts"
     calls = f"{units.count(diff.number)} call{'' if diff.number == 1 else 's'} each"
-    parts = (calls, "the empty loop taken out", kind, threads, form, "valgrind runs no AVX-512 kernels")
+    parts = (calls, "without the empty loop", kind, threads, form, "valgrind runs no AVX-512 kernels")
     yield (Phrase(" · ".join(parts)),)

@@ -46,7 +46,7 @@ def _why(record: dict[str, Any]) -> str:
     said = [_text(record["reason"])]
     if fell_back := _text(record["fell_back"]):
         since = "" if record["kind"] == "earlier" else " from here on"
-        said.append(f"runs as it is{since}: {fell_back}")
+        said.append(f"runs uncompiled{since}: {fell_back}")
     return "; ".join(filter(None, said)).replace("`", "")
 
 

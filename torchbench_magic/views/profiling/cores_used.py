@@ -35,13 +35,13 @@ _STYLE = (
 )
 
 _MEANING = {
-    "healthy": "the threads that wanted a core had one",
+    "healthy": "every thread that wanted a core had one",
     "oversubscribed": "more threads than cores",
-    "contended": "other processes had the cores; nothing is said of the code",
+    "contended": "other processes used the cores; the code itself was not judged",
     "gil-bound": "threads wait for Python's interpreter lock",
     "lock-bound": "threads wait for a lock",
     "serial": "one thread at a time",
-    "waiting": "no thread wants a core for part of the time",
+    "waiting": "part of the time no thread wants a core",
     "throttled": "the CPU quota stops the code",
 }
 
@@ -72,7 +72,7 @@ def cores_footer(profile: Profile) -> Iterator[StyledText]:
     if seen is None:
         return
     said = [f"Cores: {seen.verdict} = {_MEANING[seen.verdict]}."] if seen.verdict in _MEANING else []
-    said.append("Threads are those of this process, the kernel's own aside, and of the processes that it started.")
+    said.append("Threads: those of this process (without the kernel's own) and of the processes it started.")
     yield (Phrase(" ".join(said)),)
     for missing in seen.missing:
         yield (Phrase(f"Not available: {missing}"),)
@@ -84,7 +84,7 @@ def proof_footer(profile: Profile) -> Iterator[StyledText]:
     if seen is None or not seen.proof:
         return
     whole = of_result(".concurrency.proof")
-    yield Phrase("Compare thread counts side by side ("), code(whole), Phrase(" is the cell): "), code(seen.proof_line)
+    yield Phrase("To compare thread counts, run ("), code(whole), Phrase(" is the cell): "), code(seen.proof_line)
 
 
 def cores_table(profile: Profile) -> Table | None:
@@ -107,9 +107,9 @@ def _rows(seen: Concurrency) -> Iterator[tuple[str, str, str]]:
     figures = (
         ("threads that wanted a core", use.wanted, f"mean, of {units.count(use.cores)} usable cores"),
         ("running", use.run, "mean number of threads that ran"),
-        ("waiting for a core", use.wait, "mean number of threads in the queue for one"),
+        ("waiting for a core", use.wait, "mean number of threads waiting for a core"),
         ("of both, in other processes", use.below or math.nan, "DataLoader workers and pools"),
-        ("cores used by others", use.ext, "processes that this one did not start"),
+        ("cores used by others", use.ext, "processes not started by this one"),
         ("cores taken by the hypervisor", use.steal or math.nan, "steal"),
         ("waiting for the GIL", use.gil, "mean number of threads"),
         ("waiting for locks", use.lock, "mean number of threads"),
@@ -118,15 +118,15 @@ def _rows(seen: Concurrency) -> Iterator[tuple[str, str, str]]:
         if not math.isnan(value):
             yield name, _number(value), meaning
     for name, share, meaning in (
-        ("time with one thread or none", use.alone, "share of the looks at which at most one wanted a core"),
-        ("time with no thread", use.idle, "share of the looks at which none did"),
+        ("time with one thread or none", use.alone, "share of samples in which at most one wanted a core"),
+        ("time with no thread", use.idle, "share of samples in which none did"),
         ("throttled", use.throttled, "share of the quota's periods"),
     ):
         if not math.isnan(share):
             yield name, f"{units.percent(share)} %", meaning
     if use.samples:
-        yield "active threads", units.count(use.threads), f"5 % of the time or more; at once at most {use.most}"
-        yield "looks", units.count(use.samples), "at the threads, from a process beside"
+        yield "active threads", units.count(use.threads), f"5 % of the time or more; at most at once {use.most}"
+        yield "looks", units.count(use.samples), "of the threads, by a separate process"
     yield "torch threads", units.count(seen.torch_threads), "torch.get_num_threads()"
     for text in seen.hung:
         yield "hangs", "", text

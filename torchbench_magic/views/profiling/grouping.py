@@ -53,7 +53,7 @@ class Grouping:
             InputError: what is grouped by was not recorded.
         """
         if self.by == "shape" and not profile.options.shapes:
-            raise InputError("shapes were not recorded: profile with --shapes to group by shape")
+            raise InputError("shapes were not recorded: use --shapes to group by shape")
         return ops_by_stack(profile.frames, self.depth) if self.by == "stack" else profile.ops
 
 

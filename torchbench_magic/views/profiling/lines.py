@@ -197,7 +197,7 @@ def _region_rows(
     margin = _margin(texts[region.first - source.first_line : region.last - source.first_line + 1])
     for line in shown_lines(region, ran):
         if isinstance(line, tuple):
-            words = f"… {units.count(line[0])} line{'s' if line[0] != 1 else ''} that did not run"
+            words = f"… {units.count(line[0])} line{'s' if line[0] != 1 else ''} not executed"
             yield Row((Cell(value=next(order)), *blank, Cell(words, tone="quiet")))
             continue
         at = line - source.first_line

@@ -65,7 +65,7 @@ def _sentence(memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.D
     peak = peak_of(memory, device)
     if not peak.bytes:
         end = int(memory.loc[memory["device"] == device, "bytes"].iloc[-1])
-        yield Phrase(f"Memory of {_said(device)} never rose above what was there at the start")
+        yield Phrase(f"Memory of {_said(device)} never exceeded the memory at the start")
         yield Phrase(f"; it ends {units.bytes_text(-end)} below" if end < 0 else "")
         return
     yield Phrase(f"Memory of {_said(device)}: peak ")
@@ -128,7 +128,7 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
         BuiltColumn(Column("bar", "", kind="bar"), bar),
         share("", of_peak),
         counted("blocks", "blocks", missing=0.0),
-        BuiltColumn(Column("since", "since", "s", "number"), since),
+        BuiltColumn(Column("since", "allocated at", "s", "number"), since),
         measured_columns("retained", "after the cell", scale, missing=0.0),
     )
     rest = every["bytes"].iloc[_MOST_ROWS:].fillna(0.0)
@@ -149,7 +149,7 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
 def _totals(every: pd.DataFrame, peak: int, older: int, scale: units.Scale, count: int) -> Iterator[Row]:
     retained = float(every["retained"].fillna(0).sum())
     if older:
-        cells = [Cell("freed of what was there before", tone="quiet"), Cell(), Cell(units.number(-float(older), scale))]
+        cells = [Cell("freed, allocated before", tone="quiet"), Cell(), Cell(units.number(-float(older), scale))]
         yield Row((*cells, *[Cell()] * (count - len(cells))))
     blocks = Cell(units.count(float(every["blocks"].fillna(0).sum())))
     total = Cell(units.number(float(peak), scale, digits=None), tone="strong")
@@ -180,9 +180,9 @@ def _footer(profile: Profile, memory: pd.DataFrame, device: str) -> Iterator[Sty
         before += (
             f", {freed_by_it} of them freed by it"
             if before
-            else f"; of what was there before, {freed_by_it} were freed"
+            else f"; {freed_by_it} of older blocks were freed"
         )
-    yield (Phrase(f"Counted from {_start(profile)}{before}. Only what torch allocates; each block by its line."),)
+    yield (Phrase(f"Counted from {_start(profile)}{before}. torch's allocations only, each block on its line."),)
     counted = f"{units.count(given)} allocation{'' if given == 1 else 's'}"
     counted += f", {units.count(freed)} free{'' if freed == 1 else 's'}" if freed else ", none freed"
-    yield Phrase(f"{counted}. A column of the picture shows its highest moment. Changes: "), code(of_result(".memory"))
+    yield Phrase(f"{counted}. Each column of the picture shows its maximum. Changes: "), code(of_result(".memory"))

@@ -72,7 +72,7 @@ def modules_table(profile: Profile) -> Table | None:
 
 
 def _legend(has_backward: bool) -> tuple[tuple[str, str], ...]:
-    return (("torch", "forward"), ("backward", "backward that it caused")) if has_backward else ()
+    return (("torch", "forward"), ("backward", "backward it caused")) if has_backward else ()
 
 
 class _Tree:

@@ -25,18 +25,18 @@ _NAMED = 2
 _MOST = 0.5  # of a group's time: then it has that class
 _WORDS = {
     "compute": "computes near this machine's peak",
-    "memory": "moves bytes as fast as this machine can",
-    "page-fault": "goes to page faults",
-    "overhead": "is calls rather than work",
+    "memory": "is limited by memory bandwidth",
+    "page-fault": "is page faults",
+    "overhead": "is call overhead",
     "serial": "runs on one thread",
     "below-roof": "is far below what this machine can do",
-    "slow-float16": "computes in float16, which this machine is slow at",
-    "slow-bfloat16": "computes in bfloat16, which this machine is slow at",
+    "slow-float16": "computes in float16, slow on this machine",
+    "slow-bfloat16": "computes in bfloat16, slow on this machine",
 }
 
 
 def efficiency_clause(profile: Profile) -> Iterator[Phrase]:
-    """``; of the time in torch 45 % goes to page faults, 20 % is far below what this machine can do``."""
+    """``; of the time in torch 45 % is page faults, 20 % is far below what this machine can do``."""
     found = profile.efficiency
     if found is None:
         return
@@ -53,7 +53,7 @@ def efficiency_clause(profile: Profile) -> Iterator[Phrase]:
     if said:
         yield Phrase(f"; of the time in torch {', '.join(said)}")
     elif not found.coverage > _LEAST:
-        yield Phrase("; how near its operations come to this machine's peaks is not known")
+        yield Phrase("; how close its operations come to this machine's peaks is unknown")
 
 
 def _parts(row: OpEfficiency, found: Efficiency) -> Iterator[tuple[str, float]]:
@@ -146,14 +146,14 @@ def efficiency_footer(profile: Profile) -> str:
     ]
     rates = [(size, rate) for size, count, rate in peaks.bandwidth if count == threads and not math.isnan(rate)]
     with_them = f"with {threads} thread{'' if threads == 1 else 's'}"
-    told = f"classes are told for {units.percent(found.coverage)} % of the time in torch"
-    meant = "share of the least time that this machine needs for the FLOP and bytes of an operation, each byte once"
+    told = f"classes are known for {units.percent(found.coverage)} % of the time in torch"
+    meant = "the shortest time this machine needs for an operation's FLOP and bytes (each byte once), over its time"
     said = [f"Of roof: {meant}; {told}."]
     if parts:
         said.append(f"Peaks {with_them}, GFLOP/s: {', '.join(parts)}.")
     if rates:
         shown = [f"{rate / 1e9:.3g} at {units.bytes_text(size)}" for size, rate in sorted(rates)]
-        said.append(f"Bandwidth, GB/s: {', '.join(shown)}, the last two as of now.")
+        said.append(f"Bandwidth, GB/s: {', '.join(shown)}, the last two measured now.")
     return " ".join([*said, *_implementations(found.implementations), *found.notes])
 
 

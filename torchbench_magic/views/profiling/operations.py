@@ -117,7 +117,7 @@ def _distinct(ops: pd.DataFrame, names: list[str], parts: list[str]) -> dict[tup
 
 
 def _lines_text(places: Sequence[tuple[Any, Any, Any]], shares: Sequence[float]) -> str:
-    """``In[3]:4`` where all of it stands there, ``In[3]:4 62 % +9`` with nine other lines, ``no line 83 % +1``.
+    """``In[3]:4`` where all of it stands there, ``In[3]:4 (62 %) and 9 more``, ``no line (83 %) and 1 more``.
 
     Work on no line is one of the others. The share is that of the self time.
     """
@@ -128,7 +128,8 @@ def _lines_text(places: Sequence[tuple[Any, Any, Any]], shares: Sequence[float])
     name, share = stands[0]
     if len(stands) == 1:
         return name
-    return f"{name} {round(100 * share)} % +{len(stands) - 1}" if share == share else f"{name} +{len(stands) - 1}"
+    part = f" ({round(100 * share)} %)" if share == share else ""
+    return f"{name}{part} and {len(stands) - 1} more"
 
 
 def operations(
@@ -162,7 +163,7 @@ def operations(
         shown = (ordered if sort_by is not None and known else _mattering(ordered)).head(_DEFAULT_ROWS)
     columns, rows = _rows(profile, shown, every, grouping)
     hidden = _hidden(ordered, shown, "operations" if grouping.by == "op" else "rows")
-    none = "no operation of torch ran" if profile.has_op_times else "the operations of torch were not seen"
+    none = "no torch operation ran" if profile.has_op_times else "torch operations were not recorded"
     if not known:
         hidden = "; ".join(part for part in (f"{column} was not measured: sorted by self time", hidden) if part)
     return Table(

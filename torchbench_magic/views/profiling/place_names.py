@@ -59,7 +59,7 @@ _LONG_OPS = frozenset(
 
 def first_and_more(texts: Sequence[str]) -> str:
     """The first text, and how many others there are: ``In[3]:4 +9``."""
-    return f"{texts[0]} +{len(texts) - 1}" if len(texts) > 1 else "".join(texts)
+    return f"{texts[0]} and {len(texts) - 1} more" if len(texts) > 1 else "".join(texts)
 
 
 def place(cell: Any, file: Any, line: Any) -> str:

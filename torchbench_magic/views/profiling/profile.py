@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchbench_magic import units
+from torchbench_magic.results.doubts import most_important_first
 from torchbench_magic.results.profiling.allocations import devices_of
 from torchbench_magic.results.profiling.device_times import idle_share
 from torchbench_magic.results.profiling.profile import Profile
@@ -74,6 +75,7 @@ def document(
         tables=tuple(table for table in tables if table is not None),
         insights=tuple(unfolding(each) for each in first_insights(profile.insights)),
         doubts=tuple(_doubts(profile)),
+        doubts_where=of_result(".warnings"),
         footer=tuple(_footer(profile, lines)),
         where=of_result(".ops"),
         drawn=tuple(pictures),
@@ -97,7 +99,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     yield from loop
     if profile.options.phases:
         if not loop:
-            yield Phrase(f"no steps of a training loop were seen in {units.seconds_text(profile.wall_time)}")
+            yield Phrase(f"no training loop steps in {units.seconds_text(profile.wall_time)}")
         return
     if loop:
         yield Phrase("; ")
@@ -118,7 +120,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     on_none = float(profile.lines.loc[profile.lines["line"].isna(), "allocated"].fillna(0).sum())
     allocated = by_line[top] if top is not None else 0.0
     if on_none > allocated and on_none >= _LARGE * peak:
-        yield Phrase(f"; {units.bytes_text(on_none)}, more than any line allocates, are on no line")
+        yield Phrase(f"; {units.bytes_text(on_none)} belong to no line, more than any line allocates")
     elif top is not None and allocated >= _LARGE * peak:
         yield Phrase("; ")
         yield code(names[top])
@@ -135,7 +137,7 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
         wall = float_or_none(top["wall_time"]) or 0.0
         yield code(place_of(top))
         yield Phrase(
-            f" takes {units.seconds_text(wall)} of {units.seconds_text(profile.wall_time)}; what of it is torch"
+            f" takes {units.seconds_text(wall)} of {units.seconds_text(profile.wall_time)}; how much of it is torch"
         )
         yield Phrase(" is not known")
         return
@@ -234,13 +236,13 @@ def _op_clause(profile: Profile) -> Iterator[Phrase]:
     ops = profile.ops[profile.ops["op"] != STEP_RANGE]
     top = max(frame_rows(grouped(ops, ["op"])), key=lambda op: float(op["self_cpu_time"]), default=None)
     if top is None and not profile.has_op_times:
-        yield Phrase(f"what ran in {units.seconds_text(profile.wall_time)} is not known")
+        yield Phrase(f"nothing is known of what ran in {units.seconds_text(profile.wall_time)}")
         return
     if top is None and profile.options.schedule is not None and not profile.cycles:
         yield Phrase("no step was recorded")
         return
     if top is None:
-        yield Phrase(f"no operation of torch ran in {units.seconds_text(profile.wall_time)}")
+        yield Phrase(f"no torch operation ran in {units.seconds_text(profile.wall_time)}")
         return
     yield code(clipped(str(top["op"]), 60))
     share = float(top["self_cpu_time"]) / profile.wall_time if profile.wall_time else 0.0
@@ -269,40 +271,42 @@ def _peak(profile: Profile) -> float:
 def _doubts(profile: Profile) -> Iterator[StyledText]:
     if profile.partial and not any(doubt.kind == "partial" for doubt in profile.warnings):
         shown = units.seconds_text(profile.wall_time)
-        yield (Phrase(f"Partial: the cell did not run to its end; what ran in {shown} is shown."),)
-    for doubt in profile.warnings:
+        yield (Phrase(f"Partial: the cell stopped early; this shows what ran in {shown}."),)
+    for doubt in most_important_first(profile.warnings):
         yield backticked(str(doubt))
 
 
 def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
     definitions = []
     if lines is not None and not profile.has_op_times:
-        definitions.append("“with calls” is the wall time of a line with everything that it calls.")
+        definitions.append("“with calls” is the wall time of a line, including everything it calls.")
     elif lines is not None:
         definitions.append("torch and Python are self times and add up to the wall time.")
         if any(column.name == "backward_cpu_time" for column in lines.columns):
             definitions.append(
-                "“backward” is time inside a backward pass that this line caused, but for what runs on lines of its"
-                " own; it is shown twice and added once."
+                "“backward”: time in a backward pass that this line caused, without code on lines of its own; it is"
+                " also shown on the backward line and counted once."
             )
     if profile.options.memory:
-        definitions.append("Memory is torch's own; NumPy's and Python's is not in it.")
+        definitions.append("Memory: torch's allocations only, without NumPy and Python.")
         if (profile.lines["peak"] < 0).any():
-            definitions.append("Peaks are counted from the start of the cell: below 0 after older blocks were freed.")
+            definitions.append("Peaks count from the start of the cell, so they are negative when older blocks were"
+                " freed.")
         if "cpu" in (devices := devices_of(profile.memory)) and len(devices) > 1:
-            definitions.append(f"Lines and operations add devices up; apart: {of_result('.memory_by_line')}.")
+            definitions.append(f"Lines and operations sum over devices; per device: {of_result('.memory_by_line')}.")
     if profile.options.host_memory:
-        definitions.append("Python: what its allocators and NumPy hold, net of the line and highest above the start.")
+        definitions.append("Python: memory of Python and NumPy, net change of the line and peak above the start.")
     if profile.options.flops:
         definitions.append(_flops_covered(profile))
     if profile.has_op_times and not profile.options.phases:
-        definitions.append("Operations: self is without the operations it calls, total with them; % of the wall time.")
+        definitions.append("Operations: self excludes the operations it calls, total includes them; % is of the wall"
+            " time.")
         definitions += _side_by_side(profile)
     definitions += filter(None, [python_footer(profile), efficiency_footer(profile)])
     if profile.insights:
         definitions.append(_about_insights(len(profile.insights)))
     if definitions:
-        yield (Phrase(" ".join(definitions)),)
+        yield tuple(Phrase(f"{' ' if at else ''}{each}") for at, each in enumerate(definitions))
     yield from loop_footer(profile)
     yield from _idle(profile)
     yield from cores_footer(profile)
@@ -312,14 +316,14 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
 
 def _about_insights(count: int) -> str:
     rest = f", {count - MOST_SHOWN} more in {of_result('.insights')}" if count > MOST_SHOWN else ""
-    return f"Insights: “up to” is the most that a change can save{rest}."
+    return f"Insights: “up to” is the most a change can save{rest}."
 
 
 def _side_by_side(profile: Profile) -> list[str]:
     """Why shares of operations may be above 100 %, and what the column of lines says, where there is need to."""
     threads = profile.ops["thread"].nunique()
-    said = f"Operations ran on {threads} threads side by side: their % can add up to more than 100."
-    several = "Line: where most of the self time stands, with its share, + how many others (“no line” counts as one)."
+    said = f"Operations ran on {threads} threads in parallel: their % can add up to more than 100."
+    several = "Line: the one with most of the self time, and its share; “no line” counts as one."
     lines = profile.ops[["op", "source_id", "line"]].drop_duplicates()
     mixed = bool(lines["line"].notna().any() and lines["op"].duplicated().any())
     return [said] * (threads > 1) + [several] * mixed
@@ -329,7 +333,7 @@ def _idle(profile: Profile) -> Iterator[StyledText]:
     """How long each device stood idle, and what the host was at in the longest gap."""
     for device, share in idle_share(profile.trace).items():
         gaps = profile.idle[profile.idle["device"] == device]
-        said = f"{device} runs for {_percent(1 - share)} % of its span"
+        said = f"{device} runs for {_percent(1 - share)} % of the recorded time"
         if gaps.empty:
             yield (Phrase(f"{said}."),)
             continue
@@ -337,13 +341,13 @@ def _idle(profile: Profile) -> Iterator[StyledText]:
         source = profile.sources.get(longest["source_id"])
         at = f"{source.label}:{longest['line']}" if source is not None else "no line"
         took = units.seconds_text(longest["duration"])
-        yield Phrase(f"{said}; its longest gap is {took}, the host at "), code(at), Phrase(".")
+        yield Phrase(f"{said}; its longest gap is {took}, while the host was at "), code(at), Phrase(".")
 
 
 def _flops_covered(profile: Profile) -> str:
     known = profile.ops[profile.ops["flops"].notna()]["op"].nunique()
     if not known:
-        return "FLOP: none of the operations has a formula."
+        return "FLOP: no operation here has a formula."
     share = units.number(100 * profile.flops_coverage, units.Scale("%", 1.0, 1), digits=None)
     return (
         f"FLOP by torch's formulas for {units.count(known)} of {units.count(profile.ops['op'].nunique())} operations,"
@@ -364,4 +368,4 @@ def _measured(profile: Profile) -> Iterator[str]:
         share = 100 * (1 - profile.not_attributed / profile.wall_time)
         yield f"{units.number(share, units.Scale('%', 1.0, 1), digits=None)} % attributed"
     if profile.profiler_time:
-        yield f"profiler itself {units.seconds_text(profile.profiler_time, digits=2)}, outside the times"
+        yield f"profiler overhead {units.seconds_text(profile.profiler_time, digits=2)}, not included"

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from torchbench_magic import units
+from torchbench_magic.results.doubts import most_important_first
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 
 from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, texts
@@ -39,7 +40,8 @@ def document(diff: ProfileDiff) -> Document:
         sentence=tuple(_sentence(diff)),
         tables=tuple(tables),
         insights=tuple(_insights(diff)),
-        doubts=tuple(backticked(str(doubt)) for doubt in diff.warnings),
+        doubts=tuple(backticked(str(doubt)) for doubt in most_important_first(diff.warnings)),
+        doubts_where=".warnings",
         footer=tuple(_footer(diff, has_lines=lines is not None)),
         where=".lines",
     )
@@ -52,7 +54,9 @@ def _sentence(diff: ProfileDiff) -> Iterator[Phrase]:
     yield Phrase(other, "subject")
     yield Phrase(f" takes {now}, ")
     yield Phrase(base, "subject")
-    yield Phrase(f" {before}: {units.seconds_text(abs(delta))} {'more' if delta > 0 else 'less'}")
+    yield Phrase(f" {before}")
+    if delta:
+        yield Phrase(f": {units.seconds_text(abs(delta))} {'more' if delta > 0 else 'less'}")
     moved = diff.lines[diff.lines["thread"] == 0]
     moved = moved.assign(moved=moved["time"].fillna(0) - moved["baseline_time"].fillna(0))
     moved = moved[moved["line"].notna() | moved["baseline_line"].notna()]
@@ -94,7 +98,7 @@ def _lines(diff: ProfileDiff) -> Table | None:
         BuiltColumn(Column("place", "line", kind="code", widest=24), lambda row: Cell(place_in_other(diff, row))),
         BuiltColumn(Column("source", "code", kind="code", widest=48), _source),
         *_values(diff, frame, ("time",)),
-        BuiltColumn(Column("match", "joined"), lambda row: Cell(_MATCHES[row["match"]], tone="quiet")),
+        BuiltColumn(Column("match", "status"), lambda row: Cell(_MATCHES[row["match"]], tone="quiet")),
     ]
     rows = tuple(Row(cells_of(built, row), key=place_in_other(diff, row)) for row in frame_rows(shown))
     return Table("lines", columns_of(built), (Group(rows),), hidden=_hidden(len(shown), len(frame), "lines", ".lines"))
@@ -158,9 +162,9 @@ def _hidden(shown: int, total: int, what: str, where: str) -> str:
 def _footer(diff: ProfileDiff, *, has_lines: bool) -> Iterator[StyledText]:
     said = []
     if has_lines:
-        said.append("Time of a line is its own, in torch and in Python, and adds up to the wall time with all rows.")
-        said.append("Lines are joined by their source, in edited code by their text.")
-    said.append("Operations: self time. Each side is one run: a change of a few per cent may be chance.")
+        said.append("The time of a line is its self time in torch and Python; all rows add up to the wall time.")
+        said.append("Lines are matched by source, in edited code by their text.")
+    said.append("Operations: self time. Each side is a single run: a change of a few per cent may be chance.")
     yield (Phrase(" ".join(said)),)
     for name, profile in zip(diff.names, (diff.baseline, diff.other), strict=True):
         count = profile.num_threads  # 0: a trace that was read does not tell

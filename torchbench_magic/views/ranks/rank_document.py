@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from torchbench_magic import units
+from torchbench_magic.results.doubts import most_important_first
 from torchbench_magic.results.ranks.rank_profiles import RankProfile
 
 from ..built_columns import BuiltColumn, built_table, counted, measured_columns, texts
@@ -28,7 +29,8 @@ def document(profile: RankProfile) -> Document:
         kind="profile of ranks",
         sentence=backticked(_sentence(profile)),
         tables=(_ranks(profile), _ops(profile)),
-        doubts=tuple(backticked(str(doubt)) for doubt in profile.warnings),
+        doubts=tuple(backticked(str(doubt)) for doubt in most_important_first(profile.warnings)),
+        doubts_where=".warnings",
         footer=tuple(_footer(profile)),
         where=".ranks, .ops",
         rest="Operations by rank: `.ops`".replace("`", ""),
@@ -44,31 +46,33 @@ def _sentence(profile: RankProfile) -> str:
     if profile.straggler is not None:
         return profile.straggler.text.rstrip(".")
     if len(profile.ranks) == 1:
-        return f"Rank {profile.ranks['rank'].iloc[0]} alone: nobody is there to wait for"
+        return f"Rank {profile.ranks['rank'].iloc[0]} alone: there is no other rank to wait for"
     if profile.collectives < 2 or not math.isfinite(profile.threshold):
-        why = "no collectives to tell it" if not profile.collectives else "one collective, and the first does not count"
-        why = why if profile.collectives < 2 else "nothing tells how their clocks stand"
-        return f"Which rank holds the others up is not known: {why}"
+        why = "no collectives were recorded"
+        why = "there is only one collective, and the first does not count" if profile.collectives else why
+        why = why if profile.collectives < 2 else "how their clocks differ is unknown"
+        return f"Which rank delays the others is unknown: {why}"
     facts = {doubt.kind: doubt.facts for doubt in profile.warnings}
     if (gone := facts.get("rank-ended-early")) is not None:
         when, stood = (units.part_text(float(str(gone[name])), profile.span) for name in ("seconds", "waited"))
-        return f"Rank {gone['rank']} ends at {when}, and then another rank stands {stood} in collectives, as if for it"
+        then = f"then another rank stands {stood} in collectives, as if waiting for it"
+        return f"Rank {gone['rank']} ends at {when}, and {then}"
     if (unsplit := facts.get("wait-or-transfer")) is not None:
         stood = units.part_text(float(str(unsplit["seconds"])), profile.span)
         return (
-            f"Which rank holds the others up is not known: rank {unsplit['rank']} stands {stood} in collectives "
-            "where waiting is not told apart from transfer"
+            f"Which rank delays the others is unknown: rank {unsplit['rank']} stands {stood} in collectives "
+            "where waiting and transfer cannot be separated"
         )
     at = int(profile.ranks["blame"].to_numpy().argmax())
     rank, blame = int(profile.ranks["rank"].iloc[at]), float(profile.ranks["blame"].iloc[at])
     late = units.part_text(blame, profile.span)
     if blame > profile.threshold and profile.unnamed == "no cause":
-        said = f"No rank is named as the one that holds the others up: rank {rank} makes them wait the most, {late}"
-        return f"{said}, but nothing that it does takes longer by more than cores differ"
-    said = f"No rank holds the others up: rank {rank} makes them wait the most, {late}"
+        said = f"No rank clearly delays the others: rank {rank} makes them wait the most, {late}"
+        return f"{said}, but nothing it does takes longer than cores differ by"
+    said = f"No rank delays the others: rank {rank} makes them wait the most, {late}"
     if blame <= profile.threshold:
-        return f"{said}, and none is named below {units.seconds_text(profile.threshold)}"
-    return f"{said}, but not so regularly that chance can be ruled out"
+        return f"{said}, below the threshold of {units.seconds_text(profile.threshold)}"
+    return f"{said}, but not often enough to rule out chance"
 
 
 def _printed(profile: RankProfile) -> Iterator[Unfolding]:
@@ -140,9 +144,9 @@ def _ops(profile: RankProfile) -> Table:
 
 
 def _footer(profile: RankProfile) -> Iterator[StyledText]:
-    said = "Makes wait: what others stood in collectives, computing nothing, until this rank came last. "
+    said = "Makes wait: time the others spent idle in collectives until this rank arrived. "
     if math.isfinite(profile.threshold):
-        said += f"A rank is named from {units.seconds_text(profile.threshold)} on. "
+        said += f"A rank is named from {units.seconds_text(profile.threshold)} upwards. "
     yield (Phrase(said + _clocks(profile)),)
     count = len(profile.ranks)
     hosts = len(set(filter(None, profile.hosts)))
@@ -160,5 +164,5 @@ def _clocks(profile: RankProfile) -> str:
         return ""
     width = float(((profile.clock_error["high"] - profile.clock_error["low"]) / 2).max())
     if not math.isfinite(width):
-        return "How the clocks stand to each other is not known."
+        return "How the clocks differ is unknown."
     return f"Clocks agree within {units.seconds_text(width, digits=2)}: shorter waits do not count."

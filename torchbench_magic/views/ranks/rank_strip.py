@@ -58,7 +58,7 @@ def strips(profile: RankProfile) -> str:
         *_axis(profile.span, height - 18),
         *_legend(profile, hatch, height + 20),
     ]
-    said = "what each rank did over time; the numbers are in the table below"
+    said = "what each rank did over time; the table below has the numbers"
     drawn = figure((_WIDTH, height), (_LEFT, _TOP, _RIGHT, 32), said, parts)
     return f'{_STYLE}<div class="tb-ranks">{drawn}</div>'
 

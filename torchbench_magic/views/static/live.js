@@ -46,7 +46,7 @@ export default {
       stop.hidden = !model.get("can_stop");
       stop.disabled = model.get("stopping") || asking !== undefined;
       stop.textContent = model.get("stopping") ? "stopping" : "Stop";
-      way.textContent = way.title = model.get("can_stop") ? "keeps what is measured" : "interrupt the kernel to stop and keep what is measured";
+      way.textContent = way.title = model.get("can_stop") ? "keeps partial results" : "interrupt the kernel to stop and keep partial results";
       if (!isLost()) return;
       what.textContent = what.title = "The kernel ended before this measurement did. Run the cell again.";
       time.textContent = way.textContent = "";

@@ -53,7 +53,7 @@ export function number(value, places) {
   if (value === null || value === undefined) return "–";
   if (!value) return "·";
   const size = Math.abs(value), least = 10 ** -places;
-  if (Number(size.toFixed(places)) === 0) return `${value < 0 ? "−" : ""}<${least.toFixed(places)}`;
+  if (Number(size.toFixed(places)) === 0) return value < 0 ? `>−${least.toFixed(places)}` : `<${least.toFixed(places)}`;
   const digits = Math.min(Math.max(2 - Math.floor(Math.log10(size)), 0), places);
   return (value < 0 ? "−" : "") + size.toFixed(digits).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, "\u202f");
 }

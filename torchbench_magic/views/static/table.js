@@ -28,7 +28,11 @@ const CSS = `
 .subject{font-family:var(--mono);font-size:12px;font-weight:600}
 .figure{font-size:15px;font-weight:600;margin:0 14px;white-space:nowrap}.folded .code{color:var(--ink1)}
 input{width:210px}
-.pane{overflow-x:auto}.pane.many{max-height:${SIGHT + 40}px;overflow-y:auto}
+.no-histogram .histogram,.no-interval .interval,.no-bar .bar{display:none}
+.unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
+th.text,th.code{overflow:hidden;text-overflow:ellipsis}
+.pane{overflow-x:auto}.hint{position:sticky;left:0;width:fit-content}
+.scrolls :is(td,th).verdict{position:sticky;right:0;background:var(--bg);box-shadow:-1px 0 var(--rule2);padding-left:6px}.pane.many{max-height:${SIGHT + 40}px;overflow-y:auto}
 table{border-collapse:collapse;width:100%;table-layout:fixed;font-size:12.5px}table.dense{font-size:12px}
 col.code{font-family:var(--mono);font-size:12px}
 th{font-weight:400;color:var(--ink2);text-align:left;vertical-align:bottom;padding:0 8px 4px 0;line-height:15px;font-size:11.5px;white-space:nowrap}
@@ -48,7 +52,7 @@ td.source{padding-left:14px;position:relative;border-left:1px solid var(--rule2)
 td .pad{visibility:hidden;user-select:none}
 td .note{color:var(--ink2);margin-left:4px}td.source .note{margin-left:12px;font:11.5px var(--ui)}
 .strong{font-weight:600}td.faster{color:var(--torch)}td.slower{color:var(--more)}
-.k{color:var(--torch)}.s{color:var(--memory)}.c{color:var(--ink2)}
+.k{color:var(--torch)}.s{color:var(--memory)}@supports (color:color-mix(in srgb,red,blue)){.s{color:color-mix(in srgb,#2ca184 70%,var(--ink0))}}.c{color:var(--ink2)}
 tbody tr.first>td,tfoot tr:first-child>td{border-top:1px solid var(--rule2)}tfoot tr:first-child>td{border-top-color:var(--rule1)}
 tfoot td{overflow:visible}tfoot td.source{font:inherit;padding-left:0;border-left:0;white-space:normal;line-height:17px}
 tbody tr.row:hover>td{background:var(--hover)}tbody tr.selected>td{background:var(--sel)}
@@ -65,6 +69,7 @@ td.detail{height:auto;padding:0;white-space:normal}.detail>div{padding:4px 0 8px
 .detail th{font-size:11px}.detail thead{box-shadow:inset 0 -1px var(--rule2)}.detail td{height:${DETAIL_ROW}px;line-height:${DETAIL_ROW}px;font-size:12px}.detail td.code{font-size:11.5px}
 .under:empty,.under:has(>:only-child:empty){display:none}.under{margin:6px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2)}
 .doubt{margin:8px 0 0;padding:1px 0 1px 9px;border-left:3px solid var(--more);font-size:12.5px;line-height:19px;overflow-wrap:anywhere}
+.more{margin:6px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2)}.more .doubt{color:var(--ink1)}
 .foot .code{font-size:11px}
 .insight{margin:2px 0 4px;font-size:12.5px;line-height:19px;overflow-wrap:anywhere}.insight p{margin:0 0 0 14px;color:var(--ink2)}
 summary{cursor:pointer;list-style:none;padding-left:14px;position:relative}summary::-webkit-details-marker{display:none}
@@ -99,7 +104,7 @@ const FLAT = 4;
 
 // The unseen end that puts a number's decimal point under the others (torchbench_magic.units.padding).
 function padding(text, places) {
-  if (!places || !/^(·|[+−]?<?[\d\u202f]+(\.\d+)?)$/.test(text)) return "";
+  if (!places || !/^(·|[<>]?[+−]?[<>]?[\d\u202f]+(\.\d+)?)$/.test(text)) return "";
   const point = text.indexOf("."), shown = point < 0 ? 0 : text.length - point - 1;
   return shown >= places ? "" : (shown ? "" : ".") + "0".repeat(places - shown);
 }
@@ -110,7 +115,9 @@ function padding(text, places) {
 const WIDE = { bar: 88, change: 152, interval: 150, dots: 110, histogram: 94 };
 const NARROW = { bar: 64, change: 96, interval: 104, dots: 80, histogram: 88 };
 const ENOUGH = 800, ENOUGH_FOR_INTERVALS = 900; // the words of a verdict stand beside them
-const GIVES_WAY = new Set(["code", "text"]), LEAST_NAME = 170; // px that a name keeps
+const GIVES_WAY = new Set(["code", "text"]), LEAST_NAME = 170, NARROW_ROOM = 760, LEAST_NARROW = 64; // px that a name keeps
+const SLACK = { source: 12, verdict: 3 }; // characters that a last column can do without
+const YIELDS = ["histogram", "interval", "bar"]; // kinds whose figures stand in other columns, the least missed first
 let WIDTHS = WIDE; // of the table that is being drawn
 const hasIntervals = (spec) => spec.tables.some((table) => table.columns.some((column) => column.kind === "interval"));
 const isNarrow = (el, spec) => el.clientWidth > 0 && el.clientWidth < (hasIntervals(spec) ? ENOUGH_FOR_INTERVALS : ENOUGH) * textScale();
@@ -243,14 +250,15 @@ class TableView {
     this.heads = spec.columns.map((column, at) => this.head(column, at));
     const columns = spec.columns.map((column, at) => this.columnWidth(column, at === spec.columns.length - 1));
     this.columns = columns;
-    const [ch, px] = columns.reduce(([ch, px], column) => [ch + column.ch, px + column.px], [0, 0]);
-    this.least = `${ch.toFixed(1)}ch + ${px}px`;
-    this.table = h("table", { class: spec.columns.length > 8 ? "dense" : "", "aria-label": spec.name, "aria-colcount": spec.columns.length, style: `min-width:calc(${this.least})` },
+    this.shown = columns.length;
+    this.table = h("table", { class: spec.columns.length > 8 ? "dense" : "", "aria-label": spec.name, "aria-colcount": spec.columns.length },
       h("colgroup", {}, ...columns.map((column) => column.element)),
       spec.headless ? null : h("thead", {}, h("tr", { "aria-rowindex": 1 }, ...this.heads)),
       this.body,
       spec.totals ? h("tfoot", {}, ...spec.totals.map((row) => this.row({ ...(Array.isArray(row) ? { cells: row } : row), total: true }))) : null);
-    this.pane = h("div", { class: "pane", onscroll: () => requestAnimationFrame(() => this.paint()) }, this.table);
+    this.leaveOut(0);
+    this.hint = h("p", { class: "under hint", hidden: true }, "scroll sideways for more columns");
+    this.pane = h("div", { class: "pane", role: "group", "aria-label": spec.name, onscroll: () => requestAnimationFrame(() => this.paint()) }, this.table, this.hint);
     this.status = h("span", { role: "status" });
     new ResizeObserver(() => this.fit()).observe(this.pane);
     this.body.addEventListener("keydown", (event) => this.walk(event));
@@ -258,7 +266,7 @@ class TableView {
 
   // Widths are given in ch of the column's own font, so that they hold in whatever font the notebook has.
   columnWidth(column, last) {
-    const element = h("col", { class: CODE.has(column.kind) ? "code" : "" });
+    const element = h("col", { class: `${column.kind}${CODE.has(column.kind) && column.kind !== "code" ? " code" : ""}` });
     let ch = 0, px = WIDTHS[column.kind] ?? 9;
     if (!WIDTHS[column.kind]) {
       const body = column.kind === "number" ? this.digits(column) : column.chars;
@@ -271,20 +279,50 @@ class TableView {
     return { element, ch, px };
   }
 
-  // Columns of names give way, the widest first, before a number falls off the end; their titles have the whole name.
+  // Before a number falls off the end give way: what is drawn and stands beside as figures, then columns of names, the
+  // widest first; their titles have the whole name. What is wider all the same is scrolled, which a line says.
   fit() {
     const room = this.pane.clientWidth;
     if (room === this.room || !room) return;
     this.room = room;
-    this.table.style.minWidth = `calc(${this.least})`;
+    this.hint.hidden = true;
     this.columns.forEach((column) => { column.element.style.width = column.full ?? column.element.style.width; });
-    const over = this.table.offsetWidth - room;
+    const before = this.shown;
+    this.leaveOut(0);
+    for (let left = 1; left <= YIELDS.length && this.table.offsetWidth > room; left++) this.leaveOut(left);
+    this.fitNames(room);
+    if (this.shown !== before) { // what spans all columns spans fewer
+      this.drawn.clear();
+      this.paint();
+    }
+    this.hint.hidden = this.table.offsetWidth <= room;
+    this.pane.classList.toggle("scrolls", !this.hint.hidden);
+    if (this.axes) this.axes.hidden = this.table.classList.contains("no-interval");
+    if (!this.hint.hidden) this.pane.tabIndex = 0;
+    else if (!this.pane.classList.contains("many")) this.pane.removeAttribute("tabindex");
+  }
+
+  leaveOut(count) { // the first `count` kinds of YIELDS
+    const out = new Set(YIELDS.slice(0, count));
+    const shown = this.spec.columns.filter((column) => !out.has(column.kind)).length;
+    YIELDS.forEach((kind) => this.table.classList.toggle(`no-${kind}`, out.has(kind)));
+    const [ch, px] = this.columns.reduce(([ch, px], column, at) => (out.has(this.spec.columns[at].kind) ? [ch, px] : [ch + column.ch, px + column.px]), [0, 0]);
+    this.least = `${ch.toFixed(1)}ch + ${px}px`;
+    this.table.style.minWidth = `calc(${this.least})`;
+    this.shown = shown;
+  }
+
+  fitNames(room) {
+    if (this.table.offsetWidth <= room) return;
+    this.least += ` - ${SLACK[this.spec.columns.at(-1).kind] ?? 0}ch`;
+    this.table.style.minWidth = `calc(${this.least})`;
+    const over = this.table.offsetWidth - room, leastName = room < NARROW_ROOM ? LEAST_NARROW : LEAST_NAME;
     if (over <= 0) return;
     const names = this.columns.map((column, at) => ({ column, px: this.heads[at].offsetWidth, kind: this.spec.columns[at].kind }))
       .filter(({ column, kind }) => GIVES_WAY.has(kind) && column.element.style.width).sort((one, other) => other.px - one.px);
     let gained = 0;
     for (const { column, px } of names) {
-      const part = Math.min(over - gained, Math.max(px - LEAST_NAME * textScale(), 0));
+      const part = Math.min(over - gained, Math.max(px - leastName * textScale(), 0));
       if (part <= 0) continue;
       column.full ??= column.element.style.width;
       column.element.style.width = `calc(${column.full} - ${part}px)`;
@@ -319,16 +357,17 @@ class TableView {
 
   head(column, at) {
     const right = RIGHT.has(column.kind) ? "r" : "";
-    if (column.kind === "interval") return h("th", { scope: "col", class: "axis" }, intervalHead(column.axes[this.axis]));
+    if (column.kind === "interval") return h("th", { scope: "col", class: "axis interval" }, intervalHead(column.axes[this.axis]), h("span", { class: "unseen" }, "drawn"));
     if (column.kind === "change") {
       const middle = WIDTHS.change / 2, [less, more] = column.legend.map((one) => one[1]);
-      return h("th", { scope: "col", class: "axis" }, svg("svg", { width: WIDTHS.change, height: 15 },
+      return h("th", { scope: "col", class: "axis" }, h("span", { class: "unseen" }, `${less} or ${more}`), svg("svg", { width: WIDTHS.change, height: 15, "aria-hidden": "true" },
         svg("text", { x: middle - 6, y: 11, "text-anchor": "end" }, less), svg("text", { x: middle + 6, y: 11 }, more)));
     }
     if (column.kind === "source" && column.legend) return h("th", { scope: "col" }, ...keys(column.legend));
     const unit = column.unit ? h("small", {}, column.unit) : null;
-    if (column.kind === "histogram" || column.kind === "dots" || !column.label) return h("th", { scope: "col", class: right }, column.label, unit);
-    return h("th", { scope: "col", class: right, "aria-sort": "none" },
+    if (!column.label && !unit) return h("td", { class: column.kind }); // a header without words is none
+    if (column.kind === "histogram" || column.kind === "dots" || !column.label) return h("th", { scope: "col", class: `${right} ${column.kind}` }, column.label, unit);
+    return h("th", { scope: "col", class: `${right} ${column.kind}`, "aria-sort": "none" },
       h("button", { type: "button", onclick: () => this.sort(at) }, column.label, h("i")), unit);
   }
 
@@ -398,7 +437,7 @@ class TableView {
     this.table.setAttribute("aria-rowcount", this.items.length + (this.spec.headless ? 0 : 1) + (this.spec.totals?.length ?? 0));
     const isMany = this.items.length > MANY;
     this.pane.classList.toggle("many", isMany);
-    if (isMany) this.pane.tabIndex = 0; else this.pane.removeAttribute("tabindex"); // it scrolls: by keyboard too
+    if (isMany) this.pane.tabIndex = 0; else if (this.hint.hidden) this.pane.removeAttribute("tabindex"); // it scrolls: by keyboard too
     this.drawn.clear();
     this.paint();
     return "";
@@ -453,7 +492,7 @@ class TableView {
       title.replaceChildren(group.title, group.note ? h("span", { class: "note" }, group.note) : "");
       return h("tr", { class: "sums" }, title, ...sums);
     }
-    return h("tr", { class: "heading" }, h("td", { colspan: this.spec.columns.length }, h("span", {}, group.title), group.note ? h("span", {}, group.note) : null));
+    return h("tr", { class: "heading" }, h("td", { colspan: this.shown }, h("span", {}, group.title), group.note ? h("span", {}, group.note) : null));
   }
 
   row(row, { first = false, lead = true } = {}) {
@@ -462,7 +501,7 @@ class TableView {
     const tr = h("tr", { class: ["row", first ? "first" : "", selected || this.opened === row.id ? "selected" : ""].join(" ").trim() });
     if (this.isRemark(row)) {
       const td = this.cell(this.spec.columns[0], row, 0, lead);
-      td.colSpan = this.spec.columns.length;
+      td.colSpan = this.shown;
       tr.append(td);
     } else this.spec.columns.forEach((column, at) => tr.append(this.cell(column, row, at, lead)));
     if (this.state.selectable && row.key && !row.total) {
@@ -517,7 +556,7 @@ class TableView {
 
   detail(row) {
     const inner = new TableView(row.detail, {}, () => {});
-    return h("tr", { class: "opened" }, h("td", { class: "detail", colspan: this.spec.columns.length }, h("div", {}, inner.pane, inner.spec.hidden ? h("p", { class: "under" }, inner.spec.hidden) : null)));
+    return h("tr", { class: "opened" }, h("td", { class: "detail", colspan: this.shown }, h("div", {}, inner.pane, inner.spec.hidden ? h("p", { class: "under" }, inner.spec.hidden) : null)));
   }
 
   select(key, more = false) { // one row; with Ctrl, one more
@@ -565,7 +604,7 @@ const FILTER_FROM = 3; // rows from which a filter is of use
 // The controls of one table: what stands left (filter, status), what stands right (the switch of its axis).
 function controls(spec, view, ownFilter) {
   const axes = spec.columns.find((column) => column.kind === "interval")?.axes ?? [];
-  const right = axes.length > 1 ? [segments("ratio axis", axes.map((axis) => axis.name), view.axis, (at) => view.choose(at))] : [];
+  const right = axes.length > 1 ? [view.axes = segments("ratio axis", axes.map((axis) => axis.name), view.axis, (at) => view.choose(at))] : [];
   if (!ownFilter || spec.headless || view.rows.length < FILTER_FROM) return { left: [], right, under: [h("p", { class: "under" }, view.status)] };
   const input = h("input", { type: "search", placeholder: "filter, regex", value: view.state.filter ?? "", spellcheck: "false", "aria-label": `filter ${spec.name} by regular expression`,
     oninput(event) { event.target.setAttribute("aria-invalid", String(Boolean(view.filter(event.target.value)))); } });
@@ -599,7 +638,8 @@ function draw(spec, state, on) {
     switches.push(h("select", { "aria-label": "which alternative", onchange(event) { show(Number(event.target.value)); changed(); } }, ...options));
   } else if (views.length > 1) switches.push(segments("view", views.map((view) => view.name), state.view, (at) => { show(at); changed(); }));
   const filters = views.map((view) => view.left).filter((part) => part.hasChildNodes());
-  const doubts = spec.doubts.map((doubt) => h("p", { class: "doubt" }, ...line(doubt)));
+  const doubts = spec.doubts.map((doubt) => h("p", { class: "doubt" }, ...line(doubt))), more = spec.moreDoubts ?? [];
+  if (more.length) doubts.push(h("details", { class: "more" }, h("summary", {}, `${more.length} more warning${more.length > 1 ? "s" : ""}`), ...more.map((doubt) => h("p", { class: "doubt" }, ...line(doubt)))));
   const insights = (spec.insights ?? []).map(([first, ...under]) => h("details", { class: "insight" }, h("summary", {}, ...line(first)), ...under.map((one) => h("p", {}, ...line(one)))));
   const footer = spec.footer.length ? [h("p", { class: "foot" }, ...spec.footer.flatMap((one, at) => [at ? " " : "", ...line(one)]))] : [];
   const boxes = views.map((view) => view.box), picture = h("slot", { name: "picture" });

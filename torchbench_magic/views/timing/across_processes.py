@@ -18,10 +18,12 @@ _LEAST_SPAN = math.log(1.02)
 """The least width of the axis, so that dots a thousandth apart do not look far apart."""
 
 
-def process_dots(comparison: Comparison) -> list[BuiltColumn]:
+def process_dots(comparison: Comparison, *, in_speeds: bool) -> list[BuiltColumn]:
     """A column with a dot for each process at its ratio, on one axis for all rows; none without processes."""
-    ratios = {row: comparison.ratio_by_process(row) for row in range(len(comparison.subjects))}
-    logs = [log for of_row in ratios.values() for log in of_row.values()]
+    sign = -1 if in_speeds else 1  # as the column of figures beside it
+    rows = range(len(comparison.subjects))
+    ratios = {row: [sign * log for log in comparison.ratio_by_process(row).values()] for row in rows}
+    logs = [log for of_row in ratios.values() for log in of_row]
     if not logs:
         return []
     low, high = min(logs), max(logs)
@@ -31,7 +33,7 @@ def process_dots(comparison: Comparison) -> list[BuiltColumn]:
     def dots(at: int, record: Any) -> Cell:
         if not ratios[at]:
             return Cell()
-        places = tuple((log - low) / (high - low) for log in sorted(ratios[at].values()))
+        places = tuple((log - low) / (high - low) for log in sorted(ratios[at]))
         return Cell(picture=(places, -low / (high - low) if low < 0 < high else None))
 
     unit = units.interval(math.exp(low), math.exp(high))

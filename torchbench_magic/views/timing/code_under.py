@@ -38,7 +38,7 @@ def to_paste(comparison: Comparison) -> list[Document]:
     return [
         Document(
             kind="code to paste",
-            sentence=(Phrase("What ran, as a cell to paste ("), code(".code"), Phrase(" holds the text):")),
+            sentence=(Phrase("The code that ran, as a cell to paste ("), code(".code"), Phrase(" holds the text):")),
             tables=(Table("code", (column,), (Group(rows),), headless=True),),
         )
     ]

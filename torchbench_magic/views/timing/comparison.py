@@ -21,9 +21,9 @@ from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of, span_text
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
-from ..table import Axis, Cell, Column, Group, Row, Table, Tone
+from ..table import Cell, Column, Group, Row, Table
 from . import code_under, curves, levers_tried, lone_statement, on_engines, threads, verdicts
-from .across_processes import in_how_many, process_dots
+from .across_processes import in_how_many
 from .comparison_facts import (
     LONGEST_NAME,
     alternative_name,
@@ -34,6 +34,7 @@ from .comparison_facts import (
     placed_name,
 )
 from .compiled_columns import compiled_columns, compiled_definition, was_compiled
+from .ratio_columns import ratio_columns, ratio_definition
 
 __all__ = ["METRICS", "document", "under"]
 
@@ -62,6 +63,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
         sentence=nothing_done(comparison) + _sentence(comparison),
         tables=(_table(comparison, metric), *by_threads),
         doubts=doubt_lines(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
+        doubts_where=of_result(".warnings"),
         footer=tuple(_footer(comparison, threads.DEFINITION if by_threads else "")),
         where=of_result(".frame"),
         picture=curves.curves_svg(comparison) or "",
@@ -107,7 +109,8 @@ def _sentence(comparison: Comparison) -> StyledText:
         baseline = names[0] if len(names) == 1 else None
         is_one_point = frame["num_threads"].nunique() == 1
         where = "engines" if is_one_point and on_engines.are_environments(comparison) else "points"
-        return verdicts.sentence(judged, baseline, where) + in_which + ((Phrase("; "), *swap) if swap else ())
+        answer = verdicts.sentence(judged, baseline, where)
+        return answer + in_which + ((Phrase("; "), *swap) if swap else ())
     medians = frame["median"].dropna()
     name = Phrase(clipped(alternative_name(comparison, 0), LONGEST_NAME), "subject")
     if not len(medians):
@@ -138,7 +141,7 @@ def _uncompared(comparison: Comparison) -> StyledText:
         known = sorted({units.seconds_text(median) for median in (min(medians), max(medians)) if median > 0})
         said += [Phrase(", "), Phrase(name, "subject"), Phrase(f" {' to '.join(known) or 'no sample'}")]
     more = len(by_name) - _MOST_NAMED
-    return (*said[1:], Phrase(f"{f', {more} more below' if more > 0 else ''} (medians); no ratio is known yet"))
+    return (*said[1:], Phrase(f"{f', {more} more below' if more > 0 else ''} (medians); no ratio yet"))
 
 
 def _baselines(comparison: Comparison) -> list[str]:
@@ -161,7 +164,7 @@ def _table(comparison: Comparison, metric: str) -> Table:
     frame = comparison.frame
     built = [*_identity(comparison), *_times(comparison, metric)]
     if frame["ratio"].notna().any():
-        built += _ratios(comparison)
+        built += ratio_columns(comparison)
     if _shows_levers(comparison):
         built += levers_tried.trial_columns(comparison)
     if frame["instructions"].notna().any():
@@ -272,112 +275,14 @@ def _instructions_ratio(at: int, record: Any) -> Cell:
     return Cell(shown, float(value), "quiet" if value == 1 else "")
 
 
-_MARKS = {"baseline": "baseline", "undecided": "open", "": "open"}
-_TONES: dict[str, Tone] = {"faster": "faster", "slower": "slower", "baseline": "quiet"}
-_CLOSE_TICKS = ((0.9, "0.90"), (0.95, "0.95"), (1.0, "1"), (1.05, "1.05"), (1.1, "1.10"))
-
-
-def _ratios(comparison: Comparison) -> list[BuiltColumn]:
-    frame = comparison.frame
-
-    def picture(at: int, record: Any) -> Cell:
-        if math.isnan(record.ratio):
-            return Cell()
-        tone = _tone(record.verdict)
-        mark = _MARKS.get(record.verdict, "decided")
-        drawn = (record.ratio, record.ratio_low, record.ratio_high, mark)
-        return Cell(_ratio(record), record.ratio, tone if tone != "quiet" else "", picture=drawn)
-
-    def ratio(at: int, record: Any) -> Cell:
-        if math.isnan(record.ratio):
-            return Cell(units.NOT_MEASURED if record.verdict else "")
-        return Cell(_ratio(record), record.ratio, "quiet" if record.verdict == "baseline" else "")
-
-    def interval(at: int, record: Any) -> Cell:
-        if math.isnan(record.ratio) or record.verdict == "baseline":
-            return Cell()
-        if not (math.isfinite(record.ratio_high) and record.ratio_low > 0):
-            return Cell("not known", None, "quiet")
-        return Cell(units.interval(record.ratio_low, record.ratio_high), record.ratio_low, "quiet")
-
-    def verdict(at: int, record: Any) -> Cell:
-        if not record.verdict:
-            return Cell(units.NOT_MEASURED if not math.isnan(record.ratio) else "", None, "quiet")
-        return Cell(record.verdict, None, _tone(record.verdict), note=_more(comparison, at))
-
-    return [
-        *process_dots(comparison),
-        BuiltColumn(Column("interval", "ratio", kind="interval", axes=_axes(frame, comparison.margin)), picture),
-        BuiltColumn(Column("ratio", "ratio", kind="number"), ratio),
-        BuiltColumn(Column("ratio_low", "95 % interval", kind="range"), interval),
-        BuiltColumn(Column("verdict", "verdict", kind="verdict", widest=36), verdict),
-    ]
-
-
-def _ratio(record: Any) -> str:
-    if record.verdict == "baseline":
-        return "1"
-    known = math.isfinite(record.ratio_high) and record.ratio_low > 0
-    return units.ratio(record.ratio, *((record.ratio_low, record.ratio_high) if known else (None, None)))
-
-
-def _tone(verdict: str) -> Tone:
-    return _TONES.get(verdict, "")
-
-
-def _more(comparison: Comparison, row: int) -> str:
-    if row in comparison.voids:
-        return "see below"
-    seconds = comparison.undecided_seconds.get(row)
-    if seconds is None:
-        return ""
-    if math.isnan(seconds):
-        return "needs more time"
-    if math.isinf(seconds):
-        return "on the margin"
-    if seconds > 3600:
-        return "needs over an hour more"
-    digits = 1 if seconds < 10 else 2
-    return f"needs ~{units.number(max(seconds, 0.1), units.Scale('s', 1.0, 1), digits=digits)} s more"
-
-
-def _axes(frame: pd.DataFrame, margin: float) -> tuple[Axis, ...]:
-    """The axis that holds all ratios and the close view of ±10 %, the useful one first."""
-    ratios = [float(r) for r in frame["ratio"] if math.isfinite(r) and r > 0]
-    low, high = min([1.0, *ratios]), max([1.0, *ratios])
-    close = Axis("± 10 %", 0.886, 1.12, _CLOSE_TICKS, margin)
-    wide = _log_axis(low, high, margin)
-    if low >= 0.9 and high <= 1.1:
-        return close, wide
-    return wide, close
-
-
-def _log_axis(low: float, high: float, margin: float) -> Axis:
-    """Powers of two round 1, at most six ticks; powers of ten where the ratios are further apart."""
-    first, last = min(-1, math.floor(math.log2(low) + 0.1)), max(1, math.ceil(math.log2(high) - 0.1))
-    names = {-3: "⅛", -2: "¼", -1: "½"}
-    step = 1 if last - first <= 6 else 2 if last - first <= 12 else 4
-    powers = [p for p in range(first, last + 1) if p % step == 0]
-    ticks = tuple((2.0**p, names.get(p) or (f"1/{2**-p}" if p < 0 else str(2**p))) for p in powers)
-    return Axis("all ratios", min(low, 2.0**first) / 1.12, max(high, 2.0**last) * 1.12, ticks, margin)
-
-
 # ---- the footer ---------------------------------------------------------------------------------------------
 
 
 def _footer(comparison: Comparison, more: str) -> Iterable[StyledText]:
     frame = comparison.frame
     if frame["ratio"].notna().any():
-        margin = units.number(comparison.margin, units.Scale("%", 0.01), digits=None) if comparison.margin else "0"
-        methods = set(frame["method"].dropna())
-        how = ", measured in adjacent blocks" if methods == {"paired"} else ""
-        if methods == {"processes"}:
-            how = ", measured in adjacent blocks in each process: ratio and interval are of the processes' median"
-        definition = (
-            f"Ratio = time / time of {_baseline_text(comparison)} at the same point{how};"
-            f" below 1 is faster; inside ±{margin} % the verdict is “same”."
-        )
-        if "unpaired" in methods:
+        definition = ratio_definition(comparison, _baseline_text(comparison))
+        if "unpaired" in set(frame["method"].dropna()):
             definition += on_engines.unpaired_definition(comparison)
         yield (Phrase(definition),)
     if _shows_levers(comparison):

@@ -46,7 +46,7 @@ def compiled_columns(frame: pd.DataFrame) -> list[BuiltColumn]:
 
 def compiled_definition(frame: pd.DataFrame) -> str:
     """What the columns say."""
-    text = "Compile time: what `torch.compile` took before the first sample; it is in no other figure.".replace("`", "")
+    text = "Compile time: torch.compile before the first sample; not included elsewhere.".replace("`", "")
     if frame["break_even"].notna().any():
         text += " Pays after: compile time / (time of the baseline - its own)."
     return text

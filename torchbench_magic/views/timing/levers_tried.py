@@ -22,8 +22,8 @@ from .compiled_columns import calls_text
 __all__ = ["DEFINITION", "levers_recommended", "none_timed", "recommended", "trial_columns", "trial_sentence", "ways"]
 
 DEFINITION = (
-    "Each lever is an alternative of its own; the cell is unchanged. Results are compared by"
-    " torch.testing.assert_close, from the same state and random numbers."
+    "Each lever is an alternative; the cell is unchanged. Results are compared by"
+    " torch.testing.assert_close, with the same initial state and random numbers."
 )
 _MOST_NAMED = 4
 
@@ -79,7 +79,7 @@ def trial_sentence(comparison: Comparison) -> StyledText:
     faster.`` A lever whose result differs is never among those that make it faster."""
     tried = _tried(comparison)
     if not tried:
-        return (Phrase("no lever could be timed beside the cell as it is"),)
+        return (Phrase("no lever could be timed"),)
     best = _recommended(comparison)
     said: list[Phrase] = []
     for nth, each in enumerate(best[:_MOST_NAMED]):
@@ -115,9 +115,9 @@ def _others(tried: Sequence[_Tried]) -> Iterator[tuple[str, list[str]]]:
             most = "" if math.isnan(largest) else f" (by up to {units.number(largest, digits=2)})"
             yield f" is {times}, but its result differs{most}", [each.name]
         elif not each.trial.result:
-            yield f" is {times}; whether the result is the same was not compared", [each.name]
+            yield f" is {times}; results were not compared", [each.name]
         else:
-            yield f" is {times} in this kernel, too little to hold in another", [each.name]
+            yield f" is {times} in this kernel, too little to count on in another", [each.name]
     nothing = [each.name for each in tried if each.verdict in ("same", "slower")]
     if nothing:
         yield ": no faster", nothing

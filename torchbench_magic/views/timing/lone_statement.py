@@ -11,6 +11,7 @@ from torchbench_magic.results.timing.comparison import Comparison
 from ..counting import counts
 from ..document import Document, Phrase, StyledText, clipped
 from ..drawing.histogram import histogram, span_of
+from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
 from . import levers_tried
 from .comparison_facts import LONGEST_NAME, alternative_name, contaminated, doubt_lines, measured, nothing_done
@@ -34,7 +35,7 @@ def document(comparison: Comparison) -> Document:
     counted = ((Phrase(counts.counts_definition(comparison)),),) if comparison.counts else ()
     footer = (
         *counted,
-        (Phrase("Precision now: where the median of this run lies, 95 %. Reproducibility: where a rerun's would."),),
+        (Phrase("95 % interval: for the median, in this run. Reproducibility: where the median of a rerun would be."),),
         (Phrase(" · ".join(measured(comparison))),),
     )
     sentence: StyledText
@@ -46,7 +47,15 @@ def document(comparison: Comparison) -> Document:
         spread = Phrase(" · ".join(_spread(comparison)), "quiet")
         before = (*levers_tried.none_timed(comparison), *nothing_done(comparison))
         sentence = (*before, name, Phrase("  "), Phrase(figure, "figure"), Phrase(" "), spread)
-    return Document("timing of one statement", sentence, (facts,), doubt_lines(comparison), footer, folded=True)
+    return Document(
+        "timing of one statement",
+        sentence,
+        (facts,),
+        doubt_lines(comparison),
+        footer,
+        folded=True,
+        doubts_where=of_result(".warnings"),
+    )
 
 
 def _median_text(comparison: Comparison, median: float) -> str:
@@ -68,7 +77,7 @@ def _spread(comparison: Comparison) -> Iterator[str]:
     threads = int(record["num_threads"])
     in_threads = f"{threads} thread{'' if threads == 1 else 's'}"
     if record["samples"] < 2:
-        yield "one sample: no spread known"
+        yield "one sample: spread unknown"
         yield in_threads
         return
     scale = units.smallest_scale([record["median"]])
@@ -79,8 +88,9 @@ def _spread(comparison: Comparison) -> Iterator[str]:
         yield f"repeats within {units.range_text(detail['reproducibility_low'], detail['reproducibility_high'], scale)}"
     else:
         if not math.isnan(detail["precision_low"]):
-            yield f"precision now {units.range_text(detail['precision_low'], detail['precision_high'], scale)}"
-        yield "reproducibility not known from one run"
+            ends = units.range_text(detail["precision_low"], detail["precision_high"], scale)
+            yield f"95 % interval in this run {ends}"
+        yield "one run: reproducibility unknown"
     yield f"{units.count(record['samples'])} samples, {in_threads}"
     if state := comparison.subjects[0].state:
         yield f"ran with {', '.join(state)}"
@@ -96,14 +106,14 @@ def _facts(comparison: Comparison) -> Iterator[Row]:
     number = int(record["number_per_run"])
     calls = f"{units.count(number)} call{'' if number == 1 else 's'}"
     blocks = f"{units.count(samples)} block{'' if samples == 1 else 's'} of {calls}"
-    spread = f"IQR {units.number(record['iqr'], scale)} {scale.unit}" if samples > 1 else "no spread known"
+    spread = f"IQR {units.number(record['iqr'], scale)} {scale.unit}" if samples > 1 else "spread unknown"
     yield _fact("samples", blocks, spread, histogram(times, median, span_of([times])))
-    for name, word in (("precision", "precision now"), ("reproducibility", "reproducibility")):
+    for name, word in (("precision", "95 % interval in this run"), ("reproducibility", "reproducibility")):
         low, high = detail[f"{name}_low"], detail[f"{name}_high"]
         if math.isnan(low):
             yield _fact(word, "not known", "from one run" if name == "reproducibility" else "too few samples")
         else:
-            note = "95 %, of the median" if name == "precision" else f"medians of {comparison.known_range(0)}"
+            note = "of the median" if name == "precision" else f"medians of {comparison.known_range(0)}"
             yield _fact(word, f"{units.range_text(low, high, scale)} {scale.unit}", note)
     cpu = float(record["cpu_clock_median"])
     if not math.isnan(cpu):

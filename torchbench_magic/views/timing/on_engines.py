@@ -77,10 +77,10 @@ def unpaired_definition(comparison: Comparison) -> str:
     """Where the ratios of rows of another time or machine come from."""
     if are_environments(comparison):
         return (
-            " Engines measure one after the other or on other machines: between them ratios are unpaired, and decide"
-            " nothing unless it is known how far each time repeats."
+            " Engines measure one after the other or on different machines: ratios between them are unpaired and decide"
+            " nothing, unless the reproducibility of each time is known."
         )
     return (
-        " Rows of different runs were measured at different times: their interval allows for what the machine"
-        " alone may have changed."
+        " Rows of different runs were measured at different times: their interval allows for drift of the"
+        " machine."
     )

@@ -67,13 +67,13 @@ def _checked(comparison: Comparison, axis: str | None) -> str:
     chosen = axis if axis is not None else axis_of(comparison)
     if chosen is None:
         raise InputError(
-            "nothing to plot along: measure with --sweep or at several thread counts (-t 1,2), or draw the samples: "
+            "no axis to plot: measure with --sweep or at several thread counts (-t 1,2), or draw the samples: "
             "kind='distribution'"
         )
     if chosen not in there:
         raise InputError(f"axis {chosen!r} is not in this comparison; there are: {', '.join(there)}")
     if not pd.api.types.is_numeric_dtype(comparison.frame[chosen]) or comparison.frame[chosen].dtype == bool:
-        raise InputError(f"axis {chosen!r} holds no numbers: plot along another one")
+        raise InputError(f"axis {chosen!r} has no numbers: choose another axis")
     return chosen
 
 
@@ -125,7 +125,7 @@ def _plot_samples(comparison: Comparison, ax: Axes | None = None) -> Axes:
     kept = [(row, times[np.isfinite(times) & (times > 0)]) for row, times in enumerate(every)]
     kept = [(row, times) for row, times in kept if len(times)]
     if not kept:
-        raise InputError("nothing to plot: this comparison holds no samples")
+        raise InputError("nothing to plot: this comparison has no samples")
     shown = kept[:_MOST_ROWS]
     ax = ax if ax is not None else new_axes((6.4, 1.2 + 0.45 * len(shown)))
     unit = units.smallest_scale([float(np.median(times)) for _, times in shown])

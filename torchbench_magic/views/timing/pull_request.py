@@ -16,7 +16,7 @@ from torchbench_magic.printable import printable_lines
 from torchbench_magic.results.timing.comparison import Comparison
 
 from ..carriers import markdown
-from ..document import Document, Phrase, StyledText, clipped, plain
+from ..document import MOST_DOUBTS, Document, Phrase, StyledText, clipped, plain
 from ..table import Table
 from .comparison import document
 from .comparison_facts import doubt_lines, measured
@@ -27,7 +27,7 @@ __all__ = ["MOST_BYTES", "pull_request"]
 MOST_BYTES = 4096
 """Of the whole. A comment may hold 65,536 characters; one that is read is shorter."""
 _ROWS = (200, 50, 24, 16, 12, 8, 6, 4, 2, 1)
-_DOUBTS = ((4, 400), (2, 400), (2, 200), (1, 200))
+_DOUBTS = ((2, 400), (2, 200), (1, 200))
 """How many doubts are kept, and characters of each, where room is short; the others are counted."""
 _LONGEST = 400  # characters of a sentence where room is short
 
@@ -62,7 +62,8 @@ def _forms(comparison: Comparison, whole: Document, cells: tuple[str, ...]) -> I
     for rows in _ROWS:
         if rows <= 2 * len(table) or rows == _ROWS[-1]:
             shown = _first(table, rows, whole)
-            yield _rendered(comparison, whole, shown, doubts, cells[0])
+            few = doubts[:MOST_DOUBTS]
+            yield _rendered(comparison, whole, shown, few, cells[0], len(doubts) - len(few))
             if len(table) <= rows or rows <= 12:
                 for cell in cells:
                     for many, longest in _DOUBTS:
@@ -84,10 +85,11 @@ def _rendered(
     repeat: str,
     more: int = 0,
 ) -> str:
-    said = doubts if more <= 0 else (*doubts, (Phrase(f"{more} more doubt{'s' if more > 1 else ''}: .warnings"),))
+    said = doubts if more <= 0 else (*doubts, (Phrase(f"{more} more: .warnings"),))
     sentence = whole.sentence if table is not None else _short(whole.sentence)
     environment = (Phrase(" · ".join(measured(comparison))),)
-    shown = Document(whole.kind, sentence, (table,) if table is not None else (), said, (environment,))
+    tables = (table,) if table is not None else ()
+    shown = Document(whole.kind, sentence, tables, said, (environment,), doubts_shown=len(said))
     return "\n".join(filter(None, [markdown.render(shown), repeat]))
 
 
@@ -96,7 +98,7 @@ def _short(line: StyledText, longest: int = _LONGEST) -> StyledText:
     return line if len(text) <= longest else (Phrase(clipped(text, longest)),)
 
 
-_LEFT_OUT = "How to repeat it: the cell is too long to stand here; see `.to_json()`.\n"
+_LEFT_OUT = "How to repeat it: the cell is too long to show here; see `.to_json()`.\n"
 
 
 def _repeat(cell: str | None) -> str:

@@ -21,8 +21,8 @@ __all__ = ["DEFINITION", "advice", "doubt", "threads_table"]
 
 _MOST_ADVICE = 3
 DEFINITION = (
-    "Threads to use: the largest count within the usable cores that still gains more than 10 %."
-    " Extra CPU: processor time beyond that of the smallest count."
+    "“use”: the largest thread count within the usable cores that still gains more than 10 %."
+    " Extra CPU: CPU time beyond that of the smallest count."
 )
 """Explains the columns of the table, for the footer."""
 
@@ -98,7 +98,7 @@ def doubt(comparison: Comparison) -> StyledText:
     if not refused:
         return ()
     worst = max(refused, key=lambda curve: max(float_or_none(point.outside) or 0.0 for point in curve.points))
-    return (Phrase(f"No thread count is recommended: {worst.refused}."),)
+    return (Phrase(f"No thread count recommended: {worst.refused}."),)
 
 
 def _gain(found: Sequence[ThreadCurve]) -> str:

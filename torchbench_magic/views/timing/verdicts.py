@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.rows import are_speeds
 from torchbench_magic.results.timing.scaling import Crossover, crossovers
 
 from ..document import Phrase, Style, StyledText, clipped, code
@@ -22,11 +23,11 @@ _MOST_NAMED = 4
 _MOST_SWAPS = 3
 
 WHY = {
-    "stalled": "other processes held its threads up",
+    "stalled": "its threads waited for other processes",
     "unlike-blocks": "its warm-up was disturbed",
     "few-rounds": "there are too few rounds",
     "unsteady": "the ratio changed during the run",
-    "few-processes": "too few processes measured it",
+    "few-processes": "too few processes gave a ratio",
 }
 """Cause of a void -> why more samples would not decide, in the words of the sentence; the doubts have the rest."""
 
@@ -53,6 +54,7 @@ def sentence(judged: Sequence[Judged], baseline: str | None, places: str = "poin
     ``judged`` holds every alternative but the baseline, at every point. Without a ``baseline`` that all have, each is
     said to be compared with its own. ``places``: what the points are, "points" or "engines".
     """
+    in_speeds = are_speeds(one.verdict for one in judged)
     by_name: dict[str, list[Judged]] = {}
     for one in judged:
         by_name.setdefault(one.name, []).append(one)
@@ -63,7 +65,7 @@ def sentence(judged: Sequence[Judged], baseline: str | None, places: str = "poin
             runs.append(Phrase("; "))
         runs += _subjects(alike, "code" if nth else "subject")
         against = _base(alike[0]) if baseline is None else None if nth else baseline
-        runs += _clause(alike[0], against, places, is_plural=len(alike) > 1)
+        runs += _clause(alike[0], against, places, is_plural=len(alike) > 1, in_speeds=in_speeds)
     left = sum(len(alike) for alike in clauses[_MOST_NAMED:])
     if left:
         runs.append(Phrase(f"; {left} more below"))
@@ -114,18 +116,20 @@ def _weight(points: Sequence[Judged]) -> tuple[int, float]:
     return _ORDER.get(_common(points), 5), -min(known, default=0.0)
 
 
-def _clause(points: Sequence[Judged], baseline: str | None, places: str, *, is_plural: bool = False) -> list[Phrase]:
+def _clause(
+    points: Sequence[Judged], baseline: str | None, places: str, *, is_plural: bool, in_speeds: bool
+) -> list[Phrase]:
     common = _common(points)
     as_it, against = (
         [Phrase(word), code(clipped(baseline, _LONGEST_NAME))] if baseline is not None else []
         for word in (" as ", " against ")
     )
     if common in ("faster", "slower"):
-        verb, adverb = ("is", "fast") if common == "faster" else ("takes", "long")
+        verb, adverb = ("is", "fast") if in_speeds else ("takes", "long")
         return [
-            Phrase(f" {verb} {_times(points, common)} times as {adverb}"),
+            Phrase(f" {verb} {_times(points, in_speeds)} times as {adverb}"),
             *as_it,
-            Phrase(_everywhere(points, places) + _ends(points, common)),
+            Phrase(_everywhere(points, places) + _ends(points, in_speeds)),
         ]
     if common == "same":
         return [Phrase(f" take{'' if is_plural else 's'} the same time"), *as_it, Phrase(_everywhere(points, places))]
@@ -145,18 +149,18 @@ def _everywhere(points: Sequence[Judged], places: str) -> str:
     return f" {word} both {places}" if len(points) == 2 else f" {word} all {units.count(len(points))} {places}"
 
 
-def _times(points: Sequence[Judged], verdict: str) -> str:
+def _times(points: Sequence[Judged], in_speeds: bool) -> str:
     factors = []
     for point in points:
-        value, low, high = _factor(point, verdict)
+        value, low, high = _factor(point, in_speeds)
         factors.append((value, _written(value, low, high)))
     least, most = min(factors)[1], max(factors)[1]
     return least if least == most else f"{least} to {most}"
 
 
-def _ends(points: Sequence[Judged], verdict: str) -> str:
+def _ends(points: Sequence[Judged], in_speeds: bool) -> str:
     """The interval of a single point."""
-    _, low, high = _factor(points[0], verdict)
+    _, low, high = _factor(points[0], in_speeds)
     if not (len(points) == 1 and 0 < low < high < math.inf):
         return ""
     return f" ({_interval(low, high)})"
@@ -182,16 +186,16 @@ def _short(value: float, low: float, high: float) -> str:
     return max(units.ratio(value, low, high, digits=3), units.number(value, digits=2), key=len)
 
 
-def _factor(point: Judged, verdict: str) -> tuple[float, float, float]:
+def _factor(point: Judged, in_speeds: bool) -> tuple[float, float, float]:
     """(value, low, high) of how many times as fast, or as long."""
-    if verdict == "faster":
+    if in_speeds:
         return _inverse(point.ratio), _inverse(point.high), _inverse(point.low)
     return point.ratio, point.low, point.high
 
 
 def speed_text(faster: Judged) -> str:
     """``2.3 times as fast (2.2 … 2.4)``, of one that is faster."""
-    return f"{_times([faster], 'faster')} times as fast{_ends([faster], 'faster')}"
+    return f"{_times([faster], True)} times as fast{_ends([faster], True)}"
 
 
 def _inverse(value: float) -> float:

@@ -62,10 +62,10 @@ def table(
     if not _is_whole(row_limit):
         raise OptionError(f"row_limit={row_limit}: give a whole number; -1 is all rows")
     if group_by_input_shape and not profile.options.shapes:
-        raise InputError("shapes were not recorded: profile with --shapes to group by shape")
+        raise InputError("shapes were not recorded: use --shapes to group by shape")
     made = _rows(profile, by_shape=group_by_input_shape, depth=group_by_stack_n)
     if made.empty:
-        return "no operation of torch ran\n" if profile.has_op_times else "the operations of torch were not seen\n"
+        return "no torch operation ran\n" if profile.has_op_times else "torch operations were not recorded\n"
     ordered = made.sort_values(column, ascending=column == "op", na_position="last", kind="stable")
     shown = frame_rows(ordered if row_limit < 0 else ordered.head(row_limit))
     columns = _columns(profile, made, time_unit, by_shape=group_by_input_shape, by_stack=group_by_stack_n > 0)

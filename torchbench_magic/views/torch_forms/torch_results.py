@@ -52,7 +52,7 @@ def measurement(result: Measurement) -> Bundle:
     runs = f"{units.count(len(times))} block{'' if len(times) == 1 else 's'} of {units.count(result.number_per_run)}"
     parts = [
         "median",
-        f"IQR {units.percent(result.iqr / median)} %" if len(times) > 1 and median else "one sample: no spread known",
+        f"IQR {units.percent(result.iqr / median)} %" if len(times) > 1 and median else "one sample: spread unknown",
         f"{runs} call{'' if result.number_per_run == 1 else 's'}, {threads} thread{'' if threads == 1 else 's'}",
     ]
     scale = units.smallest_scale([median])
@@ -71,7 +71,7 @@ def measurement(result: Measurement) -> Bundle:
             sentence=sentence,
             tables=(Table("facts", columns, (Group(tuple(rows)),), headless=True),),
             doubts=_doubts(result),
-            footer=((Phrase("torch's Measurement: one window of time; the median of a rerun lies elsewhere."),),),
+            footer=((Phrase("torch's Measurement: a single run; the median of a rerun may differ."),),),
             folded=True,
         ),
         printable_lines(repr(result)),

@@ -95,7 +95,7 @@ class CountsExplorer(TableExplorer):
 
     def _one_selected(self) -> str:
         if len(self.selection) != 1:
-            raise InputError("select one function: click its row")
+            raise InputError("click a row to select a function")
         return str(self.selection[0])
 
     # ---- changes ----------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class CountsExplorer(TableExplorer):
         self.filter_text = ipywidgets.Text(placeholder="filter, regex", layout=wide)
         self.keep_button = _button("keep", lambda: self._from_text(self.keep, self.filter_text))
         self.find_text = ipywidgets.Text(placeholder="transform, regex", layout=wide)
-        self.to_text = ipywidgets.Text(placeholder="to nothing", layout=narrow)
+        self.to_text = ipywidgets.Text(placeholder="replacement (empty: delete)", layout=narrow)
         self.add_button = _button("add", self._add)
         names = [printable(names_of_pair(pair)[1]) for pair in self._pairs] or [printable(self._given.names[1])]
         options = [
@@ -279,7 +279,7 @@ def _chip(words: str, act: Callable[[], None] | None = None) -> ipywidgets.Butto
     layout = ipywidgets.Layout(width="auto", height="24px")
     made = ipywidgets.Button(description=printable(words), layout=layout, disabled=act is None)
     if act is not None:
-        made.tooltip = "take this back"
+        made.tooltip = "undo this"
         made.on_click(lambda _: act())
     return made
 

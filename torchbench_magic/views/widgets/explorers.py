@@ -135,7 +135,7 @@ class Explorer(TableExplorer):
         self.row_limit = ipywidgets.BoundedIntText(
             0, min=0, max=10**6, description="rows", layout=ipywidgets.Layout(width="150px")
         )
-        self.row_limit.tooltip = "the most rows of a table; 0 is no limit"
+        self.row_limit.tooltip = "rows per table; 0: no limit"
         self.message = ipywidgets.Label()
         self._matcher: re.Pattern[str] | None = None
         self.table = TableWidget(answers=True)

@@ -230,7 +230,7 @@ def test_what_a_module_holds_is_named_with_its_module_and_only_if_the_code_uses_
     with pytest.raises(CountError) as caught:
         pack_variables(["tb_local", "guarded", "x"], names)
     assert str(caught.value) == (
-        "`tb_local` (module) cannot be sent to the process that counts: the code may use `tb_local.guarded` (function),"
+        "`tb_local` (module) cannot be sent to the counting process: the code may use `tb_local.guarded` (function),"
         " and a lock cannot be copied"
     )
     pack_variables(["tb_local", "f", "x"], names).close()

@@ -282,5 +282,5 @@ def test_caches_that_the_system_does_not_tell_are_said(
     """As with an unreadable or hidden /sys, and on macOS."""
     measured()
     monkeypatch.setattr(caches.glob, "glob", lambda pattern: [])
-    assert "Sizes of caches: not available here" in peaks_here(2).notes[0]
+    assert "Cache sizes: unknown here" in peaks_here(2).notes[0]
     assert working_sets(()) == sorted(working_sets(()))

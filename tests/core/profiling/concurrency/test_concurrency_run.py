@@ -289,7 +289,7 @@ def test_code_that_ended_early_is_not_judged() -> None:
     run._facts = [CoreFacts(2, 0, 0, 10.0), CoreFacts(2, 0, 0, 11.5)]
     made = run.result(0, 10**9, None, 2, partial=True)
     assert made.verdict == "not available"
-    assert made.missing[0] == "The code ended early: it is not judged."
+    assert made.missing[0] == "The code ended early: no verdict."
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ def test_a_run_that_others_held_up_is_not_called_far_below(run: Profile) -> None
     busy = replace(run, warnings=[Doubt("busy", "Busy machine.", "")])
     made = judged(busy, FAST)
     assert not {"below-roof", "serial"} & set(made.ops["efficiency_class"].dropna())
-    assert "Others held up this run" in noted(made)
-    assert "Others held up this run" not in noted(judged(run, FAST))
+    assert "Other processes delayed this run" in noted(made)
+    assert "Other processes delayed this run" not in noted(judged(run, FAST))
 
 
 @pytest.fixture(autouse=True)
@@ -245,7 +245,7 @@ def test_hardware_counters_are_one_line_with_and_without(run: Profile, monkeypat
         raise PermissionError(folder)
 
     monkeypatch.setattr(judged_ops.Path, "iterdir", there)
-    assert "this machine has some; they are not read" in noted(judged(run, SLOW))
+    assert "not read, though this machine has some" in noted(judged(run, SLOW))
     monkeypatch.setattr(judged_ops.Path, "iterdir", hidden)
     assert "Hardware counters: not available here." in noted(judged(run, SLOW))
 

@@ -65,7 +65,7 @@ def test_a_tracemalloc_that_runs_already_goes_on() -> None:
         tracemalloc.stop()
     assert row(outcome, 1)["host_net"] == pytest.approx(2 * MIB, abs=100_000)
     (doubt,) = [d for d in outcome.profile.warnings if d.kind == "host-memory"]
-    assert "running already" in doubt.text
+    assert "already running" in doubt.text
 
 
 def test_its_cost_in_time_is_said() -> None:

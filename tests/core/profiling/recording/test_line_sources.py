@@ -224,7 +224,7 @@ def test_an_active_trace_hook_leaves_no_line_source() -> None:
     assert isinstance(source, NoLines)
     record = recorded(source, lambda: None)
     assert record.source == "none"
-    assert "holds Python's trace hook" in record.reason
+    assert "uses Python's trace hook" in record.reason
 
 
 @pytest.mark.skipif(not HAS_MONITORING, reason="sys.monitoring came with 3.12")

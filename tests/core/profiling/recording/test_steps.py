@@ -374,7 +374,7 @@ def test_too_few_steps_say_which_would_have_been_recorded() -> None:
     assert result.ops.empty
     assert result.cycles == ()
     assert kinds(result) == ["no-steps"]
-    assert "the first recorded step is number 16, and there were 9 steps" in str(result.warnings[0])
+    assert "the first recorded step is 16, and there were 9 steps" in str(result.warnings[0])
     assert repr(result)
 
 
@@ -483,7 +483,7 @@ def test_an_error_in_any_step_gives_what_was_recorded_and_leaves_everything_off(
 
 def test_a_scheduled_profile_within_another_is_refused() -> None:
     def nested() -> None:
-        with pytest.raises(Busy, match="schedule is running already"):
+        with pytest.raises(Busy, match="schedule is already running"):
             profile(lambda: None, schedule="active=1")
 
     profile(nested, schedule="wait=5,active=1")

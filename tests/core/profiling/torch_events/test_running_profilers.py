@@ -24,7 +24,7 @@ def kinds(result: Any) -> list[str]:
 
 
 def refused() -> None:
-    with pytest.raises(Busy, match=r"running already; stop it .*`prof\.stop\(\)`"):
+    with pytest.raises(Busy, match=r"already running; stop it .*`prof\.stop\(\)`"):
         profile(ones)
     assert torch_profiler_runs()
 

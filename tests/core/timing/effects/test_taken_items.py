@@ -27,13 +27,13 @@ def taken(body: str, **options: Any) -> tuple[list[Doubt], dict[str, Any]]:
 @pytest.mark.parametrize(("body", "name"), [("next(g)", "g"), ("next(it)", "it"), ("next(held[0])", "held[0]")])
 def test_what_calls_take_from_an_iterator_is_said(body: str, name: str) -> None:
     (said,), _ = taken(body)
-    assert said.text == f"Timed calls took items from `{name}`, which are not put back."
+    assert said.text == f"Timed calls took items from `{name}`, which are not restored."
     assert said.action == "Make it in the body, or in setup."
 
 
 def test_with_restore_a_generator_is_said_and_what_can_be_copied_is_not_taken_from() -> None:
     (said,), _ = taken("next(g)", restore=True)
-    assert said.text.endswith("`--restore` cannot: a generator has no copy.")
+    assert said.text.endswith("`--restore` cannot restore a generator.")
     said_of_copied, names = taken("next(it)", restore=True)
     assert said_of_copied == []
     assert next(names["it"]) == 0

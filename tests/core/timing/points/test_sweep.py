@@ -92,7 +92,7 @@ def test_close_floats_keep_labels_of_their_own() -> None:
         ("n=[]", "no values in"),
         ("n=range(0)", "no values in"),
         ("n=[1, 2, 1]", "1 is given twice"),
-        ("n=itertools.count()", "iterator without an end"),
+        ("n=itertools.count()", "endless iterator"),
         ("n=[1, 2", "SyntaxError"),
         ("n=sizes_that_are_not_there", "NameError"),
         ("n=[1/0]", "ZeroDivisionError"),

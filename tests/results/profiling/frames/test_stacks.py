@@ -66,5 +66,5 @@ def test_an_unknown_metric_lists_those_there_are() -> None:
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, match="does not exist"):
         write_stacks(FRAMES, tmp_path / "no such folder" / "stacks.txt")

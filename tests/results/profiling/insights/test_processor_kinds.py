@@ -147,5 +147,5 @@ def test_workers_are_told_to_be_as_many_as_cores_and_of_one_thread_and_never_few
 
     assert "at most 2 processes" in said(processes=4, threads=5)
     assert "one thread" not in said(processes=4, threads=5)
-    assert "processes compute" not in said(processes=2, threads=6)
+    assert "processes at once" not in said(processes=2, threads=6)
     assert "one thread" in said(processes=2, threads=6)

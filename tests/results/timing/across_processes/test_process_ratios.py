@@ -105,8 +105,8 @@ def test_a_ratio_that_decides_nothing_in_its_process_does_not_count_and_that_is_
     assert [*spoiled.ratio_by_process(1)] == [1, 2, 3, 4, 5, 6]
     said = {doubt.kind: doubt.text for doubt in doubts_of(spoiled)}
     assert said["void-process"] == (
-        "The ratio of bmm does not count in 1 process: other processes held its threads up there."
-        " Up to two more were measured in their place."
+        "The ratio of bmm was dropped in 1 process: its threads waited for other processes."
+        " Up to two more processes replaced them."
     )
 
 
@@ -124,7 +124,7 @@ def test_a_verdict_does_not_stand_on_the_few_processes_that_were_not_disturbed()
     left = Comparison(whole.subjects, whole.samples, whole.environment, void_processes=void)
     assert left.frame["verdict"][1] == "undecided"
     said = {doubt.kind: doubt.text for doubt in doubts_of(left)}["few-processes"]
-    assert said == "No verdict on bmm: its ratio holds in 3 of 8 processes, too few to decide."
+    assert said == "No verdict on bmm: only 3 of 8 processes gave a usable ratio."
 
 
 def test_against_another_baseline_the_same_processes_count() -> None:
@@ -141,8 +141,8 @@ def test_a_verdict_of_one_kernel_that_the_next_may_turn_round_says_so(ratio: flo
     assert made.frame["verdict"][1] == ("same" if ratio == 1 else "slower" if ratio > 1 else "faster")
     assert made.of_this_kernel == ((1,) if said else ())
     texts = [doubt.text for doubt in doubts_of(made) if doubt.kind == "this-kernel"]
-    text = "The ratio of bmm is of this kernel: another one has other addresses, which alone move a ratio by up to 3 %,"
-    assert texts == ([f"{text} seldom by more."] if said else [])
+    text = "bmm: the difference may hold in this kernel only; memory addresses alone change a ratio by up to 3 %,"
+    assert texts == ([f"{text} rarely by more."] if said else [])
 
 
 def test_where_it_reads_tensors_of_its_own_that_is_said_too() -> None:
@@ -150,12 +150,12 @@ def test_where_it_reads_tensors_of_its_own_that_is_said_too() -> None:
     base, other = plain.subjects
     own = replace(plain, subjects=(base, replace(other, own_inputs=("u", "v"))))
     (text,) = [doubt.text for doubt in doubts_of(own) if doubt.kind == "this-kernel"]
-    assert text.endswith("`u` and `v`, which bmm reads, lie elsewhere too: let it read what mul reads.")
+    assert text.endswith("bmm reads its own `u` and `v`: let it read the tensors that mul reads.")
 
 
 def test_what_fewer_than_six_processes_assume_is_said() -> None:
     text = {doubt.kind: str(doubt) for doubt in doubts_of(of_processes([1.1, 1.11, 1.12]))}["normal-processes"]
-    assert text.startswith("3 processes: the interval takes their ratios to spread as a normal distribution does.")
+    assert text.startswith("3 processes: the interval assumes that their ratios are normally distributed.")
     assert "--processes 6" in text
     assert "normal-processes" not in {doubt.kind for doubt in doubts_of(of_processes([1.1] * 6))}
 

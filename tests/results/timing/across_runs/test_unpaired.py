@@ -113,7 +113,7 @@ def test_one_run_on_either_side_does_not_decide_what_drift_can_do(this: Range | 
 def test_a_change_far_beyond_what_drift_can_do_is_a_verdict(ratio: float, verdict: str) -> None:
     one = judged_ranges(single(ratio), single(1.0), 0, 0.01)
     assert one.verdict == verdict
-    assert f"more than the {DRIFT:g} times" in one.reason
+    assert f"exceeds {DRIFT:g} times" in one.reason
     assert one.low <= ratio / DRIFT < ratio < ratio * DRIFT <= one.high
 
 

@@ -70,7 +70,7 @@ def test_many_steps_share_strips_and_a_step_that_goes_beyond_is_marked() -> None
 def test_without_steps_there_is_no_table_and_no_picture() -> None:
     made = profile_of([], wall=1.0)
     assert step_strips(made) == ""
-    assert plain(document(made).sentence) == "no steps of a training loop were seen in 1.00 s"
+    assert plain(document(made).sentence) == "no training loop steps in 1.00 s"
     assert not [each for each in document(made).tables if each.name == "phases"]
 
 
@@ -92,7 +92,7 @@ def test_two_profiles_have_their_phases_side_by_side() -> None:
 def test_how_busy_each_worker_was_is_said() -> None:
     seen = workers(("__getitem__", 9.0), ("waiting for the loop", 0.5), ("starting the worker", 0.5))
     footer = " ".join(plain(line) for line in document(profile_of(rows(10), workers=seen)).footer)
-    assert "DataLoader workers were busy for this share of their time: worker 0 90 %." in footer
+    assert "DataLoader workers were busy this share of the time: worker 0 90 %." in footer
     many = pd.concat([seen.assign(worker=number) for number in range(20)], ignore_index=True)
     footer = " ".join(plain(line) for line in document(profile_of(rows(10), workers=many)).footer)
-    assert "Each of the 20 DataLoader workers was busy for 90 to 90 % of its time." in footer
+    assert "Each of the 20 DataLoader workers was busy 90 to 90 % of the time." in footer

@@ -1,4 +1,4 @@
-"""Machine code, and C functions called by address, in the process that counts. Nothing of it runs in a notebook.
+"""Machine code, and C functions called by address, in the counting process. Nothing of it runs in a notebook.
 
 Why at all: callgrind is told by instructions what to count (a *client request*, valgrind.h), and a count is the same
 twice only if both heaps are. Both are out of Python's reach without a compiler, so the bytes are written here:
@@ -15,7 +15,7 @@ counted on ..."; the drop-in `Timer.collect_callgrind` warns and takes torch's o
 
 **Pages that are writable and executable**, for the bytes. Checked by asking for one (`client_requests.executable`) as
 the process starts; valgrind needs them too (`valgrind.launch.check`). Otherwise: the process ends, and the doubt says
-"the process that counts did not start: ... writable and executable ...". Times stay.
+"the counting process did not start: ... writable and executable ...". Times stay.
 
 **Valgrind's request**: four rotations of rdi that add up to nothing and ``xchg rbx, rbx``, rax pointing to the code and
 five arguments, the answer in rdx. The same since valgrind 3.0 (read in valgrind.h, tried with 3.19). Checked by
@@ -29,7 +29,7 @@ counts"; a number is never shown in their place.
 **CPython's C API and objects**: ``PyMethodDef``, ``METH_NOARGS``, ``PyCFunction_NewEx``,
 ``PyObject_Get/SetArenaAllocator`` (documented; the same in 3.11 to 3.14); ``id(x)`` is the address of x; up to 3.11 the
 reference count is the first word of an object, from 3.12 on small numbers have none to change. Checked by the tests on
-each Python. A wrong one would crash this process, not the notebook: "the process that counts was killed".
+each Python. A wrong one would crash this process, not the notebook: "the counting process was killed".
 
 **CPython's small objects** stand in pools of 16 KiB with a header of 48 bytes, in arenas of 1 MiB, up to 512 bytes each
 (obmalloc.c from 3.10 on). Checked by a test that looks where objects come to stand. Every loop of `heap` is bounded, so

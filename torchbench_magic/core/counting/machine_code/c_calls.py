@@ -1,4 +1,4 @@
-"""C functions that the process that counts calls: of the C library, and of a compiled snippet."""
+"""C functions that the counting process calls: of the C library, and of a compiled snippet."""
 
 from __future__ import annotations
 

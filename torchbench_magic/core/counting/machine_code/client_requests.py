@@ -57,7 +57,7 @@ def why_unsupported() -> str:
     """Why the machine code here is not for this system, processor or Python; empty where it is."""
     system, processor = platform.system(), platform.machine()
     if system != "Linux" or processor not in ("x86_64", "AMD64") or sys.maxsize <= 2**32:
-        return f"instructions are counted on Linux with an x86_64 processor; this is {system} on {processor}"
+        return f"instructions are counted on Linux with an x86_64 CPU; this is {system} on {processor}"
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:
         kind = "free-threaded" if "t" in sys.abiflags else sys.implementation.name
         return f"instructions are counted in CPython with its global lock; this Python is {kind}"

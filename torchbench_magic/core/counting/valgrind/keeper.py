@@ -1,6 +1,6 @@
 """Keeps a process that counts: a process of its own, started by path, which imports nothing of this package.
 
-Starting the process that counts takes half a minute, so one serves all kernels of a user and an environment (see
+Starting the counting process takes half a minute, so one serves all kernels of a user and an environment (see
 `lease`). This keeper starts it, waits until it takes jobs, and hands the ends of its sockets to each kernel that asks.
 It ends it, with its folder, when no kernel has been there for the idle time: at once where that is 0, the setting for
 which every kernel has its own.
@@ -9,7 +9,7 @@ A kernel is gone when its connection is closed, or its process has ended: a work
 connection open for longer. What such a kernel was counting is ended then.
 
 Messages (SOCK_SEQPACKET). To a kernel: JSON with pid, directory and began (`time.monotonic`) when it comes; ``R`` with
-the two ends when jobs are taken; the end of the stream where the process that counts has ended. From a kernel:
+the two ends when jobs are taken; the end of the stream where the counting process has ended. From a kernel:
 ``idle SECONDS``, ``+PID`` and ``-PID`` around what counts for it, ``end`` for a server that is of no use to anybody.
 """
 
@@ -39,7 +39,7 @@ _COMING = 0.1
 _LOCKED = 1.0
 """Seconds for which others may hold the folder locked. The name of a socket that stays is one that nobody answers."""
 _FAREWELL = 5.0
-"""Seconds that kernels have to read why the process that counts has ended."""
+"""Seconds that kernels have to read why the counting process has ended."""
 _CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: pid, uid, gid
 
 
@@ -81,7 +81,7 @@ class _Kernel:
 
 
 class Keeper:
-    """Starts the process that counts; `serve` returns when it, or the last kernel, is gone.
+    """Starts the counting process; `serve` returns when it, or the last kernel, is gone.
 
     Args:
         plan: command, directory, path (what the process is told: see `server.main`), idle (seconds), listener and
@@ -197,7 +197,7 @@ class Keeper:
                     with contextlib.suppress(OSError):
                         os.unlink(os.path.join(self._directory, name))
 
-    # ---- the process that counts ------------------------------------------------------------------------------
+    # ---- the counting process ------------------------------------------------------------------------------
 
     def _hear_server(self) -> None:
         """It takes jobs, or has ended."""

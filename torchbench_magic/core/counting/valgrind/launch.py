@@ -1,4 +1,4 @@
-"""How the process that counts is started: valgrind's options, and an environment that is the same in every kernel."""
+"""How the counting process is started: valgrind's options, and an environment that is the same in every kernel."""
 
 from __future__ import annotations
 

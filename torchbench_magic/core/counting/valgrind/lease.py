@@ -60,7 +60,7 @@ class Lease:
     """A process that counts, as long as this kernel wants it.
 
     Attributes:
-        pid: of the process that counts, which leads a group.
+        pid: of the counting process, which leads a group.
         directory: what it writes; private.
         began: when it was started (`time.monotonic`).
         is_shared: it may serve other kernels too.
@@ -183,7 +183,7 @@ class Lease:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process that counts runs, as its keeper says."""
+        """Whether the counting process runs, as its keeper says."""
         try:
             return self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:

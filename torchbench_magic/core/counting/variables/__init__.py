@@ -1,1 +1,1 @@
-"""The notebook's variables on their way to the process that counts."""
+"""The notebook's variables on their way to the counting process."""

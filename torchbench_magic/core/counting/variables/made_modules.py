@@ -1,4 +1,4 @@
-"""The notebook's modules in the process that counts: made of what travelled, never of their files."""
+"""The notebook's modules in the counting process: made of what travelled, never of their files."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A module beside the notebook, or of a package that is being worked on, may be another one than its file: edited and not
 loaded anew, changed by an assignment, or its file gone. So it travels as it is, and its file is not read. What is
-installed is imported in the process that counts; what somebody put in its place there travels as well.
+installed is imported in the counting process; what somebody put in its place there travels as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALL_NAMES = frozenset({"vars", "globals", "__dict__", "dir", "eval", "exec"})
 """Code that uses one of these may read any name of a module."""
 
 _NEVER_LOCAL = frozenset({"torch", "torchgen", "functorch", "numpy", "cloudpickle", "torchbench_magic", "sys"})
-"""What the process that counts has of its own, even where it is installed from a folder that is being worked on."""
+"""What the counting process has of its own, even where it is installed from a folder that is being worked on."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _LONGEST = 1000
 """Characters of a constant that is compared."""
@@ -50,7 +50,7 @@ class Replaced:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What of this process the process that counts has not.
+    """What of this process the counting process has not.
 
     Attributes:
         local: name -> module, of those that travel.

@@ -28,7 +28,7 @@ class Purpose:
 
 FOR_COUNTING = Purpose(
     1 << 30,
-    "the process that counts",
+    "the counting process",
     "only code on the CPU can be counted: use .cpu()",
     "count on smaller ones, instructions per element are the same",
     "make `{}` inside the statement",

@@ -1,4 +1,4 @@
-"""The notebook's variables on their way to the process that counts.
+"""The notebook's variables on their way to the counting process.
 
 Only the names that the code uses travel, by cloudpickle; tensors by their storage, in one piece of anonymous memory
 that both processes hold, so that views stay views of one storage and no file is left behind. Of a module beside the

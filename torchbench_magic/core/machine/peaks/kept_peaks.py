@@ -41,16 +41,17 @@ def peaks_here(threads: int, progress: Progress = NO_PROGRESS) -> Peaks:
     if found is not None:
         return found
     caches = data_caches()
-    notes = () if caches else ("Sizes of caches: not available here; those of an ordinary processor were taken.",)
+    notes = () if caches else ("Cache sizes: unknown here; typical sizes were used.",)
     made = replace(measure_peaks(threads, caches, progress), notes=notes)
     if math.isnan(made.contended):
-        said = "Whether others used the processor while peaks were measured is not available here: they are not kept."
+        said = "Whether others used the CPU while peaks were measured is unknown here: the peaks are not kept."
         made = replace(made, notes=(*notes, said))
         _in_this_process[key] = made
     elif made.contended > BUSY:
         several = " Those of several threads are not known." if threads > 1 else ""
         said = (
-            f"Other processes used {made.contended:.1f} cores while peaks were measured: they may be too low, and are"
+            f"Other processes used {made.contended:.1f} cores while peaks were measured: the peaks may be too low"
+            f" and are"
             f" not kept.{several}"
         )
         made = replace(_of_one_thread(made), notes=(*notes, said))

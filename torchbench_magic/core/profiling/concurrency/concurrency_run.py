@@ -86,7 +86,7 @@ class ConcurrencyRun:
             use=use,
             timeline=timeline,
             torch_threads=torch_threads,
-            missing=(*(["The code ended early: it is not judged."] if partial else []), *self._missing(use)),
+            missing=(*(["The code ended early: no verdict."] if partial else []), *self._missing(use)),
             hung=tuple(map(hang_text, self._seen["hung"])) if self._seen is not None else (),
         )
 
@@ -115,19 +115,19 @@ class ConcurrencyRun:
             found.append(f"Threads and their waiting for cores: {self._side.problem}.")
         elif use.wall < LEAST_WALL:
             ran, least = f"{use.wall * 1e3:.0f} ms", f"{LEAST_WALL * 1e3:.0f} ms"
-            found.append(f"The code ran for {ran}: of less than {least} nothing is said.")
+            found.append(f"The code ran for {ran}: too short for a verdict (at least {least}).")
         elif use.samples < FEWEST and verdict_of(use) == "not available":
-            found.append("The process that looks at threads hardly got a core: nothing is said.")
+            found.append("The process that watches the threads hardly got a core: no verdict.")
         if not self._side.problem and math.isnan(use.gil) and use.wall >= LEAST_WALL:
             found.append("What threads wait for (GIL, locks): /proc/PID/syscall may not be read (ptrace_scope).")
         if math.isnan(use.ext) and use.wall >= LEAST_WALL:
-            found.append("Load of other processes: /proc/stat does not tell. They may have been in the way.")
+            found.append("Load of other processes: unknown (/proc/stat). They may have distorted the result.")
         if math.isnan(use.throttled):
-            found.append("CPU quota: /sys/fs/cgroup does not tell.")
+            found.append("CPU quota: unknown (/sys/fs/cgroup).")
         if len(self._facts) > 1 and self._facts[0].cores != self._facts[-1].cores:
             before, after = self._facts[0].cores, self._facts[-1].cores
             changed = f"The usable cores changed from {before} to {after} while the code ran"
-            found.append(f"{changed}: it is judged by {use.cores}.")
+            found.append(f"{changed}: the verdict uses {use.cores}.")
         return found
 
 

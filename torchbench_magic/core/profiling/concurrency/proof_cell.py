@@ -46,4 +46,4 @@ def doubts_of_concurrency(seen: Concurrency | None) -> Iterator[Doubt]:
         what, _, advice = text.partition(". ")
         yield Doubt("fork-deadlock", f"{what}.", advice)
     if seen.verdict == "not available" and seen.missing:
-        yield Doubt("concurrency-unknown", f"How the cores were used is not known. {seen.missing[0]}")
+        yield Doubt("concurrency-unknown", f"How the cores were used is unknown. {seen.missing[0]}")

@@ -64,7 +64,7 @@ class SideWatch:
             if not json.loads(self._line() or "{}").get("ready"):
                 raise OSError("it sees no threads")
         except (OSError, ValueError) as error:
-            self.problem = f"the process that looks at threads did not start ({error})"
+            self.problem = f"the process that watches the threads did not start ({error})"
             self.close()
             return
         self._listener = threading.Thread(target=self._listen, name="torchbench_magic threads", daemon=True)
@@ -84,7 +84,7 @@ class SideWatch:
             self._listener.join(_PATIENCE)
         self.close()
         if self._answer is None and not self.problem:
-            self.problem = "the process that looks at threads did not answer"
+            self.problem = "the process that watches the threads did not answer"
         return self._answer
 
     def close(self) -> None:

@@ -353,20 +353,20 @@ def _notes(profile: Profile, peaks: Peaks, spent: ProcessUse) -> Iterable[str]:
     yield from peaks.notes
     unknown = [name for name, _, rate in peaks.flops if math.isnan(rate)]
     if unknown:
-        yield f"Peaks that did not repeat are not known: {', '.join(dict.fromkeys(unknown))}."
+        yield f"Peaks that did not repeat are unknown: {', '.join(dict.fromkeys(unknown))}."
     if any(math.isnan(rate) for *_, rate in peaks.bandwidth):
-        yield "Bandwidth did not repeat at some sizes and is not known there."
+        yield "Bandwidth did not repeat at some sizes and is unknown there."
     if profile.ops["input_shapes"].isna().all() and len(profile.ops):
-        yield "The inputs of the operations were not kept: none has a class."
+        yield "The inputs of the operations were not kept, so none has a class."
     if float(profile.ops["self_device_time"].fillna(0).sum()) > 0:
-        yield "CPU only: what ran on an accelerator has no class."
+        yield "CPU only: operations on an accelerator have no class."
     if _was_held_up(profile):
-        yield "Others held up this run: which operations are far below the roof cannot be told."
+        yield "Other processes delayed this run: which operations are far below the roof is unknown."
     if math.isnan(spent.faults):
         yield "Page faults of the run: not available here."
     quota = cpu_quota()
     if quota.is_set:
-        yield f"A quota of {quota.value:.3g} cores: times hold the pauses that it makes, peaks do not."
+        yield f"A quota of {quota.value:.3g} cores: times include the pauses it causes, peaks do not."
     yield _hardware_counters()
 
 
@@ -377,7 +377,7 @@ def _hardware_counters() -> str:
     except OSError:
         kinds = []
     if any(name.startswith("cpu") for name in kinds):
-        return "Hardware counters: this machine has some; they are not read."
+        return "Hardware counters: not read, though this machine has some."
     return "Hardware counters: not available here."
 
 

@@ -23,7 +23,7 @@ def marking(marks: LoopMarks) -> Iterator[None]:
     """
     global _current
     if _current is not None:
-        raise Busy("a profile of phases is running already; this one is not started within it")
+        raise Busy("a profile of phases is already running; a second one cannot start inside it")
     _current = marks
     try:
         yield

@@ -144,7 +144,7 @@ def _partial(run: PhasesRun, error: BaseException | None) -> Doubt | None:
     if error is None:
         return None
     what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
-    text = f"Partial: {what} after {seconds_text(run.wall_time)}. What ran until then is shown."
+    text = f"Partial: {what} after {seconds_text(run.wall_time)}. What ran before is shown."
     return Doubt("partial", text, facts={"wall_time": run.wall_time})
 
 

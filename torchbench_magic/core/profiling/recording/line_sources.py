@@ -67,12 +67,12 @@ def choose_line_source(
 
         tool = free_tool()
         if tool is None:
-            return NoLines("every tool id of sys.monitoring is taken by another tool")
+            return NoLines("other tools use every tool id of sys.monitoring")
         return MonitoringSource(in_scope, tool, limit, now)
     hook = sys.gettrace()
     if hook is not None:
         holder = getattr(hook, "__module__", None) or type(hook).__module__
-        return NoLines(f"a debugger or coverage tool ({holder}) holds Python's trace hook")
+        return NoLines(f"a debugger or coverage tool ({holder}) uses Python's trace hook")
     from .tracing import SettraceSource
 
     return SettraceSource(in_scope, limit, now)

@@ -50,7 +50,7 @@ def check_counts(options: ProfileOptions) -> None:
     more = [name for name in _NEED_EVENTS if getattr(options, name)]
     if options.phases and more:
         asked = f"--{more[0].replace('_', '-')}"
-        raise OptionError(f"--phases records no operations, and {asked} is of these: leave one of them out")
+        raise OptionError(f"--phases records no operations, and {asked} is of these: leave out one of them")
 
 
 def _threads_now() -> int:

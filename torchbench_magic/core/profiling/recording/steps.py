@@ -87,7 +87,7 @@ class SteppedRun:
         progress: Progress,
     ) -> None:
         if _current is not None:
-            raise Busy("a profile with a schedule is running already; this one is not started within it")
+            raise Busy("a profile with a schedule is already running; a second one cannot start inside it")
         self.stopped_leaked = make_ready(progress)
         self.number, self.skipped, self.num_threads = -1, 0, 1
         self.idle_until = self.tell_at = 0.0

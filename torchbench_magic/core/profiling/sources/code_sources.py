@@ -157,9 +157,9 @@ class _FileCodes:
             names = _names(self.unknown)
             text = (
                 f"{label} has changed since it was imported: lines of {names} are shown without source, by their old "
-                "numbers. Their times hold."
+                "numbers. Their times are valid."
                 if self.texts
-                else f"{label} cannot be read: lines of {names} are shown without source. Their times hold."
+                else f"{label} cannot be read: lines of {names} are shown without source. Their times are valid."
             )
             action = "Reload the module, or restart the kernel, and run this again."
             found.append(Doubt("text-unknown", text, action, self._facts()))

@@ -103,7 +103,7 @@ def operator_of(op: str, overload: str) -> Any:
             raise AttributeError(op)
         return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
     except (AttributeError, RuntimeError):
-        raise ArgumentError(f"{op} is no operator that can be called by its name, so it cannot be rebuilt") from None
+        raise ArgumentError(f"{op} cannot be called by its name, so it cannot be rebuilt") from None
 
 
 def schema_arguments(operator: Any) -> Sequence[Any]:

@@ -34,13 +34,13 @@ def stop_leaked() -> bool:
     gc.collect()  # one that only refers to itself
     running = _running_profilers(profiler_type())
     if not all(_is_left_behind(each, {id(running)}) for each in running):
-        raise Busy("a torch profiler is running already; stop it before profiling this code (`prof.stop()`)")
+        raise Busy("a torch profiler is already running; stop it first (`prof.stop()`)")
     with profiler_silenced():
         for each in running:
             each.__exit__(None, None, None)
         stop_nameless(switch=torch_profiler_runs())  # nobody has the object any more
     if torch_profiler_runs():
-        raise Busy("a torch profiler is running already and cannot be stopped from here: restart the kernel")
+        raise Busy("a torch profiler is already running and cannot be stopped from here: restart the kernel")
     return True
 
 

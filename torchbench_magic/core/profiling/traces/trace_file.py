@@ -58,7 +58,7 @@ class TraceFile:
     def events(self, stop: Callable[[dict[str, Any]], bool] = lambda head: False) -> Iterator[dict[str, Any]]:
         """The events in the order of the file; none where ``stop`` says of the head read so far that it is enough."""
         if self.path.is_dir():
-            raise self._wrong("is a folder; give the name of a file in it")
+            raise self._wrong("is a folder; name a file in it")
         try:
             with self.path.open("rb") as raw:
                 start = raw.peek(4)[:4]
@@ -70,9 +70,9 @@ class TraceFile:
                 with io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if packed else raw, "utf-8", "replace") as file:
                     yield from self._events(file, stop)
         except FileNotFoundError:
-            raise self._wrong("there is no such file") from None
+            raise self._wrong("no such file") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise self._wrong(f"its gzip is broken ({error}): copy it again") from None
+            raise self._wrong(f"its gzip data is broken ({error}): copy it again") from None
         except OSError as error:
             raise self._wrong(f"cannot be read ({error.strerror or error})") from None
 
@@ -86,14 +86,14 @@ class TraceFile:
             yield from self._list(file)
             return
         if first != "{":
-            raise self._wrong("is no Chrome trace: it is not JSON (profilers of other tools write other formats)")
+            raise self._wrong("is not a Chrome trace: it is not JSON")
         self._at += 1
         while (character := self._next_character(file)) != "}":
             if not character:
                 raise self._cut_off()
             key = self._value(file, _LONGEST_EVENT)
             if not isinstance(key, str) or self._next_character(file) != ":":
-                raise self._wrong("is no Chrome trace: its JSON is not valid")
+                raise self._wrong("is not a Chrome trace: its JSON is not valid")
             self._at += 1
             if key == "traceEvents" and self._next_character(file) == "[":
                 self._at += 1
@@ -102,7 +102,7 @@ class TraceFile:
             self.head[key] = self._value(file, _LONGEST_VALUE)
             if stop(self.head):
                 return
-        raise self._wrong("is JSON but no Chrome trace: it has no traceEvents")
+        raise self._wrong("is JSON but not a Chrome trace: it has no traceEvents")
 
     def _list(self, file: IO[str]) -> Iterator[dict[str, Any]]:
         while (character := self._next_character(file)) != "]":
@@ -113,14 +113,15 @@ class TraceFile:
                 yield event
 
     def _cut_off(self) -> TraceError:
-        return self._wrong("is cut off: it ends in the middle; export or copy it again")
+        return self._wrong("is cut off: export or copy it again")
 
     def _more(self, file: IO[str], wanted: int) -> bool:
         """Read on; False at the end of the file."""
         found = file.read(wanted)
         self._left -= len(found)
         if self._left < 0:
-            raise self._wrong(f"unpacks to more than {_BEST_RATIO} times its size, as no trace does; it was not read")
+            raise self._wrong(f"unpacks to more than {_BEST_RATIO} times its size, which no trace does; it was not"
+                f" read")
         self._ended = self._ended or not found
         self._text, self._at = self._text[self._at :] + found, 0
         return bool(found)
@@ -141,7 +142,7 @@ class TraceFile:
             try:
                 value, end = self._decode(self._text, self._at)
             except RecursionError:
-                raise self._wrong("is no Chrome trace: its JSON is nested too deeply to be read") from None
+                raise self._wrong("is not a Chrome trace: its JSON is nested too deeply to be read") from None
             except ValueError:
                 value, end = None, -1
             if end >= 0 and (end < len(self._text) or self._ended):  # a number at the end may go on
@@ -154,7 +155,7 @@ class TraceFile:
                 return value
             if self._ended and end < 0:
                 raise self._cut_off()
-            raise self._wrong("is no Chrome trace, or is damaged: its JSON is not valid")
+            raise self._wrong("is not a Chrome trace, or is damaged: its JSON is not valid")
 
     def _mended(self) -> Any:
         """The event at the place reached, where nothing but its name is not valid JSON; else None."""

@@ -32,7 +32,7 @@ def check_equal_results(
         CheckFailed: one returns something else than the baseline does.
     """
     if len(task.bodies) == 1:
-        raise OptionError("--check compares what alternatives return, and here is one: add a section or leave it out")
+        raise OptionError("--check compares alternatives, and here is only one: add a section or leave it out")
     values, inputs = {}, InputCopies(versions.held)
     for name, body in task.bodies.items():
         compiled = _compiled(task, body)
@@ -90,7 +90,7 @@ def agree(values: Mapping[str, Any], baseline: str) -> None:
             torch.testing.assert_close(value, expected, check_stride=False)
         except AssertionError as error:
             words = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-            raise CheckFailed(f"--check: `{name}` does not return what `{baseline}` does: {words}") from None
+            raise CheckFailed(f"--check: `{name}` and `{baseline}` return different values: {words}") from None
         except TypeError:  # not a kind of value that assert_close knows
             if not _equal(value, expected):
                 raise CheckFailed(

@@ -220,9 +220,9 @@ class Isolation:
                 continue
             words = _listed(in_words(self._kinds, values, base, which))
             who, when = ("The code", "after the run") if is_alone else (f"`{name}`", "before every block of the others")
-            text = f"{who} runs with {words}: its own code sets this. It is put back {when}."
+            text = f"{who} runs with {words}: its own code sets this. It is restored {when}."
             if self._late & which:
-                text += " The code does so only after some calls: the samples before were dropped."
+                text += " It does so only after some calls: earlier samples were dropped."
             is_threads = self._threads in which
             yield Doubt(
                 "changes-threads" if is_threads else "changes-state",

@@ -35,7 +35,7 @@ def only_made(bodies: Mapping[str, Body], names: Mapping[str, Any]) -> Iterator[
             way = f"list({call})" if kind == "generator" else f"await {call}"
             way = "a loop over it" if kind == "async generator" else f"`{way}`"
             article = "an" if kind.startswith("a") else "a"
-            text = f"{of}`{call}` only makes {article} {kind}: its code does not run, and is not in this time."
+            text = f"{of}`{call}` only creates {article} {kind}: its code does not run and is not timed."
             yield Doubt("only-made", text, f"Time {way}.", {"name": name, "kind": kind})
 
 

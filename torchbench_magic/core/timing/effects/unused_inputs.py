@@ -53,7 +53,7 @@ def unused_inputs(
         if name not in read:
             yield Doubt(
                 "unused-input",
-                f"{what} is read by no code: neither by the setup nor by a statement, so all its values time the same.",
+                f"{what} is not used by the setup or a statement, so all its values give the same time.",
                 f"Use `{name}` in the setup or in a statement, or leave it out.",
                 {"name": name},
             )

@@ -161,7 +161,7 @@ class MemoryGuard:
             return None
         return Doubt(
             "memory",
-            f"Stopped early: the code keeps {grown / 2**30:.1f} GiB more than it started with, and"
+            f"Stopped early: the code keeps {grown / 2**30:.1f} GiB more than at its start, and"
             f" {available / 2**30:.1f} GiB of memory are left.",
             "",
             {"grown": grown, "available": available},

@@ -38,7 +38,7 @@ def points_of(
     swept = sweep_points(sweep, namespace)
     twice = sorted({name for name, _ in swept[0].axes} & drawn.names)
     if twice:
-        raise OptionError(f"--sweep {twice[0]}: the fuzzer draws a {twice[0]} of its own: rename the axis")
+        raise OptionError(f"--sweep {twice[0]}: the fuzzer draws its own {twice[0]}: rename the axis")
     check_size(len(swept) * len(drawn))
     return _Grid(swept, drawn)
 

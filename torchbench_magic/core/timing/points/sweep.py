@@ -98,7 +98,7 @@ def _axis(text: str, namespace: Mapping[str, Any]) -> tuple[str, list[Any]]:
     if not equals or not expression or expression.startswith("="):
         raise OptionError(f'--sweep {text!r}: give NAME=EXPR, such as --sweep "n=[1, 10, 100]"')
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise OptionError(f"--sweep: {name!r} is no Python name; the axis becomes a variable of setup and body")
+        raise OptionError(f"--sweep: {name!r} is not a Python name; the axis becomes a variable of setup and body")
     if name in RESERVED:
         raise OptionError(f"--sweep: {name} is a column of the result already; give the axis another name")
     try:
@@ -119,12 +119,12 @@ def _axis(text: str, namespace: Mapping[str, Any]) -> tuple[str, list[Any]]:
 def _taken(name: str, values: Any) -> list[Any]:
     """At most `MOST_POINTS` values, scalars of numpy and torch as Python's own."""
     if isinstance(values, str | bytes):
-        raise OptionError(f"--sweep {name}: one text is one value: write [{values!r}]")
+        raise OptionError(f"--sweep {name}: a text is one value: write [{values!r}]")
     if not isinstance(values, Iterable) or getattr(values, "ndim", None) == 0:
         raise OptionError(f"--sweep {name}: give several values, such as [1, 2, 3]; {_described(values)} is one")
     found = list(itertools.islice(values, MOST_POINTS + 1))
     if len(found) > MOST_POINTS:
-        raise OptionError(f"--sweep {name}: more than {MOST_POINTS} values, or an iterator without an end")
+        raise OptionError(f"--sweep {name}: more than {MOST_POINTS} values, or an endless iterator")
     return [value.item() if getattr(value, "ndim", None) == 0 else value for value in found]
 
 

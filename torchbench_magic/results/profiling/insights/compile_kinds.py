@@ -55,11 +55,11 @@ def compiling_took(profile: Profile) -> list[Insight]:
         **{f"seconds_{name}": took for name, took in by_function[:_MOST_NAMED]},
         "wall_time_of_the_run": units.seconds_text(profile.wall_time),
     }
-    cures = [Cure("Run the cell again before you judge its time: what is compiled stays until the kernel restarts.")]
+    cures = [Cure("Run the cell again before you judge its time: compiled code stays until the kernel restarts.")]
     if int(kinds.get("recompile", 0)) or int(kinds.get("resume", 0)):
-        cures.append(Cure("Compile fewer times: see the recompiles and the graph breaks."))
+        cures.append(Cure("Compile less often: see the recompiles and graph breaks."))
     if len(by_function) > 1 or seconds > 10:
-        text_of = "Compile the block that repeats instead of the whole model: it is compiled once for all its copies."
+        text_of = "Compile the repeated block instead of the whole model: it compiles once for all its copies."
         cures.append(Cure(text_of, code="model.layers[0].compile()"))
     places = _call_lines(profile) or _places(profile, table)
     return [_insight(profile, "compiling", seconds, text, evidence, places, cures)]
@@ -120,7 +120,7 @@ def graph_break(profile: Profile) -> list[Insight]:
             "given_up": ", ".join(dict.fromkeys(given_up["function"])),
         }
         cures = [Cure(f"{hint.rstrip('.')}.")] if hint else []
-        cures.append(Cure("Find all breaks at once: with `fullgraph=True` each of them is an error."))
+        cures.append(Cure("Find all breaks at once: with `fullgraph=True` each is an error."))
         found.append(_insight(profile, "graph-break", seconds, text, evidence, (place,), cures))
     return found
 
@@ -145,7 +145,7 @@ def fell_back(profile: Profile) -> list[Insight]:
         seconds = _in_wall(profile, compiled + as_it_is)
         if not _is_worth(profile, seconds):
             continue
-        since = "" if is_earlier else " from some call on"
+        since = "" if is_earlier else " after some calls"
         text = f"`{function}` runs uncompiled{since} ({why}): {stake_text(seconds, profile.wall_time)}."
         evidence: dict[str, object] = {
             "why": why,
@@ -179,7 +179,7 @@ def _cures_of_change(table: pd.DataFrame) -> list[Cure]:
     if any("had size" in text for text in texts):
         dimension = next(text for text in texts if "had size" in text).partition("dimension ")[2].partition(",")[0]
         code = f"torch._dynamo.mark_dynamic({name}, {dimension or 0})"
-        cures.append(Cure("Say that the length may change: one compilation then serves all.", code=code))
+        cures.append(Cure("Mark the length as dynamic: one compilation then serves all.", code=code))
         cures.append(Cure("Or compile with `dynamic=True`."))
     if any("dimension" in text and "had" in text and "size" not in text for text in texts):
         cures.append(Cure(f"Give `{name}` the same number of dimensions in every call, with `unsqueeze` or `view`."))
@@ -187,18 +187,18 @@ def _cures_of_change(table: pd.DataFrame) -> list[Cure]:
         if "." in name:
             cures.append(Cure(f"Set `{name}` once before the calls, or make it a tensor (in a module a buffer)."))
         else:
-            text = f"Make `{name}` a tensor: its value is then no part of what is compiled."
+            text = f"Make `{name}` a tensor: its value is then not compiled in."
             cures.append(Cure(text, code=f"{name} = torch.tensor({name})"))
             cures.append(Cure("Or compile with `dynamic=True`, which treats whole numbers as unknown."))
     if any("training" in text for text in texts):
-        cures.insert(0, Cure("Call `train()` and `eval()` once for many calls: either mode is compiled once."))
+        cures.insert(0, Cure("Call `train()` and `eval()` rarely: each mode is compiled once."))
     if any(word in text for text in texts for word in ("float64", "float32", "float16", "int64", "was on ")):
         cures.append(Cure(f"Convert `{name}` before the call, so that each call has the same dtype and device."))
     if any("gradients are recorded" in text or "requires_grad" in text for text in texts):
-        cures.append(Cure("Call it either always within `torch.no_grad()` or never."))
+        cures.append(Cure("Call it always within `torch.no_grad()`, or never."))
     if not cures:
         cures.append(Cure("Keep it the same in every call, or compile a function for each case."))
-    text = "Have a recompilation raise where it happens."
+    text = "Make a recompilation raise an error where it happens."
     return [*cures, Cure(text, code='torch.compiler.set_stance("fail_on_recompile")')]
 
 
@@ -214,18 +214,18 @@ def _cures_of_giving_up(of_it: pd.DataFrame, why: str, *, is_limit: bool, is_ear
     if is_limit:
         again = of_it[of_it["kind"].isin(("recompile", "earlier"))]
         limit = why.partition(" ")[0]
-        forget = "Have the compiler begin anew: it does not come back to a function that it gave up."
+        forget = "Reset the compiler: it does not retry a function that it gave up."
         return [
             *_cures_of_change(again)[:1],
             *([Cure(forget, code="torch.compiler.reset()")] if is_earlier else []),
-            Cure("Or raise the limit, if each of these cases comes often.", code=f"torch._dynamo.config.{limit} = 64"),
+            Cure("Or raise the limit, if each of these cases is frequent.", code=f"torch._dynamo.config.{limit} = 64"),
         ]
     if "suppressed" in why:
-        text = "See the error: it is not raised because of this setting."
+        text = "Show the error, which this setting suppresses."
         return [Cure(text, code="torch._dynamo.config.suppress_errors = False")]
     return [
-        Cure("Take what breaks the graph out of the loop or the `with` block that it stands in."),
-        Cure("Find all breaks at once: with `fullgraph=True` each of them is an error."),
+        Cure("Move what breaks the graph out of its loop or `with` block."),
+        Cure("Find all breaks at once: with `fullgraph=True` each is an error."),
     ]
 
 

@@ -113,10 +113,10 @@ def _cause(op: OpUse) -> str:
 def _cures(by_op: Mapping[str, float], converts: bool) -> tuple[Cure, ...]:
     if converts:
         return (
-            Cure("Make the tensor in that dtype where it is made, or convert it once, before the loop."),
-            Cure("Where two dtypes meet, keep one of them: mixed arithmetic converts anew each time."),
+            Cure("Create the tensor in that dtype, or convert it once before the loop."),
+            Cure("Use one dtype: mixed arithmetic converts every time."),
         )
-    once = Cure("Lay it out once, before the loop: `x = x.contiguous()`.", lever="contiguous")
+    once = Cure("Change the layout once, before the loop: `x = x.contiguous()`.", lever="contiguous")
     if set(by_op) <= {"aten::contiguous"}:
-        return (Cure("Leave `contiguous` out where what follows takes any strides; compare with `%%timer`."), once)
-    return (once, Cure("Keep the layout that the operation wants, so that `view` does."))
+        return (Cure("Leave out `contiguous` if the next operation takes any strides; compare with `%%timer`."), once)
+    return (once, Cure("Keep a layout for which `view` works."))

@@ -141,14 +141,14 @@ def _insight(
 def _cures(run: _Run, names: Sequence[str]) -> Iterator[Cure]:
     if run.is_attention:
         yield Cure(
-            "This is attention: one operation does all of it without the tensor between.",
+            "This is attention: one fused operation does all of it without the intermediate tensor.",
             "torch.nn.functional.scaled_dot_product_attention(q, k, v)",
             "sdpa",
         )
-    yield Cure("Compile what calls them with `torch.compile`: it makes one operation of them.", lever="compile")
+    yield Cure("Compile the calling function with `torch.compile`: it fuses them into one operation.", lever="compile")
     if any(name in ("mul", "div") for name in names):
         yield Cure("Scale the smaller operand before the product, or by it: `baddbmm(..., beta=0, alpha=scale)`.")
-    yield Cure("Where the result before is not needed any more, work in place: `add_`, `div_`, `relu_`.")
+    yield Cure("If the previous result is no longer needed, work in place: `add_`, `div_`, `relu_`.")
 
 
 def _moves(row: OpEfficiency) -> bool:

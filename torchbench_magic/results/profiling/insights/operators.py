@@ -90,7 +90,7 @@ def slow_dtype(profile: Profile) -> list[Insight]:
         half = peaks.flops_of("bfloat16")
         cures = [Cure("Compute in float32 on this processor: `.float()` once, before the loop.", "x = x.float()")]
         if half > wide:
-            said = f"bfloat16, at {half / 1e9:.3g} GFLOP/s, is faster still, with 3 digits instead of 7."
+            said = f"bfloat16, at {half / 1e9:.3g} GFLOP/s, is even faster, with 3 digits instead of 7."
             cures.append(Cure(said, "x = x.bfloat16()", "bf16"))
         found.append(_insight("slow-dtype", at, wall, text, tuple(cures)))
     return found
@@ -128,7 +128,7 @@ def shape(profile: Profile) -> list[Insight]:
             Cure(f"Store the tensors with {name} padded to {wider}."),
             Cure(
                 "Compare ways to write it with `%%timer`: the other operand first, several such products that share an"
-                " operand as one, `einsum`. What these save was not measured.",
+                " operand as one, `einsum`. Their gain was not measured.",
             ),
         )
         found.append(_insight("shape", at, wall, text, cures))
@@ -175,11 +175,11 @@ def _cures_of_faults(at: _AtLine) -> Iterator[Cure]:
     name = at.op.removeprefix("aten::").lstrip("_")
     has_out = not name.endswith("backward") and "backward_" not in name  # torch has no function of that name
     yield Cure(
-        "Write into memory that is there: in place where the input may go, or `out=`, made once.",
+        "Reuse memory: work in place if the input is not needed, or use `out=` with a tensor created once.",
         f"torch.{name}(..., out=out)" if has_out else "",
     )
     yield Cure(
-        "Let the allocator keep what is freed: set these before Python starts.",
+        "Make the allocator keep freed memory: set these before Python starts.",
         "MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456",
     )
 
@@ -227,12 +227,13 @@ def _cures_below(efficiency: Efficiency, row: OpEfficiency) -> tuple[Cure, ...]:
     if ran:
         cures.append(Cure(f"What ran: {ran}. Another dtype, layout or size may have a faster implementation."))
     if row.side == "memory":
-        cures.append(Cure("Give it tensors that lie in memory as they are read: `contiguous` once, before the loop.",
+        cures.append(Cure("Give it tensors in the memory order in which they are read: `contiguous` once, before the"
+            " loop.",
                           lever="contiguous"))  # fmt: skip
     if row.kind == "serial":
-        cures.append(Cure("This operation runs on one thread here: run several side by side, or another one instead."))
+        cures.append(Cure("This operation runs on one thread here: run several in parallel, or use another one."))
     if not cures:
-        cures.append(Cure("Larger tensors for each call come nearer to the peak; compare sizes with `%%timer`."))
+        cures.append(Cure("Larger tensors per call get closer to the peak; compare sizes with `%%timer`."))
     return tuple(cures)
 
 

@@ -140,13 +140,14 @@ def _python_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | 
 
 
 def _python_cures(use: LineUse, place: StatementPlace) -> tuple[Cure, ...]:
-    own = Cure("Do the same with operations on whole tensors, or once before the loop.")
+    own = Cure("Use operations on whole tensors, or do it once before the loop.")
     if any(is_torch_call(call) and call_name(call).endswith("tensor") for call in calls_in(place.head)):
-        return (Cure("A tensor made of a Python list reads it number by number: make it with torch's functions."), own)
+        return (Cure("Creating a tensor from a Python list reads it number by number: use torch functions"
+            " instead."), own)
     if use.modules:
         return (
-            Cure("Compile the module with `torch.compile`: it runs without the Python in between.", lever="compile"),
-            Cure("Give the model larger batches: Python then runs less often."),
+            Cure("Compile the module with `torch.compile`: it avoids the Python in between.", lever="compile"),
+            Cure("Use larger batches: Python then runs less often."),
         )
     return (own,)
 
@@ -183,7 +184,8 @@ def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | N
         return None
     called = [name if not name.startswith(".") else f"…{name}()" for name in dict.fromkeys(own or leaving)]
     words = ", ".join(f"`{name}`" for name in called[:3])
-    text = f"`{use.where}` leaves torch for NumPy ({words}): {stake_text(seconds, recorded.wall, profile.wall_time)}."
+    at_stake = stake_text(seconds, recorded.wall, profile.wall_time)
+    text = f"`{use.where}` uses NumPy instead of torch ({words}): {at_stake}."
     evidence: dict[str, object] = {
         "runs": use.runs,
         "numpy_calls": ", ".join(called),
@@ -197,7 +199,7 @@ def _numpy_on(profile: Profile, recorded: Recorded, use: LineUse) -> Insight | N
 def _numpy_cures(called: list[str]) -> tuple[Cure, ...]:
     short = {name.partition(".")[2]: name for name in called}
     same = [f"`torch.{_IN_TORCH[name]}` for `{full}`" for name, full in short.items() if name in _IN_TORCH]
-    stay = f"Stay in torch: {', '.join(same)}" if same else "Stay in torch, where it has the same function"
+    stay = f"Use torch: {', '.join(same)}" if same else "Use the same function in torch, if there is one"
     return (Cure(f"{stay} (compare both with `%%timer`: NumPy can be faster)."),)
 
 

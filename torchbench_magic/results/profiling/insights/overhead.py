@@ -115,17 +115,17 @@ def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: f
     """The first is about most of the seconds, as far as that is known."""
     cures = []
     if any(use.modules for use in uses):
-        cures.append(Cure("Give the model larger batches: as many operations then do more work each."))
+        cures.append(Cure("Use larger batches: each operation then does more work."))
     elif _is_in_loop(profile, uses[0]):
-        cures.append(Cure("Replace the loop by operations on whole tensors (index, stack, broadcast): one call each."))
+        cures.append(Cure("Replace the loop by operations on whole tensors (index, stack, broadcast)."))
     else:
         cures.append(Cure("Batch: one operation on a larger tensor instead of many on small ones."))
-    compiled = "Compile what calls them with `torch.compile`: it fuses them and calls them without Python."
+    compiled = "Compile the calling function with `torch.compile`: it fuses them and avoids Python."
     cures.append(Cure(compiled, lever="compile"))
     in_step = min(_in_optimizers(profile, recorded, uses), seconds)
     if in_step > 0:
         text = (
-            "Let the optimizer update all parameters in one call, where it has that: `fused=True`. Its step is"
+            "Update all parameters in one call, if the optimizer supports it: `fused=True`. Its step is"
             f" {units.seconds_text(in_step, digits=2)} of these {units.seconds_text(seconds, digits=2)}."
         )
         # on one CPU thread it took up to 2.8 times as long as the loop: see `training.optimizer_loop`

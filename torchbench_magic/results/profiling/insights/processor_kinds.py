@@ -66,7 +66,8 @@ def contended(profile: Profile) -> list[Insight]:
     use = seen.use
     stake = profile.wall_time * use.wait / use.wanted
     text = f"Other processes used {_mean(use.outside)} of {_cores(use.cores)} meanwhile: this costs"
-    again = Cure("Profile it again when they have ended: what else was seen here may be theirs. `%tdoctor` names them.")
+    again = Cure("Profile again when they have ended: other findings here may be caused by them. `%tdoctor` names"
+        " them.")
     return _insight(profile, seen, text, stake, (again,))
 
 
@@ -81,7 +82,7 @@ def gil_bound(profile: Profile) -> list[Insight]:
     )
     cures = (
         Cure("Use processes: `concurrent.futures.ProcessPoolExecutor`, or `num_workers` of a DataLoader."),
-        Cure("Do the work in torch or NumPy operations, which let go of the lock."),
+        Cure("Use torch or NumPy operations, which release the lock."),
     )
     return _insight(profile, seen, text, _turns_stake(profile, seen, seen.use.gil), cures)
 
@@ -93,8 +94,8 @@ def lock_bound(profile: Profile) -> list[Insight]:
         return []
     text = f"{_mean(seen.use.lock)} threads waited for a lock while one ran: one after the other costs"
     cures = (
-        Cure("Hold the lock for less: compute outside of it, and take it only to hand the result over."),
-        Cure("Give each thread data of its own, and join the results at the end."),
+        Cure("Hold the lock for less time: compute outside it, and take it only to store the result."),
+        Cure("Give each thread its own data, and combine the results at the end."),
     )
     return _insight(profile, seen, text, _turns_stake(profile, seen, seen.use.lock), cures)
 
@@ -113,8 +114,8 @@ def serial(profile: Profile) -> list[Insight]:
     if 0 < seen.torch_threads < use.cores:
         cures.append(_set_threads(use.cores, f"torch uses {seen.torch_threads} of {_cores(use.cores)}: give it more."))
     cures += [
-        Cure("Replace loops of small operations, and Python, by operations on whole tensors: these run on all cores."),
-        Cure("Some operations run on one core whatever is set: `index_add_` and `scatter_add_` on the CPU among them."),
+        Cure("Replace Python and loops of small operations by operations on whole tensors: these use all cores."),
+        Cure("Some operations always run on one core, such as `index_add_` and `scatter_add_` on the CPU."),
     ]
     return _insight(profile, seen, text, stake, tuple(cures))
 
@@ -129,8 +130,8 @@ def waiting(profile: Profile) -> list[Insight]:
     none = f"No thread wanted a core for {units.percent(idle)} % of the time"
     text = f"{none}: waiting for files, the network, sleep or others costs"
     cures = (
-        Cure("Let what is waited for run while the code computes: `num_workers`, `prefetch_factor` of a DataLoader."),
-        Cure("Or read in threads of your own: they let go of the interpreter's lock while they wait."),
+        Cure("Load while the code computes: `num_workers`, `prefetch_factor` of a DataLoader."),
+        Cure("Or read in your own threads: they release the interpreter lock while they wait."),
     )
     return _insight(profile, seen, text, profile.wall_time * idle, cures)
 
@@ -174,7 +175,7 @@ def _insight(
     stake = min(stake, profile.wall_time)
     if not stake >= max(LEAST_SECONDS, LEAST_SHARE * profile.wall_time):
         return []
-    proof = Cure("See it: the same code at other thread counts, side by side.", seen.proof_line or None)
+    proof = Cure("Check it: compare the same code at other thread counts.", seen.proof_line or None)
     said = f"{text} {stake_text(stake, profile.wall_time)}."
     share = stake / profile.wall_time
     return [Insight(seen.verdict, stake, share, said, seen.evidence, (), (*cures, proof) if seen.proof else cures)]
@@ -190,18 +191,18 @@ def _fewer(seen: Concurrency) -> tuple[Cure, ...]:
     """By what made the threads: torch's own number, processes below, or Python's threads that call torch each."""
     use, cures = seen.use, []
     if seen.torch_threads > use.cores:
-        text = f"torch uses {seen.torch_threads} threads: give it as many as there are cores."
+        text = f"torch uses {seen.torch_threads} threads: use one per core."
         cures.append(_set_threads(use.cores, text))
     if use.below >= _OF_PROCESSES * use.wanted and use.processes > use.cores:
-        said = f"Let at most {use.cores} processes compute at once: `num_workers={use.cores}` of a DataLoader."
+        said = f"Run at most {use.cores} processes at once: `num_workers={use.cores}` of a DataLoader."
         cures.append(Cure(said))
     if use.below >= _OF_PROCESSES * use.wanted and use.threads > use.processes + 1:
         one = "DataLoader(..., worker_init_fn=lambda worker: torch.set_num_threads(1))"
-        cures.append(Cure("Let each process below compute with one thread:", one))
+        cures.append(Cure("Use one thread in each child process:", one))
     if not cures:
         each = "torch.set_num_threads(1)  # first, in the function that each thread of the pool runs"
-        cures.append(Cure("Threads of a pool each have torch threads of their own: set one inside each worker.", each))
-        cures.append(Cure(f"Or let at most {use.cores} run at once: `ThreadPoolExecutor({use.cores})`."))
+        cures.append(Cure("Each thread of a pool has its own torch threads: set one inside each worker.", each))
+        cures.append(Cure(f"Or run at most {use.cores} at once: `ThreadPoolExecutor({use.cores})`."))
     return tuple(cures)
 
 

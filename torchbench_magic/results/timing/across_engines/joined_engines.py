@@ -91,7 +91,7 @@ def _undecided(whole: Comparison) -> Iterator[Doubt]:
     reasons = dict.fromkeys(one.reason for one in whole.unpaired.values() if one.verdict == "undecided" and one.reason)
     for reason in reasons:
         action = _DECIDES if reason == ONE_WINDOW else ""
-        yield Doubt("unpaired", f"Between engines nothing is decided: {reason}.", action, {"name": reason})
+        yield Doubt("unpaired", f"Between engines no verdict: {reason}.", action, {"name": reason})
 
 
 def _unlike_hosts(whole: Comparison) -> Iterator[Doubt]:
@@ -107,14 +107,16 @@ def _unlike_hosts(whole: Comparison) -> Iterator[Doubt]:
     if len(kinds) < 2:
         if len(hosts) > 1:
             text = (
-                f"The points were measured on {len(hosts)} hosts of one kind: ratios are within a host, absolute times"
+                f"The points were measured on {len(hosts)} hosts of one kind: ratios are within one host; absolute"
+                f" times"
                 " of different points are of different machines."
             )
             yield Doubt("several-hosts", text, "", {"hosts": sorted(hosts)})
         return
     names = "; ".join(f"{_listed(of_kind)}: {', '.join(kind)}" for kind, of_kind in kinds.items())
     text = f"The points were measured on hosts that differ ({names}): do not compare times of different points."
-    yield Doubt("unlike-hosts", text, "Ratios at a point are of one host, and still valid.", {"hosts": sorted(hosts)})
+    action = "Ratios at a point are within one host and still valid."
+    yield Doubt("unlike-hosts", text, action, {"hosts": sorted(hosts)})
 
 
 def _inputs(whole: Comparison) -> tuple[str, ...]:

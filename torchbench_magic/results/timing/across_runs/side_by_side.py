@@ -38,7 +38,7 @@ SideBy = Literal["description", "env"]
 AXIS = "result"
 """Axis that names the result a row is from."""
 _RELABEL = "Code without a `--label` is known by its text: with one, an edited alternative is found again."
-_SHOWS_ALL = "Without `--by env` every run is a row."
+_SHOWS_ALL = "Without `--by env`, every run is a row."
 _OURS = frozenset(("differs", "no-counterpart", "not-compared", "other-load", "unpaired", "unpaired-verdict"))
 """Kinds of doubts that are found anew."""
 
@@ -90,7 +90,7 @@ def _side_by_side(
 ) -> Comparison:
     """`side_by_side`, with the ``homes`` of the rows: the whole result that each was measured in, its row there."""
     if not results:
-        raise InputError("nothing to compare: name at least one result")
+        raise InputError("nothing to compare: give at least one result")
     whole, names = _laid_out(results)
     if by == "env" and len({subject.env for subject in whole.subjects}) < 2:
         raise InputError(f"--by env compares environments; here is only {whole.subjects[0].env or 'one, unnamed'}")

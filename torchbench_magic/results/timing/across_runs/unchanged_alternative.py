@@ -74,8 +74,8 @@ def through_yardstick(then: Home, now: Home, baseline: int, margin: float) -> Un
     )
     word = verdict(change, margin)
     if word != "undecided" and any(is_co_loaded(made.subjects[row]) for made, row in (then, now)):
-        word, reason = "undecided", f"{reason}; other processes held up the threads of one run"
+        word, reason = "undecided", f"{reason}; other processes delayed one run"
     elif word == "undecided":
-        reason = f"{reason}; ratios like these differ by up to {100 * (factor - 1):.0f} % from run to run"
+        reason = f"{reason}; such ratios differ by up to {100 * (factor - 1):.0f} % from run to run"
     shown = change.exp() if math.isfinite(change.width) else Interval(math.exp(change.median), 0.0, math.inf)
     return Unpaired(baseline, shown.median, shown.low, shown.high, word, reason)

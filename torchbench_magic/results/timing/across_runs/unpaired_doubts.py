@@ -81,7 +81,7 @@ def alone(made: Comparison) -> Iterator[Doubt]:
     if lonely and len(frame) > 1:
         several = frame["env"].nunique(dropna=False) > 1
         action = "`--by env` compares environments." if several else ""
-        yield Doubt("no-counterpart", f"Nothing at the same point and env to compare with: {listed(lonely)}.", action)
+        yield Doubt("no-counterpart", f"Nothing to compare with at the same point and env: {listed(lonely)}.", action)
 
 
 def name_in_doubt(subject: Subject) -> str:

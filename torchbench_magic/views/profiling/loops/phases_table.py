@@ -121,9 +121,9 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
         return
     yield (
         Phrase(
-            "Phases are of the thread that runs the loop and add up to the step; loss is what lies between the forward "
-            "and the backward pass, other what is in no phase."
-            + (" Work on a device goes on beside them." if _has_device(profile) else "")
+            "Phases: of the thread that runs the loop; they add up to the step. Loss: between the forward and the"
+            " backward pass. Other: the rest."
+            + (" Work on a device overlaps with them." if _has_device(profile) else "")
         ),
     )
     if said := _workers(profile):
@@ -140,10 +140,10 @@ def _workers(profile: Profile) -> str:
         return ""
     if len(busy) <= _MOST_WORKERS:
         each = ", ".join(f"worker {at} {share} %" for at, share in enumerate(busy))
-        return f"DataLoader workers were busy for this share of their time: {each}."
+        return f"DataLoader workers were busy this share of the time: {each}."
     shares = sorted(busy_shares(profile.workers))
     span = f"{units.percent(shares[0])} to {units.percent(shares[-1])} %"
-    return f"Each of the {units.count(len(busy))} DataLoader workers was busy for {span} of its time."
+    return f"Each of the {units.count(len(busy))} DataLoader workers was busy {span} of the time."
 
 
 def _has_device(profile: Profile) -> bool:

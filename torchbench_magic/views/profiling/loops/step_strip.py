@@ -58,7 +58,7 @@ def step_strips(profile: Profile) -> str:
         svg_text(0, -8, f"time of each step{of}{cut}", "start"),
         *_legend(used),
     ]
-    said = "The phases of each step, on top of each other; the numbers are in the table of phases."
+    said = "The phases of each step, stacked; the table of phases has the numbers."
     drawn = figure((_WIDTH, _HEIGHT), (56, 24, 16, 46), said, parts)
     hues = (f".tb-steps .p-{name}{{fill:color-mix(in srgb,{_HUES[name]} 84%,var(--ink0))}}" for name in used)
     return f'{_STYLE}{"".join(hues)}</style><div class="tb-steps">{drawn}</div>'

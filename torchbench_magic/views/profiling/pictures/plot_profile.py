@@ -31,7 +31,7 @@ def plot(profile: Profile, *, kind: str = "flame", metric: str = "time", ax: Axe
         raise OptionError(f"kind {kind!r} is unknown; there are: flame, memory")
     devices = devices_of(profile.memory)
     if not devices:
-        raise InputError("no bytes over time were recorded: profile with --memory (memory=True)")
+        raise InputError("memory over time was not recorded: profile with --memory (memory=True)")
     return _memory(profile, devices, ax)
 
 

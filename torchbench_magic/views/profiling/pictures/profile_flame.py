@@ -34,7 +34,7 @@ def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
         raise OptionError(f"metric {metric!r} is unknown; there are: time, device, bytes")
     graph = graph_of(profile)
     if graph is None:
-        raise InputError("this profile holds no call tree: there is nothing to draw")
+        raise InputError("this profile has no call tree to draw")
     first = [measure for measure in graph.measures if measure.name == METRICS[metric]]
     if not first:
         how = "profile with --memory" if METRICS[metric] == "allocated" else "nothing ran on a device"

@@ -131,7 +131,7 @@ def timeline(profile: Profile) -> Timeline:
     """See `Profile.timeline`."""
     trace = profile.trace
     if trace is None:
-        raise InputError("this profile holds no events over time, so there is no timeline")
+        raise InputError("this profile has no events over time, so there is no timeline")
     names: dict[str, int] = {}
     places: dict[str, int] = {}
     tracks, lines_of, track_of = _tracks(trace)
@@ -161,7 +161,7 @@ def _answer(trace: Trace) -> str:
         of = f" of {units.seconds_text(whole / 1e9)}" if not said else ""
         what = "is busy for" if track.device else "is in torch for"
         said.append(f"{f'{track.device} {track.name}'.strip()} {what} {share}{of}")
-    return "; ".join(said) or f"nothing of torch ran in {units.seconds_text(whole / 1e9)}"
+    return "; ".join(said) or f"no torch operation ran in {units.seconds_text(whole / 1e9)}"
 
 
 def _tracks(trace: Trace) -> tuple[list[str], dict[int, int], Ints]:

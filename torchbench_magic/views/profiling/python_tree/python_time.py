@@ -153,7 +153,7 @@ def python_clause(profile: Profile) -> Iterator[Phrase]:
     rest = f" and {_percent(python)} outside them"
     if _waits(tree, profile):
         rest = f", {_percent(top['waiting_time'] / whole)} waiting and {_percent(python)} in other code"
-    yield Phrase(f" spends {inside} of its time in torch's operations{rest}")
+    yield Phrase(f" spends {inside} of its time in torch operations{rest}")
     names = _libraries(rows, rows.index(top))
     largest = sorted(names.items(), key=lambda item: -item[1])[:_NAMED]
     said = [f"{name} {_percent(seconds / whole)}" for name, seconds in largest if seconds >= _LEAST_SHARE * whole]
@@ -199,11 +199,11 @@ def python_footer(profile: Profile) -> str:
     tree = profile.python
     if tree is None or tree.empty:
         return ""
-    python = "Python is all time outside torch's operations, waiting too"
+    python = "Python is all time outside torch operations, including waiting"
     if _waits(tree, profile):
         python = (
-            "waiting is the time outside torch's operations in which the thread wants no processor (it sleeps, or waits"
-            " for a lock, a file, another thread), Python the rest of it"
+            "waiting is time outside torch operations in which the thread needs no CPU (it sleeps, or waits"
+            " for a lock, a file, another thread), Python is the rest"
         )
     return (
         f"Where Python time goes: {units.count(int(tree['samples'].iloc[0]))} samples of the cell's own thread;"

@@ -146,8 +146,8 @@ def _of_growth(profile: Profile, held: _Held) -> Insight:
 
 def _no_holder(profile: Profile) -> str:
     if _is_cut(profile):
-        return "who holds them was not found before the search ended"
-    return "no variable, output or traceback was found that holds them (a library, a thread or a cycle of objects may)"
+        return "the search ended before it found what holds them"
+    return "no variable, output or traceback holds them (a library, a thread or a reference cycle may)"
 
 
 def _is_cut(profile: Profile) -> bool:
@@ -155,22 +155,24 @@ def _is_cut(profile: Profile) -> bool:
 
 
 def _cures(held: _Held) -> tuple[Cure, ...]:
-    numbers = Cure("Add up numbers, not tensors with their graph: `.item()`, or `.detach()` to stay on the device.")
+    numbers = Cure("Accumulate numbers, not tensors with their graph: `.item()`, or `.detach()` to stay on the device.")
     if held.kind == "graph":
         example = f"{held.name} += loss.item()" if held.name.isidentifier() else None
         return (Cure(numbers.text, example),)
     ends = {
         "cache": Cure("Give the cache a limit (`lru_cache(maxsize=8)`), or empty it: `cache_clear()`."),
-        "hook": Cure("Remove the hook when it has done its work: `handle.remove()`, of what registering it returned."),
+        "hook": Cure("Remove the hook when it is done: `handle.remove()`, with the handle that registering it"
+        " returned."),
         "closure": Cure("It lives as long as the function: empty it after each use, or pass it in."),
-        "default": Cure("A default argument is made once and shared by all calls: use `None`, and make it inside."),
+        "default": Cure("A default argument is created once and shared by all calls: use `None`, and create it"
+        " inside."),
     }
     cures = [numbers] if held.through_graph else []
     if held.kind in ends:
         return (*cures, ends[held.kind])
     return (
         *cures,
-        Cure("Keep only what is needed later: a number, a mean, or the last few in `collections.deque(maxlen=...)`."),
+        Cure("Keep only what you need later: a number, a mean, or the last few in `collections.deque(maxlen=...)`."),
     )
 
 
@@ -202,5 +204,5 @@ _CURE_BY_ITSELF = {
         "End such a cell with `;` or assign its value, and drop the outputs that are kept:", "%reset -f out"
     ),
     "history": Cure("Drop what IPython keeps of earlier outputs:", "%reset -f out"),
-    "traceback": Cure("Let a small error take its place: run this in a cell of its own.", "1 / 0"),
+    "traceback": Cure("Replace it by a small error: run this in a separate cell.", "1 / 0"),
 }

@@ -132,26 +132,26 @@ def _cures(seen: _Seen) -> Iterator[Cure]:
 
 _CURES: dict[str, tuple[Cure, ...]] = {
     "activations": (
-        Cure("Compute activations again in the backward pass: wrap the largest blocks of the model.",
+        Cure("Recompute activations in the backward pass: wrap the largest blocks of the model.",
              "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"),
-        Cure("Take a smaller batch, and add up the gradients of several before each `step()`."),
-        Cure("Keep them in half the bytes:", "with torch.autocast(device, dtype=torch.bfloat16):", "bf16"),
+        Cure("Use a smaller batch, and accumulate the gradients of several before each `step()`."),
+        Cure("Store them in half the bytes:", "with torch.autocast(device, dtype=torch.bfloat16):", "bf16"),
     ),
     "gradients": (
         Cure("Free gradients before the forward pass, not after it:", "optimizer.zero_grad(set_to_none=True)"),
     ),
     "optimizer temporaries": (
-        Cure("A fused step makes no temporaries:", "optimizer = torch.optim.AdamW(model.parameters(), fused=True)",
+        Cure("A fused step needs no temporaries:", "optimizer = torch.optim.AdamW(model.parameters(), fused=True)",
              "fused-optimizer"),
-        Cure("Or go parameter by parameter, which is slower: `foreach=False`."),
+        Cure("Or update parameter by parameter, which is slower: `foreach=False`."),
     ),
     "optimizer state": (
-        Cure("Adam keeps two numbers for each parameter: `torch.optim.SGD` keeps one or none, `Adafactor` a few."),
+        Cure("Adam stores two numbers per parameter; `torch.optim.SGD` stores one or none, `Adafactor` a few."),
     ),
     "temporaries": (
-        Cure("Compute it in pieces (`x.split(...)`), or in place (`add_`, `out=`) where no gradient needs the old."),
+        Cure("Compute it in pieces (`x.split(...)`), or in place (`add_`, `out=`) if no gradient needs the old value."),
     ),
 }  # fmt: skip
 _NO_BACKWARD = (
-    Cure("No backward pass used this graph: run without it.", "with torch.inference_mode():", "inference_mode"),
+    Cure("No backward pass used this graph: run without gradients.", "with torch.inference_mode():", "inference_mode"),
 )

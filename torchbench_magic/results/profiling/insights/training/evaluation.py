@@ -71,10 +71,10 @@ def _evaluates_in_training_mode(profile: Profile, facts: LoopFacts) -> list[Insi
         mine = rows[(rows["source_id"] == where.source_id) & (rows["line"] == where.line)]
         count = int(mine["calls"].sum())
         text = (
-            f"`{where}` evaluates in training mode, {units.count(count)} times: dropout drops, and batch norm learns "
-            "from what is to be evaluated."
+            f"`{where}` evaluates in training mode, {units.count(count)} times: dropout is on, and batch norm learns "
+            "from what is evaluated."
         )
-        cure = Cure("Set evaluation mode before, and training mode after it.", "model.eval()")
+        cure = Cure("Switch to evaluation mode before it, and back to training mode after it.", "model.eval()")
         found.append(Insight("eval-mode", seconds, share, text, {"forward_passes": count}, (where,), (cure,)))
     return found
 
@@ -99,7 +99,7 @@ def _trains_in_evaluation_mode(facts: LoopFacts) -> list[Insight]:
             continue
         text = f"`{where}` trains in evaluation mode from step {first} on: dropout is off, batch norm learns nothing."
         evidence: dict[str, object] = {"first_step": first, "steps": len(after)}
-        cure = Cure("Set training mode again after the evaluation.", "model.train()")
+        cure = Cure("Switch back to training mode after the evaluation.", "model.train()")
         return [Insight("eval-mode", seconds, share, text, evidence, (where,), (cure,))]
     return []
 

@@ -126,28 +126,28 @@ def _why(
 ) -> tuple[str, tuple[Cure, ...]]:
     """The end of the sentence, and what may help."""
     if restarts or (work.count and work.starting >= _MOST):
-        keep = Cure("Keep the workers from epoch to epoch.", "DataLoader(..., persistent_workers=True)")
-        return ", and workers start anew in some", (keep, Cure("Make the loader once, before the loop."))
+        keep = Cure("Keep the workers between epochs.", "DataLoader(..., persistent_workers=True)")
+        return ", and workers start anew in some", (keep, Cure("Create the loader once, before the loop."))
     if work.count and work.busy >= _BUSY:
         said = f"; its {_workers(work.count)} {units.percent(work.busy)} % of the time"
         said += f", most at `{work.line}` in `{work.function}`" if work.line else ""
-        cheaper = f"Make `{work.line}` cheaper, or do it once, before the loop." if work.line else "Load less."
+        cheaper = f"Make `{work.line}` cheaper, or do it once, before the loop." if work.line else "Load less data."
         code = f"DataLoader(..., num_workers={2 * work.count})"
-        more = Cure("Give the loader more workers, if cores are free.", code)
+        more = Cure("Use more workers, if cores are free.", code)
         return said, (Cure(cheaper), more)
     if work.count:
         said = f"; its {_workers(work.count)} only {units.percent(work.busy)} % of the time"
         return said, (
-            Cure("Batches take long to hand over: make them smaller, of fewer objects, or of tensors."),
-            Cure("Let workers run further ahead.", "DataLoader(..., prefetch_factor=8)"),
+            Cure("Transferring batches is slow: use smaller batches, fewer objects, or tensors."),
+            Cure("Let the workers prefetch more.", "DataLoader(..., prefetch_factor=8)"),
         )
     if inner is not None:
         said = f"; `{inner}` takes {units.percent(inner_share)} % of it"
         return said, (
             Cure(f"Make `{inner}` cheaper, or do it once, before the loop."),
-            Cure("Load beside the loop, in workers.", "DataLoader(..., num_workers=2)"),
+            Cure("Load in workers, in parallel with the loop.", "DataLoader(..., num_workers=2)"),
         )
-    text = "Prepare the next batch beside the loop: a `DataLoader` with workers."
+    text = "Prepare the next batch in parallel with the loop: a `DataLoader` with workers."
     return "", (Cure(text, "DataLoader(..., num_workers=2)"),)
 
 

@@ -44,8 +44,8 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
     seconds = float(facts.step_seconds.iloc[1:].sum())
     where = lines[0][0]
     text = (
-        f"`{where}` adds to the gradients of the steps before: nothing clears them in {units.count(facts.steps)} "
-        "steps, so that all but the first go a wrong way."
+        f"`{where}` accumulates gradients: nothing clears them in {units.count(facts.steps)} "
+        "steps, so all but the first step are wrong."
     )
     evidence: dict[str, object] = {"steps": facts.steps, "gradients_added_to": added[0], "gradients": added[1]}
     cure = Cure("Clear the gradients before each backward pass.", "optimizer.zero_grad()")

@@ -50,12 +50,12 @@ def sync(profile: Profile) -> list[Insight]:
             continue
         where = _line(profile, source_id, line)
         text = (
-            f"`{where}` makes the host wait for the device {units.count(len(gaps))} times, and the device then has "
-            f"nothing to do, {stake_text(seconds, wall)}."
+            f"`{where}` makes the host wait for the device {units.count(len(gaps))} times, and then the device "
+            f"idles, {stake_text(seconds, wall)}."
         )
         evidence: dict[str, object] = {"waits": len(gaps), "seconds_idle_each": seconds / len(gaps)}
         cures = (
-            Cure("Keep the value on the device (`loss.detach()`), and read it rarely, or after the loop."),
+            Cure("Keep the value on the device (`loss.detach()`), and read it rarely or after the loop."),
             Cure("Copy it without waiting, and read it a step later.", 'loss.detach().to("cpu", non_blocking=True)'),
         )
         found.append(Insight("sync", seconds, seconds / wall, text, evidence, (where,), cures))
@@ -97,8 +97,8 @@ def transfer(profile: Profile) -> list[Insight]:
         )
         evidence: dict[str, object] = {"copies": calls, "seconds_per_copy": seconds / calls}
         cures = (
-            Cure("Let the loader pin its batches.", "DataLoader(..., pin_memory=True)"),
-            Cure("Copy beside other work.", "x = x.to(device, non_blocking=True)"),
+            Cure("Use pinned memory in the loader.", "DataLoader(..., pin_memory=True)"),
+            Cure("Copy in parallel with other work.", "x = x.to(device, non_blocking=True)"),
         )
         found.append(Insight("transfer", seconds, seconds / wall, text, evidence, (where,), cures))
     return found

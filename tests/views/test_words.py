@@ -1,0 +1,197 @@
+"""What is read: few words, that fit the terminal, in plain English."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.timing.comparison import Comparison
+from torchbench_magic.results.timing.rows import are_speeds
+from torchbench_magic.views.carriers import document_json, html, markdown, text
+from torchbench_magic.views.document import MOST_DOUBTS, plain
+from torchbench_magic.views.timing import comparison
+
+from .builders import comparison_of
+from .profiling.loops.test_loops_shown import looped
+from .test_outputs_stay import RESULTS, shown
+from .timing.test_levers_tried import EQUAL, tried
+
+ROOT = Path(__file__).parents[2]
+WIDTHS = (80, 100, 132)
+
+OTHERS: dict[str, Any] = {
+    "levers": lambda: tried(no_grad=(0.5, EQUAL), compile=(0.4, EQUAL)),
+    "loops": looped,
+    "doubted": lambda: comparison_of(warnings=BUSY),
+    "names": lambda: comparison_of([(f"({10**n}, 64) floats", 1, (1e-6, 2e-6)) for n in range(6)], ("b" * 50, "m")),
+}
+
+# ---- the width ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in (*RESULTS, *OTHERS) if name not in ("page", "torch_compare")])
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_no_line_of_plain_text_is_wider_than_the_terminal(
+    name: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    said = shown((RESULTS | OTHERS)[name]())["txt"]
+    assert [line for line in said.splitlines() if text._columns_of(line) > columns] == []
+
+
+def test_a_number_is_never_cut_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = figures(RESULTS["engines"]())
+    monkeypatch.setenv("COLUMNS", "60")
+    assert figures(RESULTS["engines"]()) == wide
+
+
+def figures(result: Comparison) -> set[str]:
+    table = comparison.document(result).tables[0]
+    return set(re.findall(r"\d+\.\d+", text.table_text(table, width=text.columns_at_hand())))
+
+
+def test_a_table_in_parts_names_its_rows_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    parts = text.table_text(comparison.document(RESULTS["engines"]()).tables[0], width=60).split("\n\n")
+    assert len(parts) > 1
+    for part in parts:
+        assert "mul" in part
+        assert "bmm" in part
+    assert "verdict" in parts[-1]
+
+
+# ---- doubts ---------------------------------------------------------------------------------------------------------
+
+BUSY = [
+    Doubt("co-load", "Other processes used up to 1.0 of 2 cores.", "", {"ext": 1.0}),
+    Doubt("busy", "Busy machine: CPU pressure 62 %.", "", {"pressure": 0.62}),
+    Doubt("noisy", "Absolute times of bmm are unreliable: IQR up to 31 %.", "", {"rows": [0]}),
+    Doubt("in-place", "`x` was changed in place 7 times.", "Pass a copy."),
+    Doubt("clock", "The CPU ran at 60 % of its highest clock."),
+    Doubt("medians", "mul_sum: the medians alone give another ratio."),
+]
+
+
+def test_at_most_two_doubts_are_shown_and_the_rest_is_folded() -> None:
+    made = comparison.document(comparison_of(warnings=BUSY))
+    assert text.render(made).count("\n! ") == MOST_DOUBTS + 1
+    assert "! 2 more: .warnings" in text.render(made)
+    assert markdown.render(made).count("\n> ") == MOST_DOUBTS + 1
+    still = html.static(made)
+    before, _, folded = still.partition("<details><summary>2 more warnings</summary>")
+    assert (before.count("border-left:3px"), folded.count("border-left:3px")) == (MOST_DOUBTS, 2)
+    spec = document_json.as_dict(made)
+    assert (len(spec["doubts"]), len(spec["moreDoubts"])) == (MOST_DOUBTS, 2)
+
+
+@pytest.mark.parametrize("name", [name for name in RESULTS if name not in ("page", "torch_compare", "diagnosis")])
+def test_no_result_shows_more_than_two(name: str) -> None:
+    assert shown(RESULTS[name]())["txt"].count("\n! ") <= MOST_DOUBTS + 1
+
+
+def test_one_busy_machine_is_one_doubt() -> None:
+    first, *others = comparison.document(comparison_of(warnings=BUSY)).doubts
+    assert plain(first).startswith(
+        "Busy machine (other processes used up to 1.0 cores, CPU pressure 62 %, IQR up to 2.8 %): absolute times are"
+        " unreliable and can be many times too long; the ratios are still valid."
+    )
+    assert not re.search("CPU pressure|IQR|other processes", " ".join(map(plain, others)))
+    assert len(comparison_of(warnings=BUSY).warnings) == len(BUSY), "the data keeps each"
+
+
+# ---- one direction --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("times", "word", "figure"),
+    [((2e-6, 1e-6), "fast", 2.0), ((1e-6, 2e-6), "long", 2.0), ((2e-6, 1e-6, 4e-6), "fast", 0.5)],
+)
+def test_the_sentence_and_the_table_tell_a_ratio_the_same_way(
+    times: tuple[float, ...], word: str, figure: float
+) -> None:
+    made = comparison_of([(None, 1, times)], ("a", "b", "c")[: len(times)])
+    document = comparison.document(made)
+    (column,) = [at for at, column in enumerate(document.tables[0].columns) if column.name == "ratio"]
+    assert document.tables[0].columns[column].unit == f"as {word}"
+    other = {"fast": "as long", "long": "as fast"}[word]
+    assert other not in plain(document.sentence)
+    assert other not in " ".join(map(plain, document.footer))
+    cells = [row.cells[column] for row in document.tables[0].rows()]
+    assert any(float(cell.text) == pytest.approx(figure, rel=0.02) for cell in cells)
+    assert are_speeds(made.frame["verdict"]) == (word == "fast")
+    for cell, ratio in zip(cells, made.frame["ratio"], strict=True):
+        assert cell.value == pytest.approx(1 / ratio if word == "fast" else ratio), "the data has the ratio of times"
+
+
+# ---- plain English --------------------------------------------------------------------------------------------------
+
+WORN = (
+    "times faster",
+    "slower, 1 times",
+    "o not read the single times",
+    "ratios stand",
+    "comparison holds",
+    "single times are long",
+    "precision now",
+    "both %",
+    "shown twice",
+    "time and the memory go to",
+    "leaves no doubt",
+    "makes the magics known",
+    "makes\nthe magics known",
+    "was in the way",
+    "keep what is there",
+    ", outside the times",
+    "convolutions part",
+    "changed its mind",
+    "one window of time",
+    "be dear",
+    "every number stands on",
+    "Times per op hold",
+    "holds the others up",
+    "holds the trace hook",
+    "there is no folder",
+    "the empty loop taken out",
+)
+"""What readers stumbled over, and may not come back where it is read."""
+
+
+def read_texts() -> Iterator[tuple[str, str]]:
+    """(where, text) of what the product prints, and of its documents."""
+    for path in (ROOT / "torchbench_magic").rglob("*.py"):
+        yield from ((str(path), one) for one in literals(ast.parse(path.read_text(encoding="utf-8"))))
+    for path in (ROOT / "torchbench_magic" / "views" / "static").glob("*.js"):
+        yield str(path), "\n".join(re.findall(r'"[^"\n]*"|`[^`]*`', path.read_text(encoding="utf-8")))
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        yield str(path), path.read_text(encoding="utf-8")
+    for path in (ROOT / "examples").glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        yield from ((str(path), "".join(cell["source"])) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def literals(tree: ast.Module) -> Iterator[str]:
+    """Texts in the code, those that only explain it (docstrings) aside."""
+    explaining = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in explaining:
+            yield node.value
+
+
+def test_no_worn_phrase_comes_back() -> None:
+    found = {(where, worn) for where, said in read_texts() for worn in WORN if worn in said}
+    assert sorted(found) == []
+
+
+def test_the_phrases_are_looked_for_where_they_would_be() -> None:
+    places = {Path(where).suffix for where, _ in read_texts()}
+    assert places == {".py", ".js", ".md", ".ipynb"}
+    assert any("times as fast" in said for _, said in read_texts())
