@@ -241,15 +241,17 @@ def _said_wait(rank: int, told: Mapping[str, Any]) -> str:
 
 
 def _end(cluster: Cluster, asking: Asking, engines: Sequence[Engine]) -> None:
-    """Have the engines that are there put away what was made for the job."""
-    there = set(cluster.ids)
-    for engine in engines:
-        if engine.id in there:
-            asking.ask(engine, Question(f"{_MODULE}:end_job"))
-    until = time.perf_counter() + 5
-    while asking.pending and time.perf_counter() < until:
-        asking.poll()
-        asking.wait()
+    """Have the engines that are there put away what was made for the job; the first one last, which removes the folder of
+    the group's store: torch looks for the file as a group ends, and waits half an hour for one that has just gone."""
+    for some in (engines[1:], engines[:1]):
+        there = set(cluster.ids)
+        for engine in some:
+            if engine.id in there:
+                asking.ask(engine, Question(f"{_MODULE}:end_job"))
+        until = time.perf_counter() + 5
+        while asking.pending and time.perf_counter() < until:
+            asking.poll()
+            asking.wait()
 
 
 # ---- what came back ---------------------------------------------------------------------------------------------
