@@ -157,7 +157,7 @@ def test_a_pattern_that_explodes_is_given_up_and_the_next_one_works(show: Show) 
     field.fill("(a+)+$")
     expect(status).to_have_text("not a usable pattern: this pattern takes too long", timeout=20_000)
     field.fill("\\[12\\]")
-    expect(status).to_have_text("1 of 1000 rows")
+    expect(status).to_have_text("1 of 1\u202f000 rows")
 
 
 def test_the_ratio_axis_switches_to_the_close_view(show: Show) -> None:
