@@ -418,7 +418,8 @@ def test_names_give_way_so_that_no_number_falls_off_the_end(show: Show, page: Pa
     said = table.get_by_text("9 more, which differ")
     page.set_viewport_size({"width": 860, "height": 700})
     page.wait_for_timeout(200)
-    assert said.evaluate("td => td.colSpan") == 7
+    seen = table.locator("thead th:visible, thead td:visible").count()
+    assert said.evaluate("td => td.colSpan") == seen < 7, "the bar has given way"
     assert said.evaluate("td => td.scrollWidth <= td.clientWidth"), "it has the numbers' room"
 
 

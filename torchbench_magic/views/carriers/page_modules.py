@@ -97,9 +97,8 @@ def versioned(name: str) -> str:
 def _text_to_bring(names: tuple[str, ...]) -> str:
     """A classic script that makes the modules known to the page, and all that they import."""
     made = [_EXPORT.sub("", _module(name).text) for name in _ordered(("page",))]
-    for name in _ordered(names):
-        if name in _shared():
-            made.append(f'bring("{versioned(name)}", (page) => {{\n{_body(name)}}});\n')
+    shared = (name for name in _ordered(names) if name in _shared())
+    made += [f'bring("{versioned(name)}", (page) => {{\n{_body(name)}}});\n' for name in shared]
     return shortened(f'(() => {{\n"use strict";\n{"".join(made)}}})();\n')
 
 

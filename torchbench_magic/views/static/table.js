@@ -30,7 +30,7 @@ function example({ columns }) {
 // The controls of one table: what stands left (filter, status), what stands right (the switch of its axis).
 function controls(spec, view, ownFilter) {
   const axes = spec.columns.find((column) => column.kind === "interval")?.axes ?? [];
-  const right = axes.length > 1 ? [segments("ratio axis", axes.map((axis) => axis.name), view.axis, (at) => view.choose(at))] : [];
+  const right = axes.length > 1 ? [view.axes = segments("ratio axis", axes.map((axis) => axis.name), view.axis, (at) => view.choose(at))] : [];
   const acts = spec.headless || !view.rows.length ? [] : [view.acts];
   if (!ownFilter || spec.headless || view.rows.length < FILTER_FROM) return { left: [], right, under: [h("p", { class: "under" }, view.status, ...acts)] };
   const input = h("input", { type: "search", placeholder: example(spec), value: view.state.filter ?? "", spellcheck: "false", "aria-label": `filter ${spec.name} by regular expression or comparison`,

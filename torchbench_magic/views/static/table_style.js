@@ -19,7 +19,9 @@ export const TABLE_STYLE = `
 input{width:250px;max-width:100%}
 .no-histogram .histogram,.no-interval .interval,.no-bar .bar{display:none}
 .unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
-.pane{overflow-x:auto}.hint{position:sticky;left:0;width:fit-content}.pane.many{max-height:${SIGHT + 40}px;overflow-y:auto}
+th.text,th.code{overflow:hidden;text-overflow:ellipsis}
+.pane{overflow-x:auto}.hint{position:sticky;left:0;width:fit-content}
+.scrolls :is(td,th).verdict{position:sticky;right:0;background:var(--bg);box-shadow:-1px 0 var(--rule2);padding-left:6px}.pane.many{max-height:${SIGHT + 40}px;overflow-y:auto}
 table{border-collapse:collapse;width:100%;table-layout:fixed;font-size:12.5px}table.dense{font-size:12px}
 col.code{font-family:var(--mono);font-size:12px}
 th{font-weight:400;color:var(--ink2);text-align:left;vertical-align:bottom;padding:0 8px 4px 0;line-height:15px;font-size:11.5px;white-space:nowrap}

@@ -13,7 +13,8 @@ const MANY = 300; // rows from which only those in sight are in the DOM
 const NAMES = new Set(["code", "text", "line"]); // kinds that say what a row is of
 const PART = 20; // rows of one that has more beside it
 const RIGHT = new Set(["number", "range", "line"]), CODE = new Set(["code", "source", "line"]);
-const GIVES_WAY = new Set(["code", "text"]), LEAST_NAME = 170; // px that a name keeps
+const GIVES_WAY = new Set(["code", "text"]), LEAST_NAME = 170, NARROW_ROOM = 760, LEAST_NARROW = 64; // px that a name keeps
+const SLACK = { source: 12, verdict: 3 }; // characters that a last column can do without
 const YIELDS = ["histogram", "interval", "bar"]; // kinds whose figures stand in other columns, the least missed first
 
 // Cells of which a column says how they are written, with their text.
@@ -123,6 +124,8 @@ export class TableView {
     this.fitNames(room);
     if (this.shown !== before) this.redraw(); // what spans all columns spans fewer
     this.hint.hidden = this.table.offsetWidth <= room;
+    this.pane.classList.toggle("scrolls", !this.hint.hidden);
+    if (this.axes) this.axes.hidden = this.table.classList.contains("no-interval");
     if (!this.hint.hidden) this.pane.tabIndex = 0;
     else if (!this.pane.classList.contains("many")) this.pane.removeAttribute("tabindex");
   }
@@ -138,13 +141,15 @@ export class TableView {
   }
 
   fitNames(room) {
-    const over = this.table.offsetWidth - room;
-    if (over <= 0) return;
+    if (this.table.offsetWidth <= room) return;
+    this.least += ` - ${SLACK[this.spec.columns.at(-1).kind] ?? 0}ch`;
+    this.table.style.minWidth = `calc(${this.least})`;
+    const over = this.table.offsetWidth - room, leastName = room < NARROW_ROOM ? LEAST_NARROW : LEAST_NAME;
     const names = this.columns.map((column, at) => ({ column, px: this.heads[at].offsetWidth, kind: this.spec.columns[at].kind }))
       .filter(({ column, kind }) => GIVES_WAY.has(kind) && column.element.style.width).sort((one, other) => other.px - one.px);
     let gained = 0;
     for (const { column, px } of names) {
-      const part = Math.min(over - gained, Math.max(px - LEAST_NAME * textScale(), 0));
+      const part = Math.min(over - gained, Math.max(px - leastName * textScale(), 0));
       if (part <= 0) continue;
       column.full ??= column.element.style.width;
       column.element.style.width = `calc(${column.full} - ${part}px)`;
