@@ -43,7 +43,7 @@ def test_zero_unknown_infinite_and_too_small_each_have_their_own_sign() -> None:
     assert units.number(math.inf, MS1) == "∞"
     assert units.number(-math.inf, MS1) == f"{MINUS}∞"
     assert units.number(4e-5, MS1) == "<0.1"
-    assert units.number(-4e-5, MS1) == f"{MINUS}<0.1"
+    assert units.number(-4e-5, MS1) == f">{MINUS}0.1"
     assert units.number(6e-5, MS1) == "0.1"
 
 

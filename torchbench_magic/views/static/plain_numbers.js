@@ -12,7 +12,7 @@ export function written(value, [size, places, digits, whole]) {
   if (whole) shown = Math.max(shown, 0);
   if (places !== null && places !== undefined) {
     shown = Math.min(shown, places);
-    if (Number(rounded(much, places)) === 0) return `${sign}<${(10 ** -places).toFixed(places)}`;
+    if (Number(rounded(much, places)) === 0) return `${sign ? ">−" : "<"}${(10 ** -places).toFixed(places)}`;
   }
   const [before, after] = rounded(much, shown).split(".");
   return sign + before.replace(/\B(?=(\d{3})+$)/g, "\u202f") + (after ? `.${after}` : "");
