@@ -43,7 +43,7 @@ def test_zero_unknown_infinite_and_too_small_each_have_their_own_sign() -> None:
     assert units.number(math.inf, MS1) == "∞"
     assert units.number(-math.inf, MS1) == f"{MINUS}∞"
     assert units.number(4e-5, MS1) == "<0.1"
-    assert units.number(-4e-5, MS1) == f"{MINUS}<0.1"
+    assert units.number(-4e-5, MS1) == f">{MINUS}0.1"
     assert units.number(6e-5, MS1) == "0.1"
 
 
@@ -102,7 +102,7 @@ def test_bytes_below_a_mebibyte_are_kibibytes_and_below_that_bytes() -> None:
     [
         (0.597, 0.601, "0.597 … 0.601"),
         (1.681, 1.697, "1.681 … 1.697"),
-        (0.8, 1.6, "0.8 … 1.6"),
+        (0.8, 1.6, "0.80 … 1.6"),
         (125.3, 131.2, "125 … 131"),
         (0.1453, 0.1471, "0.145 … 0.147"),
         (0.99991, 1.00008, "0.9999 … 1.0001"),
@@ -172,8 +172,8 @@ def test_per_cents_of_ten_times_and_more_are_one_word() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [
-        (0.83, 0.996, "0.830 … 0.996"),
-        (1.002, 1.103, "1.002 … 1.103"),
+        (0.83, 0.996, "0.83 … 0.996"),
+        (1.002, 1.103, "1.002 … 1.10"),
         (0.99996, 1.2, "1.00 … 1.20"),
         (1, 1.2, "1.00 … 1.20"),
     ],
@@ -184,7 +184,52 @@ def test_an_end_of_an_interval_reads_as_one_only_where_it_is(low: float, high: f
 
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
-    [(0.04, 12.0, "0.04 … 12.00"), (0.06, 0.5, "0.06 … 0.50"), (0.0013, 2.0, "0.001 … 2.000"), (1e-9, 3, "0.0 … 3.0")],
+    [
+        (0.04, 12.0, "0.040 … 12"),
+        (0.06, 0.5, "0.060 … 0.50"),
+        (0.0013, 2.0, "0.0013 … 2.0"),
+        (1e-9, 3, "<0.001 … 3.0"),
+        (0.0004, 0.0006, "0.00040 … 0.00060"),
+    ],
 )
 def test_a_small_end_of_an_interval_is_not_rounded_away(low: float, high: float, shown: str) -> None:
     assert units.interval(low, high) == shown
+
+
+SIZES = [base * 10.0**power for power in range(-3, 4) for base in (1.0, 1.04, 1.96, 3.3, 5.0, 9.49, 9.96)]
+WIDTHS = [1.0005, 1.003, 1.02, 1.3, 2.0, 7.0, 60.0]  # high over low of an interval
+
+
+def significant(text: str) -> int:
+    """Digits of a written number, without the zeros that only say how large it is."""
+    digits = text.replace(NARROW, "").replace(MINUS, "").replace(".", "")
+    return len(digits.lstrip("0")) or len(digits)
+
+
+def read(text: str) -> float:
+    return float(text.replace(NARROW, "").lstrip("<"))
+
+
+@pytest.mark.parametrize("factor", WIDTHS)
+def test_ratios_of_any_size_and_width_have_two_digits_and_none_that_the_interval_does_not_bear(factor: float) -> None:
+    for size in SIZES:
+        for share in (0.0, 0.3, 0.5, 1.0):  # where in its interval the ratio stands
+            low, high = size / factor**share, size * factor ** (1 - share)
+            shown, ends = units.ratio(size, low, high), units.interval(low, high)
+            assert units.reads_within(shown, ends), (shown, ends)
+            assert abs(read(shown) - size) <= 0.05 * size, (shown, size)
+            for text in (shown, units.ratio(size, low, high, digits=3), *ends.split(" … ")):
+                assert significant(text) >= 2, (text, low, high)
+            known = max(0, math.ceil(math.log10(3 / (high - low))))  # decimals that the interval bears
+            two_digits = 1 - int(f"{size:.1e}".partition("e")[2])
+            is_end = shown in ends.split(" … ")  # which does not read as 1 if it is not
+            assert (units.decimals_of(shown) or 0) <= max(known, two_digits) or is_end, (shown, low, high)
+            low_end, high_end = map(read, ends.split(" … "))
+            assert low_end < high_end or factor < 1.001, ends
+            assert abs(high_end - high) <= 0.05 * high
+
+
+def test_a_ratio_without_an_interval_has_two_digits() -> None:
+    for size in SIZES:
+        assert significant(units.ratio(size)) >= 2
+        assert abs(read(units.ratio(size)) - size) <= 0.05 * size

@@ -162,8 +162,7 @@ def percent(share: float | None, *, digits: int = 2) -> str:
 
 
 def decimals_apart(low: float, high: float) -> int:
-    """The fewest decimals at which two ends lie three steps of the last digit apart, none reads as 1 that is not, and
-    none is off by more than a quarter of itself (0.04 is no 0.0, and 0.06 no 0.1; of less than 0.001 it is).
+    """The fewest decimals at which two ends lie three steps of the last digit apart.
 
     Beyond three decimals one step is enough; six is the most. 2 where an end is not finite.
     """
@@ -171,37 +170,54 @@ def decimals_apart(low: float, high: float) -> int:
     if not math.isfinite(width):
         return 2
     wide = next((places for places in range(4) if width * 10.0**places >= 3), None)
-    apart = wide if wide is not None else next((places for places in range(3, 6) if width * 10.0**places >= 1), 6)
-    beside = [abs(end - 1) for end in (low, high) if 0.5e-4 < abs(end - 1) < 0.5]  # from 1: what a verdict stands on
-    while apart < 4 and any(round(end, apart) == 0 for end in beside):
-        apart += 1
-    while any(abs(round(end, apart) - end) > 0.25 * abs(end) for end in (low, high) if abs(end) >= 1e-3):
-        apart += 1
-    return apart
+    return wide if wide is not None else next((places for places in range(3, 6) if width * 10.0**places >= 1), 6)
 
 
 def ratio(
     value: float | None, low: float | None = None, high: float | None = None, *, digits: int | None = None
 ) -> str:
-    """A ratio with the decimals of its interval; with two significant digits where it has none.
+    """A ratio with the decimals that tell the ends of its interval apart, and at least two significant digits, which is
+    also what it has without an interval. It reads as within the interval where it is.
 
-    ``digits`` is the most significant digits, for a sentence.
+    ``digits`` is the most significant digits, for a sentence; two at least.
     """
     if value is None or not math.isfinite(value):
         return number(value, digits=2)
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return number(value, digits=2)
     places = decimals_apart(low, high)
-    return _grouped(value, places if digits is None else min(places, _significant_places(abs(value), digits)))
+    if digits is not None:
+        return _as_ratio(value, min(places, _significant_places(abs(value), digits)))
+    shown, ends = _as_ratio(value, places), interval(low, high)
+    if low <= value <= high and not reads_within(shown, ends):
+        return _as_ratio(value, _apart_from_one(value, places))
+    return shown
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """``0.597 … 0.601``: as many decimals as show its two ends apart."""
+    """``0.597 … 0.601``: the decimals that tell its two ends apart; of each at least two significant digits, and enough
+    of them that it does not read as 1 if it is not."""
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return NOT_MEASURED
     places = decimals_apart(low, high)
-    low_text, high_text = (_INFINITE if math.isinf(end) else _grouped(end, places) for end in (low, high))
-    return f"{low_text} … {high_text}"
+    ends = [_as_ratio(end, _apart_from_one(end, places)) for end in (low, high)]
+    if 0 < low < _LEAST_END <= high / 10:
+        ends[0] = f"<{_LEAST_END}"
+    return " … ".join(ends)
+
+
+_LEAST_END = 1e-3  # of an interval that ends far above it: less is as good as nothing
+
+
+def _as_ratio(value: float, places: int) -> str:
+    return _INFINITE if math.isinf(value) else _grouped(value, max(places, _significant_places(abs(value), 2)))
+
+
+def _apart_from_one(value: float, places: int) -> int:
+    """``places``, or as many more, up to four, as keep a value from reading as 1: what a verdict stands on."""
+    while places < 4 and 0.5e-4 < abs(value - 1) < 0.5 and round(value - 1, places) == 0:
+        places += 1
+    return places
 
 
 def range_text(low: float, high: float, scale: Scale) -> str:
@@ -221,7 +237,7 @@ def fixed(value: float, places: int) -> str:
 def reads_within(figure: str, ends: str) -> bool:
     """Whether a written number lies within a written interval (``0.597 … 0.601``), as a reader sees it."""
     value, low, high = (
-        float(text.replace(_THIN, "").replace(_MINUS, "-").replace(_INFINITE, "inf"))
+        float(text.lstrip("<").replace(_THIN, "").replace(_MINUS, "-").replace(_INFINITE, "inf"))
         for text in (figure, *ends.split(" … "))
     )
     return low <= value <= high

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
+import pandas as pd
 from nbclient import NotebookClient
 from playwright.sync_api import Browser, sync_playwright
 from record import Figure, record
@@ -23,10 +24,14 @@ from torchbench_magic import units
 from torchbench_magic.views.carriers import document_json, html, mounting
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.drawing import flame
+from torchbench_magic.views.profiling.operations import operations
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.views.builders import ops_of
+
 REPETITIONS = 10
-ROWS, FRAMES = 5_000, 50_000
+ROWS, ALL_ROWS, FRAMES = 5_000, 50_000, 50_000
 MOST_OUTPUT, MOST_QUICKSTART = 1_000_000, 300_000
 QUICKSTART = Path(__file__).parents[2] / "examples" / "01_quickstart.ipynb"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -44,6 +49,27 @@ TABLE = """() => {
     const button = [...host.shadowRoot.querySelectorAll("th button")].find((one) => one.textContent.startsWith("self"));
     const sorted = took(() => button.click());
     return { shown, sorted, rows, first: host.shadowRoot.querySelector("tbody tr.row").textContent };
+}"""
+EVERY = """() => {
+    const host = document.getElementById("host");
+    const took = (act) => {
+        const began = performance.now();
+        act();
+        document.body.offsetHeight;
+        return performance.now() - began;
+    };
+    const shown = took(() => mount(host, { ...given, selectable: true }));
+    const root = host.shadowRoot, heads = () => [...root.querySelectorAll("th button")];
+    const head = (label) => heads().find((one) => one.textContent.startsWith(label));
+    const first = () => root.querySelector("tbody tr.row").children;
+    const sorted = took(() => head("calls").click()), most = first()[1].textContent;
+    const named = took(() => head("operation").click()), name = first()[0].textContent;
+    mount(host, { ...given, state: {} });
+    const field = root.querySelector("input"), status = () => root.querySelector("[role=status]").textContent;
+    const typed = (text) => took(() => { field.value = text; field.dispatchEvent(new Event("input")); });
+    const pattern = typed("conv$"), found = status(), numbers = typed("self > 1 ms and calls >= 100"), kept = status();
+    const ranked = took(() => head("total").click());
+    return { shown, sorted, named, pattern, numbers, ranked, most, name, found, kept };
 }"""
 FLAME = """() => {
     const host = document.getElementById("host");
@@ -86,6 +112,13 @@ def many_rows(count: int) -> Document:
     )
     table = Table("operations", columns, (Group(rows),))
     return Document("many", (Phrase("many rows"),), (table,), where="_tprofile.ops")
+
+
+def every_operation(count: int) -> tuple[Document, pd.DataFrame]:
+    """The table of a profile's operations as a widget holds it: all of them; and what it is of."""
+    profile = ops_of(count)
+    table = operations(profile, row_limit=-1, most_rest=None)
+    return Document("profile", (Phrase("all operations"),), (table,), where="_tprofile.ops"), profile.ops
 
 
 def many_frames(count: int) -> flame.FlameGraph:
@@ -165,6 +198,15 @@ def main() -> int:
         drawn = timed(browser, where, html.module(), document_json.as_json(table, 10**7), TABLE)
         largest = f"{max(cell.cells[1].value for cell in table.tables[0].rows()):.3f}"
         assert all(one["rows"] < 100 and largest in one["first"] for one in drawn), "sorted from the largest"
+        every, ops = every_operation(ALL_ROWS)
+        spec = mounting.script_data(document_json.as_dict(every, 5000))
+        ranked = timed(browser, where, html.module(), spec, EVERY)
+        kept = ((ops["self_cpu_time"] > 1e-3) & (ops["calls"] >= 100)).sum()
+        for one in ranked:
+            assert one["most"] == units.count(ALL_ROWS), "the largest of all rows"
+            assert one["name"] == ops["op"].min()
+            assert f"{units.count(ops['op'].str.endswith('conv').sum())} of " in one["found"]
+            assert f"{units.count(kept)} of " in one["kept"]
         given = json.dumps(flame.spec_of(graph)).replace("<", "\\u003c")
         zoomed = timed(browser, where, flame.module(), given, FLAME)
         assert all(one["zoom"] > 0 and one["drawn"] > 10 for one in zoomed)
@@ -175,6 +217,12 @@ def main() -> int:
     figures = [
         figure(f"table of {ROWS} rows shown", [one["shown"] for one in drawn], 100),
         figure(f"table of {ROWS} rows sorted", [one["sorted"] for one in drawn], 50),
+        figure(f"table of {ALL_ROWS} rows shown", [one["shown"] for one in ranked], 500),
+        figure(f"{ALL_ROWS} rows sorted by a number", [one["sorted"] for one in ranked], 100),
+        figure(f"{ALL_ROWS} rows sorted by name", [one["named"] for one in ranked], 100),
+        figure(f"{ALL_ROWS} rows filtered by a pattern", [one["pattern"] for one in ranked], 100),
+        figure(f"{ALL_ROWS} rows filtered by two numbers", [one["numbers"] for one in ranked], 100),
+        figure("the rows that are left sorted", [one["ranked"] for one in ranked], 100),
         figure(f"flame graph of {FRAMES} frames zoomed", [one["zoomed"] for one in zoomed], 30),
         Figure("output of 500 000 rows, of 50 000 frames", largest_output, "bytes", at_most=MOST_OUTPUT),
         Figure("largest output of the quickstart", max(sizes), "bytes", limit=MOST_QUICKSTART),

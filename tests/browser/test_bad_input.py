@@ -43,7 +43,14 @@ WIDGET = """<div id=w></div><script type="module">
 %s
 const data = { spec: %s, state: {} };
 const model = { on() {}, off() {}, get: (name) => data[name], set() {}, save_changes() {} };
-chosen.render({ model, el: document.getElementById("w") });
+let end = chosen.render({ model, el: document.getElementById("w") });
+window.remount = (more) => { // as when Python sends other data
+    end();
+    document.getElementById("w").replaceChildren();
+    data.shown ??= data.spec;
+    data.spec = { ...data.shown, ...more };
+    end = chosen.render({ model, el: document.getElementById("w") });
+};
 </script>"""
 
 

@@ -209,6 +209,22 @@ def profile_of(
     return Profile(lines=line_frame, ops=op_frame, **(known | fields))  # type: ignore[arg-type]
 
 
+def ops_of(count: int, seed: int = 0) -> Profile:
+    """A profile of so many operations by name, whose calls, times and bytes rank differently."""
+    rng = np.random.default_rng(seed)
+    own = rng.permutation(count) * 1e-6 + 1e-7
+    made = {
+        "op": [f"aten::op_{at}{'_conv' if at % 50 == 0 else ''}" for at in range(count)],
+        "calls": rng.permutation(count) + 1,
+        "self_cpu_time": own,
+        "cpu_time": 2 * own,
+        "allocated": rng.permutation(count) * 1024,
+    }
+    ops = frame_of(OP_COLUMNS, made)
+    known = {"wall_time": float(own.sum()), "num_threads": 2, "options": ProfileOptions(memory=True)}
+    return Profile(lines=frame_of(LINE_COLUMNS, {}), ops=ops, **known)  # type: ignore[arg-type]
+
+
 def flame_graph(tree: pd.DataFrame, title: str) -> FlameGraph:
     """The flame graph of a table: one row per frame, a parent before its children, with ``parent`` (position of the
     row, -1 for a root), ``name``, ``kind``, and seconds ``self`` and ``total``."""

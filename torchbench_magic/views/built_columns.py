@@ -9,17 +9,29 @@ from typing import Any
 from torchbench_magic import units
 
 from .frame_rows import float_or_none
-from .table import Cell, Column, Group, Row, Table, Tone
+from .table import Cell, Column, Group, Rest, Row, Table, Tone
 
-__all__ = ["BuiltColumn", "built_table", "cells_of", "columns_of", "counted", "measured_columns", "share", "texts"]
+__all__ = [
+    "BuiltColumn",
+    "built_table",
+    "cells_of",
+    "columns_of",
+    "counted",
+    "measured_columns",
+    "rest_of",
+    "share",
+    "texts",
+]
 
 
 @dataclass(frozen=True)
 class BuiltColumn:
-    """A column and how the cell of a record is made."""
+    """A column and how the cell of a record is made; ``raw`` is what `Rest` has of it: the value of a column with a
+    scale, or the text, if that is all there is to the cell."""
 
     column: Column
     cell: Callable[..., Cell]
+    raw: Callable[..., Any] | None = None
 
 
 def columns_of(built: Iterable[BuiltColumn]) -> tuple[Column, ...]:
@@ -30,6 +42,16 @@ def columns_of(built: Iterable[BuiltColumn]) -> tuple[Column, ...]:
 def cells_of(built: Iterable[BuiltColumn], *record: Any) -> tuple[Cell, ...]:
     """The cells of one record."""
     return tuple(each.cell(*record) for each in built)
+
+
+def rest_of(
+    built: Sequence[BuiltColumn], records: Sequence[Any], key: Callable[[Any], str], total: int, top: int = 0
+) -> Rest | None:
+    """The records as `Rest`; None without any. ``total`` and ``top`` are its own."""
+    columns = tuple([(each.raw or each.cell)(record) for record in records] for each in built)
+    names = [each if isinstance(each, str) else "" for each in columns[0]]
+    keys = [made if (made := key(record)) != name else "" for record, name in zip(records, names, strict=True)]
+    return Rest(columns, keys, total, top) if len(records) else None
 
 
 def built_table(
@@ -56,12 +78,16 @@ def measured_columns(
 ) -> BuiltColumn:
     """A number in the unit of ``scale``: the record's ``field``, which is ``name`` unless given."""
 
-    def cell(record: Any) -> Cell:
+    def raw(record: Any) -> float | None:
         value = float_or_none(record[field or name])
-        value = missing if value is None else value
+        return missing if value is None else value
+
+    def cell(record: Any) -> Cell:
+        value = raw(record)
         return Cell(units.number(value, scale, digits=digits), value, tone)
 
-    return BuiltColumn(Column(name, label, scale.unit, "number"), cell)
+    column = Column(name, label, scale.unit, "number", scale=scale, digits=digits)
+    return BuiltColumn(column, cell, None if tone else raw)
 
 
 def counted(name: str, label: str, unit: str = "", *, missing: float | None = None) -> BuiltColumn:
@@ -72,14 +98,17 @@ def counted(name: str, label: str, unit: str = "", *, missing: float | None = No
 def share(label: str, of: Callable[[Any], float]) -> BuiltColumn:
     """A share of one, as per cent."""
 
+    scale = units.Scale("%", 0.01, 1)
+
     def cell(record: Any) -> Cell:
         value = of(record)
-        return Cell(units.number(value * 100, units.Scale("%", 1.0, 1)), value)
+        return Cell(units.number(value, scale), value)
 
-    return BuiltColumn(Column("share", label, "%", "number"), cell)
+    return BuiltColumn(Column("share", label, "%", "number", scale=scale), cell, of)
 
 
 def texts(name: str, label: str, widest: int, text: Callable[[Any], str], *, quiet: bool = False) -> BuiltColumn:
     """Code or a name, shortened after ``widest`` characters."""
     column = Column(name, label, kind="code", widest=widest)
-    return BuiltColumn(column, lambda record: Cell(text(record), tone="quiet" if quiet else ""))
+    cell = lambda record: Cell(text(record), tone="quiet" if quiet else "")
+    return BuiltColumn(column, cell, None if quiet else text)

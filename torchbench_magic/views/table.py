@@ -9,13 +9,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .. import units
 
-__all__ = ["HUES", "Axis", "Cell", "Column", "Group", "ColumnKind", "Picture", "Row", "Table", "Tone", "dots_text"]
+__all__ = [
+    "HUES",
+    "Axis",
+    "Cell",
+    "Column",
+    "ColumnKind",
+    "Group",
+    "Picture",
+    "Rest",
+    "Row",
+    "Table",
+    "Tone",
+    "dots_text",
+]
 
 ColumnKind = Literal[
     "text", "code", "number", "range", "line", "bar", "change", "interval", "dots", "histogram", "verdict", "source"
@@ -53,7 +66,7 @@ class Cell:
             change: ``(share,)`` of the column's longest bar, with its sign: drawn from the middle;
             interval: ``(ratio, low, high, mark)``, mark one of ``baseline``, ``decided``, ``open``;
             dots: ``(places, one)``, places a tuple of shares of the column's width, one the place of 1 or None;
-            histogram: ``(counts, more)``, more true when samples lie beyond the axis;
+            histogram: ``(counts, more, centre, samples)``, see `drawing.histogram`;
             source: ``(start, end, meaning)`` triples, meaning ``k`` keyword, ``s`` string, ``c`` comment.
     """
 
@@ -98,6 +111,7 @@ class Column:
         widest: characters after which its text is shortened.
         axes: the scales of a drawn column; the first is shown, more than one get a switch.
         legend: ``(meaning, word)`` keys shown in the header.
+        scale, digits: how its numbers are written from their values, where that is all there is to them.
     """
 
     name: str
@@ -108,6 +122,8 @@ class Column:
     widest: int = 40
     axes: tuple[Axis, ...] = ()
     legend: tuple[tuple[str, str], ...] = ()
+    scale: units.Scale | None = None
+    digits: int | None = 3
 
     @property
     def drawn(self) -> bool:
@@ -142,6 +158,35 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """Rows after those of a table, which live forms hold beside them, to be sorted and filtered.
+
+    Attributes:
+        columns: of each column of the table what its rows have: values of a column with a ``scale``, texts, or cells.
+        keys: of the rows; an empty one is the text of the first column.
+        total: rows there are in all, those of the table and those left out among them.
+        top: so many rows with the largest values of each column are here; all rows if 0.
+    """
+
+    columns: tuple[Sequence[Any], ...]
+    keys: Sequence[str]
+    total: int
+    top: int = 0
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def filtered(self, pattern: re.Pattern[str], columns: Sequence[int]) -> Rest | None:
+        """The rows in which the text of one of the ``columns`` matches; None where none does."""
+        texts = [self.columns[at] for at in columns]
+        kept = [at for at in range(len(self)) if any(pattern.search(_text_of(column[at])) for column in texts)]
+        if not kept:
+            return None
+        made = tuple([column[at] for at in kept] for column in self.columns)
+        return replace(self, columns=made, keys=[self.keys[at] for at in kept])
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A table in the language of the result views.
 
@@ -153,6 +198,9 @@ class Table:
         sorted_by: name of the column that the natural order follows, if it follows one.
         descending: the direction of that order.
         headless: no header (a list of facts).
+        rest: more rows, for live forms.
+        keyed: what the keys of the rows are of, for the other views of the result: ``line``, ``op``, ``module`` or
+            ``frame``; empty where no other view knows them.
         aligned: the totals are numbers under their columns in text too; else each is one line of words.
         sentence: what stands above this table, in a document of which one table is shown at a time.
     """
@@ -165,6 +213,8 @@ class Table:
     sorted_by: str = ""
     descending: bool = True
     headless: bool = False
+    rest: Rest | None = None
+    keyed: str = ""
     aligned: bool = False
     sentence: tuple[Any, ...] = ()
 
@@ -198,14 +248,16 @@ class Table:
             return bool(pattern.search(group.title)) or any(pattern.search(row.cells[at].text) for at in texts)
 
         groups = [replace(g, rows=tuple(row for row in g.rows if matches(row, g))) for g in self.groups]
-        kept = replace(self, groups=tuple(group for group in groups if group.rows))
-        counted = f"{units.count(len(kept)) if len(kept) else 'none'} of {units.count(len(self))} rows match"
+        rest = self.rest.filtered(pattern, texts) if self.rest is not None else None
+        kept = replace(self, groups=tuple(group for group in groups if group.rows), rest=rest)
+        found, every = (len(table) + len(table.rest or ()) for table in (kept, self))
+        counted = f"{units.count(found) if found else 'none'} of {units.count(every)} rows match"
         return replace(kept, hidden="; ".join(part for part in (counted, self.hidden) if part))
 
     def head(self, limit: int, where: str) -> Table:
-        """The first ``limit`` rows, with the rest counted in ``hidden``. ``where`` names the place of all rows."""
-        total = len(self)
-        if total <= limit:
+        """The first ``limit`` rows, with the others counted in ``hidden``. ``where`` names the place of all rows."""
+        total = len(self) + len(self.rest or ())
+        if len(self) <= limit:
             return self
         groups, left = [], limit
         for group in self.groups:
@@ -215,7 +267,11 @@ class Table:
             left -= len(group.rows)
         counted = f"{units.count(limit) if limit else 'none'} of {units.count(total)} rows shown"
         said = "; ".join(part for part in (self.hidden, f"{counted}. All rows: {where}" if where else counted) if part)
-        return replace(self, groups=tuple(groups), hidden=said)
+        return replace(self, groups=tuple(groups), rest=None, hidden=said)
+
+
+def _text_of(made: object) -> str:
+    return made.text if isinstance(made, Cell) else str(made or "")
 
 
 def dots_text(cell: Cell) -> str:

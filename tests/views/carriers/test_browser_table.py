@@ -157,7 +157,7 @@ def test_a_pattern_that_explodes_is_given_up_and_the_next_one_works(show: Show) 
     field.fill("(a+)+$")
     expect(status).to_have_text("not a usable pattern: this pattern takes too long", timeout=20_000)
     field.fill("\\[12\\]")
-    expect(status).to_have_text("1 of 1000 rows")
+    expect(status).to_have_text("1 of 1\u202f000 rows")
 
 
 def test_the_ratio_axis_switches_to_the_close_view(show: Show) -> None:
@@ -418,7 +418,8 @@ def test_names_give_way_so_that_no_number_falls_off_the_end(show: Show, page: Pa
     said = table.get_by_text("9 more, which differ")
     page.set_viewport_size({"width": 860, "height": 700})
     page.wait_for_timeout(200)
-    assert said.evaluate("td => td.colSpan") == 7
+    seen = table.locator("thead th:visible, thead td:visible").count()
+    assert said.evaluate("td => td.colSpan") == seen < 7, "the bar has given way"
     assert said.evaluate("td => td.scrollWidth <= td.clientWidth"), "it has the numbers' room"
 
 

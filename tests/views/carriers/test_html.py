@@ -181,5 +181,5 @@ def test_numbers_in_the_static_table_are_padded_with_spaces_of_their_own_width()
     rows = tuple(Row((Cell("op"), Cell(value))) for value in ("121", "14.2"))
     columns = (Column("op", "operation"), Column("ms", "self", "ms", "number"))
     shown = html.static(Document("k", (), (Table("t", columns, (Group(rows),)),)))
-    assert "121\u2008\u2060\u2007</td>" in shown  # and no line breaks there
-    assert "14.2</td>" in shown
+    assert "121\u2008\u2060\u2007<" in shown  # and no line breaks there
+    assert "14.2<" in shown

@@ -94,3 +94,17 @@ def test_pictures_and_tables_are_packed() -> None:
     (spec,) = sent(made)
     assert spec["kind"] == "profile"
     assert "np.argwhere" in "".join(str(table) for table in spec["tables"])
+
+
+@pytest.mark.parametrize("kind", ["widget", *page_modules._KINDS])
+def test_no_two_modules_that_stand_in_one_text_have_a_name_in_common(kind: str) -> None:
+    """Modules that only one imports are parts of it (`_text_to_bring`), and a widget's are all one text."""
+    declared = re.compile(r"^(?:export )?(?:async )?(?:const|let|function|class) ([^;]*)", re.MULTILINE)
+    names: list[str] = []
+    for module in page_modules._ordered((kind,)):
+        for found in declared.findall(page_modules._module(module).text):
+            first = re.match(r"[\w$]+", found)
+            names += [first[0]] if first else []
+            names += re.findall(r"(?<=, )([A-Z_]{3,})(?= = )", found.partition("(")[0])
+    assert len(names) > 3
+    assert sorted(set(names)) == sorted(names)

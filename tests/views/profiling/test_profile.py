@@ -371,7 +371,7 @@ def test_an_unknown_sort_key_lists_the_valid_ones_before_anything_ran() -> None:
 
 def test_a_key_that_was_not_measured_says_what_the_order_is_instead() -> None:
     table = operations(profile_of(memory=False), sort_by="cpu_memory_usage")
-    assert table.hidden.startswith("allocated was not measured: sorted by self time; 4 of 8 operations")
+    assert table.hidden.startswith("allocated was not measured: sorted by self time; the 4 largest by self time of 8")
     assert names(table)[0] == "aten::mm"
 
 

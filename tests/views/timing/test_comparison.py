@@ -63,7 +63,7 @@ def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() ->
         (judged("b", ("slower", 1.25)), "b takes 1.25 times as long as a (1.245 … 1.255)"),
         (judged("b", ("same", 1.0), ("same", 1.0)), "b takes the same time as a at both points"),
         (judged("b", ("undecided", 1.02)), "b against a is undecided"),
-        ([Judged("b", 1.4, 1.02, 241.0, "slower")], "b takes 1.40 times as long as a (1.02 … 241)"),
+        ([Judged("b", 1.4, 1.02, 241.0, "slower")], "b takes 1.4 times as long as a (1.02 … 241)"),
         ([Judged("b", 2.0, 0.0, math.inf, "undecided", "it waited")], "b against a is undecided: it waited"),
         (judged("b", ("faster", 0.5), ("slower", 1.5)), "b against a: 1 faster, 1 slower"),
         (judged("b", ("", 1.0)), "b against a is not judged"),
@@ -267,7 +267,8 @@ def test_a_partial_result_says_so_first() -> None:
 def test_a_histogram_counts_the_samples_round_their_median() -> None:
     times = np.array(times_of(1.0, 1000, 0.02))
     span = span_of([times])
-    counts, more, centre = histogram(times, float(np.median(times)), span)
+    counts, more, centre, samples = histogram(times, float(np.median(times)), span)
+    assert samples[2] == 1000  # type: ignore[index]
     assert span_text(span) == "−1.5 … +5 %"
     assert len(counts) == 30
     assert sum(counts) == np.sum(times / np.median(times) - 1 <= span[1])

@@ -22,7 +22,7 @@ def shown(widget: Any, table: int = 0) -> list[list[str]]:
     """The texts of the rows that the browser was sent."""
     groups = widget.table.spec["tables"][table]["groups"]
     rows = [row["cells"] if isinstance(row, dict) else row for group in groups for row in group["rows"]]
-    return [[cell if isinstance(cell, str) else cell[0] for cell in row] for row in rows]
+    return [[str(cell[0] if isinstance(cell, list) else cell) for cell in row] for row in rows]
 
 
 def select(widget: Any, table: str, *keys: str) -> None:
@@ -108,6 +108,17 @@ def test_operations_are_sorted_by_the_metric_chosen() -> None:
     assert shown(widget, 1)[0][0] == "aten::empty"
     widget.row_limit.value = 2
     assert len(shown(widget, 1)) == 2
+
+
+def test_a_filter_of_numbers_is_the_tables_own_in_the_browser_and_keeps_all_rows() -> None:
+    widget = profile_of().explore()
+    every = shown(widget, 1)
+    widget.pattern.value = "self > 1 ms and name ~ mm"
+    assert widget.table.spec["filter"] == "self > 1 ms and name ~ mm"
+    assert shown(widget, 1) == every
+    widget.pattern.value = "mm"
+    assert "filter" not in widget.table.spec
+    assert all("mm" in row[0] for row in shown(widget, 1))
 
 
 def test_the_controls_of_a_profile_begin_as_it_was_asked_for() -> None:

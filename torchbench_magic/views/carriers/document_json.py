@@ -1,18 +1,21 @@
 """A document as JSON for ``static/table.js``: short forms of the records of `document` and `table`.
 
-A cell is its text, or ``[text, value, tone, note, flat, picture]`` without the empty end. What is cut away to
-keep an output small is counted in ``hidden``.
+A cell is its text, or its value where the column says how that is written, or ``[text, value, tone, note, flat,
+picture]`` without the empty end. What is cut away to keep an output small is counted in ``hidden``.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
+from torchbench_magic import units
+
 from ..document import Document, StyledText, Unfolding, clipped, printable
-from ..table import Cell, Column, Group, Row, Table
-from .mounting import fitted, script_data
+from ..table import Cell, Column, Group, Rest, Row, Table
+from .mounting import fitted, script_data, stored
 
 __all__ = ["LONGEST_TEXT", "as_dict", "as_json"]
 
@@ -23,8 +26,11 @@ _FEWEST_ROWS, _MOST_ROWS = 20, 20_000
 def as_json(document: Document, most_bytes: int) -> str:
     """The document as `script_data`, at most ``most_bytes`` as a notebook stores it.
 
-    Rows are left out, and counted, from the end of the largest table (until only a few are left).
+    Rows are left out, and counted, from the end of the largest table (until only a few are left); before them those
+    that no table shows by itself.
     """
+    if any(table.rest for table in document.tables) and stored(script_data(as_dict(document))) > most_bytes:
+        document = replace(document, tables=tuple(replace(table, rest=None) for table in document.tables))
     largest = min(max((len(table) for table in document.tables), default=0), _MOST_ROWS)
     return fitted(lambda limit: script_data(as_dict(document, limit)), most_bytes, largest, _FEWEST_ROWS)
 
@@ -60,23 +66,29 @@ def _table(table: Table) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "name": _text(table.name),
         "columns": [_column(table, at) for at in range(len(table.columns))],
-        "groups": [_group(group) for group in table.groups],
+        "groups": [_group(group, table.columns) for group in table.groups],
         "hidden": _text(table.hidden),
     }
     if table.sentence:
         spec["sentence"] = _line(table.sentence)
     if table.totals:
-        spec["totals"] = [_row(row) for row in table.totals]
+        spec["totals"] = [_row(row, table.columns) for row in table.totals]
     if table.sorted_by:
         spec["sorted"] = [_text(table.sorted_by), -1 if table.descending else 1]
     if table.headless:
         spec["headless"] = True
+    if table.rest is not None:
+        spec["rest"] = _rest(table.rest, table.columns)
+    if table.keyed:
+        spec["keyed"] = table.keyed
     return spec
 
 
 def _column(table: Table, at: int) -> dict[str, Any]:
     column: Column = table.columns[at]
     longest = max((_characters(row.cells[at], column) for row in table.every_row()), default=0)
+    if table.rest is not None:
+        longest = max([longest, *(len(each) for each in table.rest.columns[at] if isinstance(each, str))])
     spec: dict[str, Any] = {
         "name": _text(column.name),
         "label": _text(column.label),
@@ -86,6 +98,10 @@ def _column(table: Table, at: int) -> dict[str, Any]:
     }
     if column.kind == "number":
         spec["places"] = table.places(at)
+    if (scale := column.scale) is not None:
+        spec["scale"] = [scale.size, scale.places, column.digits, *([1] if scale.whole else [])]
+        if table.rest is not None:
+            spec["places"] = max(spec["places"], scale.places or 0)
     if column.leading:
         spec["leading"] = True
     if column.axes:
@@ -99,18 +115,18 @@ def _characters(cell: Cell, column: Column) -> int:
     return len(cell.text) + (len(cell.note) + 1 if cell.note and column.kind != "source" else 0)
 
 
-def _group(group: Group) -> dict[str, Any]:
-    spec: dict[str, Any] = {"rows": [_row(row) for row in group.rows]}
+def _group(group: Group, columns: Sequence[Column]) -> dict[str, Any]:
+    spec: dict[str, Any] = {"rows": [_row(row, columns) for row in group.rows]}
     if group.title:
         spec["title"] = _text(group.title)
         spec["note"] = _text(group.note)
         if group.sums:
-            spec["sums"] = [_cell(cell) for cell in group.sums]
+            spec["sums"] = [*map(_cell, group.sums, columns)]
     return spec
 
 
-def _row(row: Row) -> Any:
-    cells = [_cell(cell) for cell in row.cells]
+def _row(row: Row, columns: Sequence[Column]) -> Any:
+    cells = [*map(_cell, row.cells, columns)]
     if not row.key and row.detail is None:
         return cells
     spec: dict[str, Any] = {"cells": cells}
@@ -121,12 +137,53 @@ def _row(row: Row) -> Any:
     return spec
 
 
-def _cell(cell: Cell) -> Any:
+def _cell(cell: Cell, column: Column) -> Any:
+    if column.scale is not None and _is_number(cell, column):
+        return _short(cell.value)
     value = cell.value if cell.value is None or math.isfinite(cell.value) else _beyond(cell.value)
     full = [_text(cell.text), _short(value), cell.tone, _text(cell.note), _text(cell.flat), _finite(cell.picture)]
     while full and (full[-1] is None or full[-1] == "" or full[-1] == ()):
         full.pop()
     return full[0] if len(full) == 1 else full or ""
+
+
+def _is_number(cell: Cell, column: Column) -> bool:
+    """Whether the cell is its value, and nothing else, as the column writes it."""
+    if cell.value is None or not math.isfinite(cell.value) or cell.tone or cell.note or cell.flat or cell.picture:
+        return False
+    return cell.text == units.number(_short(cell.value), column.scale or units.Scale(), digits=column.digits)
+
+
+def _rest(rest: Rest, columns: Sequence[Column]) -> dict[str, Any]:
+    """By column: ``[...]``, or ``{of, at}``, the different texts and the place of each row's."""
+    spec: dict[str, Any] = {
+        "columns": [
+            _packed([_raw(each, column) for each in made]) for made, column in zip(rest.columns, columns, strict=True)
+        ],
+        "total": rest.total,
+    }
+    if any(rest.keys):
+        spec["keys"] = [_text(key) for key in rest.keys]
+    if rest.top:
+        spec["top"] = rest.top
+    return spec
+
+
+def _raw(made: Any, column: Column) -> Any:
+    if isinstance(made, Cell):
+        return _cell(made, column)
+    if isinstance(made, str):
+        return _text(made)
+    return None if made is None or math.isnan(made) else _short(_beyond(made) if math.isinf(made) else made)
+
+
+def _packed(values: list[Any]) -> Any:
+    if not all(isinstance(each, str) for each in values):
+        return values
+    different = {each: at for at, each in enumerate(dict.fromkeys(values))}
+    if 2 * len(different) > len(values):
+        return values
+    return {"of": [*different], "at": [different[each] for each in values]}
 
 
 def _beyond(value: float) -> float | None:
@@ -137,6 +194,8 @@ def _beyond(value: float) -> float | None:
 def _short(value: float | None) -> float | int | None:
     if value is None:
         return None
+    if float(value).is_integer() and abs(value) < 1e15:  # a count is exact
+        return int(value)
     short = float(f"{value:.5g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 

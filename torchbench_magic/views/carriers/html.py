@@ -7,6 +7,7 @@ part is what is read. Nothing is fetched: `page_modules` says how an output come
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from torchbench_magic import units
@@ -30,6 +31,7 @@ _AS_HIGH = (
     "new ResizeObserver(()=>{this.style.height=e.offsetHeight+32+'px'}).observe(e)"
 )
 
+_ENDS = re.compile(r"</(?:td|th|tr|tbody)>|</thead>(?=<tbody)")
 _BOX = "display:inline-block;height:8px;width"
 _RIGHT, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left
 _THINNEST = 2  # px of a bar: a thinner one is not seen, and its number stands beside it
@@ -82,7 +84,7 @@ def static(document: Document) -> str:
     document = document.still
     sentence = _line(document.sentence)
     insights = "".join(map(_unfolding, document.insights))
-    tables = "".join(map(_table, document.tables))
+    tables = _without_ends("".join(map(_table, document.tables)))
     if document.picture:
         drawing = f'<div slot="picture">{document.picture}</div>'  # shown in the live drawing too
         tables = drawing + tables if document.picture_first else tables + drawing
@@ -112,6 +114,11 @@ def _unfolding(insight: Unfolding) -> str:
 def module() -> str:
     """The module that draws a document, for a widget."""
     return es_module("table")
+
+
+def _without_ends(tables: str) -> str:
+    """Without the end tags that HTML does without: a cell ends where the next one begins. A tenth shorter."""
+    return _ENDS.sub("", tables)
 
 
 def _table(table: Table) -> str:

@@ -129,7 +129,7 @@ def lines_table(profile: Profile) -> Table | None:
     seen = Annotated(profile)
     order = itertools.count(1.0)  # numbers the rows as they are written down: what the line column sorts by
     groups = [group for source, thread in _sources(profile) for group in _groups(seen, source, thread, order)]
-    return Table("lines", _columns(seen), tuple(groups), totals=tuple(_totals(seen)))
+    return Table("lines", _columns(seen), tuple(groups), totals=tuple(_totals(seen)), keyed="line")
 
 
 def _place_of(record: Mapping[str, Any]) -> Place:

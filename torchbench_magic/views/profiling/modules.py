@@ -68,7 +68,8 @@ def modules_table(profile: Profile) -> Table | None:
     said = f"{units.count(len(chosen))} of {units.count(len(modules))} modules. All rows: {of_result('.modules')}"
     hidden = said if len(chosen) < len(modules) else ""
     rows = list(tree.rows(frozenset(chosen)))
-    return built_table("modules", built, rows, lambda row: "" if row["left_out"] else str(row["name"]), hidden=hidden)
+    key = lambda row: "" if row["left_out"] else str(row["name"])
+    return built_table("modules", built, rows, key, hidden=hidden, keyed="module")
 
 
 def _legend(has_backward: bool) -> tuple[tuple[str, str], ...]:

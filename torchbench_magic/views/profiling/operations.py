@@ -13,16 +13,16 @@ from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, share, texts
+from ..built_columns import BuiltColumn, cells_of, columns_of, counted, measured_columns, rest_of, share, texts
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
-from ..table import Cell, Column, Group, Row, Table
+from ..table import Cell, Column, Group, Rest, Row, Table
 from .callers import callers
 from .grouping import Grouping, grouping_of
 from .of_roof import efficiency_columns
 from .place_names import first_and_more, op_text, place, shapes_text
 
-__all__ = ["SORT_KEYS", "STEP_RANGE", "grouped", "is_backward", "operations", "sort_column"]
+__all__ = ["MOST_REST", "SORT_KEYS", "STEP_RANGE", "grouped", "is_backward", "operations", "sort_column"]
 
 _TIMES = ("self_cpu_time", "cpu_time", "self_device_time", "device_time")
 _SUMS = ("calls", *_TIMES, "allocated", "freed", "flops", "bytes")
@@ -52,7 +52,20 @@ SORT_KEYS = {
 _FLOP = tuple(units.Scale(f"{prefix}FLOP", size) for prefix, size in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)))
 _ON_NO_LINE = 1e-9  # of the self time: below, it is rounding
 _LEAST_SHARE = 1e-3
+_MUCH = 0.1  # of the self time: then what is left out is not small
 _DEFAULT_ROWS = 12
+_MOST_MADE = 1_000  # rows of a table; the rest of all of them are columns, and nothing opens in them
+MOST_REST = 4_000
+"""Rows that an inline output holds beside those that it shows: about 100 KB."""
+_WORDS = {
+    "self_cpu_time": "self time",
+    "cpu_time": "total time",
+    "self_device_time": "device time",
+    "device_time": "total device time",
+    "op": "name",
+    "allocated": "allocated bytes",
+    "freed": "freed bytes",
+}
 STEP_RANGE = "ProfilerStep*"
 """What torch calls the range of a step: no operation, and its own time is that of the loop's Python."""
 _BACKWARD = re.compile(r"^(autograd::|torch::autograd::|AccumulateGrad)|Backward\d*(: |$)")
@@ -138,6 +151,7 @@ def operations(
     sort_by: str | None = None,
     row_limit: int | None = None,
     group_by: str | None = None,
+    most_rest: int | None = MOST_REST,
 ) -> Table:
     """The table of operations, largest first.
 
@@ -145,6 +159,7 @@ def operations(
         sort_by: one of `SORT_KEYS`; the self time if None.
         row_limit: at most so many rows; if None, the 20 first that matter. A negative one, as in torch, is no limit.
         group_by: one row per operation (``op``), and its ``shape``, ``line``, ``module`` or ``stack:N``.
+        most_rest: rows that live forms have beside these, about; those with the largest of each column. None: all.
 
     Raises:
         OptionError: an unknown ``sort_by`` or ``group_by``.
@@ -158,21 +173,24 @@ def operations(
         column if known else "self_cpu_time", ascending=column == "op", na_position="last", kind="stable"
     )
     if row_limit is not None:
-        shown = ordered if row_limit < 0 else ordered.head(row_limit)
+        shown = ordered.head(row_limit if row_limit >= 0 else _MOST_MADE)
     else:
         shown = (ordered if sort_by is not None and known else _mattering(ordered)).head(_DEFAULT_ROWS)
-    columns, rows = _rows(profile, shown, every, grouping)
-    hidden = _hidden(ordered, shown, "operations" if grouping.by == "op" else "rows")
+    built, rows = _rows(profile, shown, every, grouping)
+    by = _WORDS.get(column, column) if known else "self time"
+    hidden = _hidden(ordered, shown, "operations" if grouping.by == "op" else "rows", by)
     none = "no torch operation ran" if profile.has_op_times else "torch operations were not recorded"
     if not known:
         hidden = "; ".join(part for part in (f"{column} was not measured: sorted by self time", hidden) if part)
     return Table(
         "operations",
-        columns,
+        columns_of(built),
         (Group(tuple(rows)),) if rows else (),
         hidden=hidden if rows else none,
         sorted_by={"self_cpu_time": "self", "cpu_time": "total", "op": "op"}.get(column, column) if known else "self",
         descending=column != "op",
+        rest=_rest(built, ordered, shown, most_rest) if row_limit is None or row_limit < 0 else None,
+        keyed="op",
     )
 
 
@@ -185,23 +203,40 @@ def _mattering(ordered: pd.DataFrame) -> pd.DataFrame:
     device = ordered["self_device_time"]
     if device.notna().any() and device.sum() > 0:
         matters |= device >= _LEAST_SHARE * device.sum()
+    left = total - ordered["self_cpu_time"][matters].sum()
+    if left > _MUCH * total:  # many small ones: the largest of them say more than none
+        matters.iloc[:_DEFAULT_ROWS] = True
     return ordered[matters]
 
 
-def _hidden(ordered: pd.DataFrame, shown: pd.DataFrame, what: str) -> str:
+def _rest(built: Sequence[BuiltColumn], ordered: pd.DataFrame, shown: pd.DataFrame, most: int | None) -> Rest | None:
+    """The other rows; of more than ``most`` those with the largest of each column."""
+    left = ordered[~ordered.index.isin(shown.index)]
+    numbers = [name for name in (*_SUMS, "peak") if name in ordered and ordered[name].notna().any()]
+    top = 0
+    if most is not None and len(left) > most:
+        top = most // len(numbers)
+        ranked = (pd.to_numeric(ordered[name]).nlargest(top, keep="first").index for name in numbers)
+        left = left[left.index.isin(frozenset(at for index in ranked for at in index))]
+    return rest_of(built, frame_rows(left), lambda record: str(record["op"]), len(ordered), top)
+
+
+def _hidden(ordered: pd.DataFrame, shown: pd.DataFrame, what: str, by: str) -> str:
     rest = len(ordered) - len(shown)
     if not rest:
         return ""
     left = ordered["self_cpu_time"].sum() - shown["self_cpu_time"].sum()
     took = f"take{'s' if rest == 1 else ''} {units.seconds_text(max(left, 0.0), digits=2)}"
     seen = units.count(len(shown)) if len(shown) else "none"
+    if len(shown) and shown.index.equals(ordered.index[: len(shown)]):
+        seen = f"the {seen} {'first' if by == 'name' else 'largest'} by {by}"
     counted = f"{seen} of {units.count(len(ordered))} {what}; the other {units.count(rest)} {took}"
     return f"{counted}. All rows: {of_result('.ops')}"
 
 
 def _rows(
     profile: Profile, shown: pd.DataFrame, every: pd.DataFrame, grouping: Grouping
-) -> tuple[tuple[Column, ...], list[Row]]:
+) -> tuple[list[BuiltColumn], list[Row]]:
     shapes, by_shape = profile.options.shapes and not grouping.shown, grouping.by == "shape"
     time = units.spread_scale([*every["cpu_time"], *every["self_cpu_time"]])
     opened = [str(op) for op in shown["op"]] if grouping.by in ("op", "shape") else []
@@ -212,7 +247,7 @@ def _rows(
         counted("calls", "calls"),
         measured_columns("self", "self", time, "self_cpu_time"),
         BuiltColumn(
-            Column("bar", "", kind="bar", legend=_legend(profile, shown)),
+            Column("bar", "", kind="bar", legend=_legend(profile, every)),
             lambda record: Cell(picture=_bar(profile, record, top)),
         ),
         share("self", lambda op: op["self_cpu_time"] / profile.wall_time if profile.wall_time else math.nan),
@@ -240,7 +275,7 @@ def _rows(
     for record in frame_rows(shown):
         key = (str(record["op"]), str(record["input_shapes"]) if by_shape else "")
         rows.append(Row(cells_of(built, record), key=str(record["op"]), detail=details.get(key)))
-    return columns_of(built), rows
+    return built, rows
 
 
 def _shapes(record: Mapping[str, Any]) -> str:
@@ -278,8 +313,8 @@ def _meaning(profile: Profile, op: str) -> str:
     return "python" if op in profile.ranges else "backward" if is_backward(op) else "torch"
 
 
-def _legend(profile: Profile, shown: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+def _legend(profile: Profile, ops: pd.DataFrame) -> tuple[tuple[str, str], ...]:
     """What the colours of the bars mean, where there is more than one."""
-    there = {_meaning(profile, str(op)) for op in shown["op"]}
+    there = {_meaning(profile, str(op)) for op in ops["op"]}
     words = (("torch", "torch"), ("backward", "autograd's backward"), ("python", "record_function, mostly Python"))
     return tuple(key for key in words if key[0] in there) if len(there) > 1 else ()

@@ -25,7 +25,7 @@ from .loops.phases_table import loop_clause, loop_footer, phases_table
 from .loops.step_strip import step_strips
 from .modules import modules_table
 from .of_roof import efficiency_clause, efficiency_footer
-from .operations import STEP_RANGE, grouped, operations, sort_column
+from .operations import MOST_REST, STEP_RANGE, grouped, operations, sort_column
 from .pictures import profile_flame, timeline
 from .pictures.roofline import roofline_svg
 from .place_names import place_of, runs_text
@@ -47,6 +47,7 @@ def document(
     row_limit: int | None = None,
     group_by: str | None = None,
     operations_first: bool | None = None,
+    most_rest: int | None = MOST_REST,
 ) -> Document:
     """The profile, ready for any carrier: the lines, the operations by ``sort_by``, at most ``row_limit`` rows of
     them as ``group_by`` says, the modules, and a flame graph.
@@ -54,7 +55,7 @@ def document(
     Operations come before the lines where a grouping of them is asked for, or as ``operations_first`` says. Errors are
     those of `operations`.
     """
-    ops = operations(profile, sort_by=sort_by, row_limit=row_limit, group_by=group_by)
+    ops = operations(profile, sort_by=sort_by, row_limit=row_limit, group_by=group_by, most_rest=most_rest)
     lines = lines_table(profile)
     tables: list[Table | None] = [lines]
     if (profile.has_op_times or lines is None) and not profile.options.phases:

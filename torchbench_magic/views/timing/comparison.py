@@ -18,7 +18,7 @@ from torchbench_magic.results.timing.rows import are_tried
 from ..built_columns import BuiltColumn, cells_of, columns_of
 from ..counting import counts, counts_inline
 from ..document import Document, Phrase, StyledText, clipped
-from ..drawing.histogram import histogram, span_of, span_text
+from ..drawing.histogram import MOST_VALUES, histogram, span_of, span_text
 from ..frame_rows import float_or_none, frame_rows
 from ..name_in_notebook import of_result
 from ..table import Cell, Column, Group, Row, Table
@@ -38,6 +38,7 @@ from .ratio_columns import ratio_columns, ratio_definition
 
 __all__ = ["METRICS", "document", "under"]
 
+_MOST_SAMPLES, _LEAST_SAMPLES = 4_000, 20  # values that travel: of all rows together, and of each
 _MOST_CURVES = 12  # against threads, as a table; of more, a sweep's, the picture shows the first
 
 
@@ -245,7 +246,7 @@ def _times(comparison: Comparison, metric: str) -> list[BuiltColumn]:
     header = METRICS[metric] if comparison.clock == "wall" else f"{comparison.clock} {METRICS[metric]}"
     scale = units.smallest_scale(frame[metric])
     times = [comparison.call_times(at) for at in range(len(frame))]
-    span = span_of(times)
+    span, most = span_of(times), min(MOST_VALUES, max(_MOST_SAMPLES // max(len(times), 1), _LEAST_SAMPLES))
 
     def time(at: int, record: Any) -> Cell:
         spoiled = contaminated(comparison, at)
@@ -258,7 +259,7 @@ def _times(comparison: Comparison, metric: str) -> list[BuiltColumn]:
         return Cell(units.percent(share), float_or_none(share))
 
     def samples(at: int, record: Any) -> Cell:
-        return Cell(picture=histogram(times[at], record.median, span))
+        return Cell(picture=histogram(times[at], record.median, span, most))
 
     return [
         BuiltColumn(Column(metric, header, scale.unit, "number"), time),

@@ -53,6 +53,7 @@ __all__ = [
 
 MOST_ROWS = 5000  # of one table that travel to the browser
 MOST_FRAMES = 50_000
+_COMPARES = re.compile("[<>=~]")
 
 
 class TableWidget(anywidget.AnyWidget):
@@ -138,6 +139,7 @@ class Explorer(TableExplorer):
         self.row_limit.tooltip = "rows per table; 0: no limit"
         self.message = ipywidgets.Label()
         self._matcher: re.Pattern[str] | None = None
+        self._compared = ""
         self.table = TableWidget(answers=True)
         self._refresh()
         self.pattern.observe(self._search, "value")
@@ -166,10 +168,17 @@ class Explorer(TableExplorer):
 
     def _refresh(self, _: Any = None) -> None:
         self.document = self._draw()
-        self.table.spec = document_json.as_dict(self.document, MOST_ROWS)
+        compared = {"filter": self._compared} if self._compared else {}
+        self.table.spec = document_json.as_dict(self.document, MOST_ROWS) | compared
 
     def _search(self, change: Any) -> None:
-        """Filter by a regular expression; one that is not usable keeps the last view and says why."""
+        """Filter by a regular expression; one that is not usable keeps the last view and says why. A filter that may
+        compare numbers is the table's own, in the browser, which has their units."""
+        self._compared = change["new"] if _COMPARES.search(change["new"]) else ""
+        if self._compared:
+            self._matcher, self.message.value = None, ""
+            self._refresh()
+            return
         try:
             self._matcher = re.compile(change["new"], re.IGNORECASE) if change["new"] else None
         except re.error as error:
@@ -269,6 +278,7 @@ class ProfileExplorer(Explorer):
             row_limit=limit,
             group_by=self.group_by.value,
             operations_first=self._is_asked,  # tables keep their places when another grouping is chosen
+            most_rest=None,
         )
         insights = insights_table(self.result.insights)
         return drawn if insights is None else replace(drawn, tables=(*drawn.tables, insights))

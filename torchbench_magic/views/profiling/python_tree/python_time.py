@@ -68,7 +68,8 @@ def python_table(profile: Profile) -> Table | None:
         share("total", lambda row: row["total_time"] / profile.wall_time if profile.wall_time else 0.0),
     ]
     said = f"{units.count(len(rows))} of {units.count(len(tree))} places. All rows: {of_result('.python')}"
-    return built_table("python", built, rows, lambda row: str(row["function"]), hidden=said * (len(rows) < len(tree)))
+    key = lambda row: str(row["function"])
+    return built_table("python", built, rows, key, hidden=said * (len(rows) < len(tree)), keyed="frame")
 
 
 def _name(row: dict[str, Any]) -> str:
