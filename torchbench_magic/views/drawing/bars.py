@@ -50,14 +50,17 @@ class Bars:
         joined = cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
         return joined.where(np.lexsort((joined.start, joined.depth, joined.track)))
 
-    def fewer(self, most: int) -> Bars:
-        """At most about ``most`` bars: the shortest are drawn together with their neighbours of the same row."""
+    def fewer(self, most: int, span: int = 0) -> Bars:
+        """At most about ``most`` bars: the shortest are drawn together with their neighbours of the same row.
+
+        ``span``: ns that are seen of them; 0: from the beginning to the end of the last.
+        """
         if len(self) <= most:
             return self
         least = np.partition(self.duration, len(self) - most // 2)[len(self) - most // 2]
         short = self.duration <= least
         kept, rest = self.where(~short), self.where(short)
-        span = int((self.start + self.duration).max()) + 1
+        span = span or int((self.start + self.duration).max()) + 1
         pixel = max(1, span * max(1, len(np.unique(self.track * 1000 + self.depth))) // max(1, most // 2))
         keys = (rest.track, rest.depth, rest.start // pixel)  # bars of one row stand together, by their start
         changes = np.any([key[1:] != key[:-1] for key in keys], axis=0)
@@ -73,4 +76,4 @@ class Bars:
 
 def module() -> str:
     """The text of the module that draws them, as it may stand in a script element."""
-    return es_module("timeline", "canvas_widget")
+    return es_module("timeline_explorer", "canvas_widget")

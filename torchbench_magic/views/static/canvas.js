@@ -2,6 +2,7 @@
 // All is drawn in a shadow root; what stands in the light DOM of el (a table) is shown on demand.
 
 import { THEME, h, textScale } from "./makers.js";
+import { choose } from "./chosen.js";
 
 // Bars and frames carry text: their colours are mixed with the background.
 export const HUED = `
@@ -21,6 +22,7 @@ export function inside(event, canvas) {
 }
 
 // Draw a picture (its box, its pane, draw()) into the shadow root of el, and anew whenever its size or the theme changes.
+// What is chosen in another view of the result comes to its follow(chosen, label); choose(keys, label) says what is here.
 // Returns what takes it away again. Make the picture before: where that fails the table stays.
 export function mounted(el, picture, css) {
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });
@@ -33,11 +35,16 @@ export function mounted(el, picture, css) {
   const theme = new MutationObserver(redraw), scheme = matchMedia("(prefers-color-scheme: dark)");
   theme.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind"] });
   scheme.addEventListener("change", redraw);
+  const shown = ({ detail }) => detail.from !== el && picture.follow(detail.chosen, detail.label);
+  el.addEventListener("torchbench:show", shown);
+  picture.el = el;
+  picture.choose = (keys, label) => choose(el, keys, label);
   picture.draw();
   return () => {
     size.disconnect();
     theme.disconnect();
     scheme.removeEventListener("change", redraw);
+    el.removeEventListener("torchbench:show", shown);
     root.replaceChildren();
   };
 }

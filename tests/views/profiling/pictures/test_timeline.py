@@ -107,7 +107,7 @@ def test_short_bars_are_drawn_together_and_counted_and_none_is_lost() -> None:
     assert int(drawn.count.sum()) == len(made.bars) == 60_001 + 3
     assert 1_000_000 in drawn.duration.tolist()
     spec = spec_of(made, 2000)
-    said = r"[\d\u202f]+ of 60\u202f004 bars are short and drawn together\. The table counts all of them; `\.frame`"
+    said = r"[\d\u202f]+ of 60\u202f004 bars are short and drawn together\. The table counts all of them; \.timeline"
     assert re.match(said, spec["note"])
 
 
