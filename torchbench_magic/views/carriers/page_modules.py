@@ -116,7 +116,7 @@ def _ordered(names: tuple[str, ...]) -> tuple[str, ...]:
 @cache
 def versioned(name: str) -> str:
     """``table-3f2a9c1d``: the name of a module on a page. Another text of it, or of what it imports, is another one."""
-    text = "".join(_module(each).text for each in _ordered(("page", name)))
+    text = "".join(_module(each).text for each in _ordered(("unpacked", "page", name)))
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -148,6 +148,7 @@ def _brought(names: tuple[str, ...]) -> str:
     unpacked = shortened(_EXPORT.sub("", _module("unpacked").text)).replace('"', "'")
     return (
         f"<script data-brings={listed}>(async()=>{{{unpacked}const made=document.createElement('script');"
+        "made.unpacked=unpacked;"
         f"made.textContent=await unpacked('{packed_text(_text_to_bring(names))}');"
         "document.head.append(made);made.remove()})()</script>"
     )

@@ -205,7 +205,7 @@ def markup(
     """
     return mounted(
         "torchbench-flame",
-        graph.title,
+        "flame graph",
         html.static(flame_document(graph, rows)),
         "flame" if slot and not is_own_page() else "flame_explorer",
         lambda room: fitted(lambda n: script_data(spec_of(graph.largest(n))), room, len(graph), 1, is_packed=True),

@@ -6,11 +6,10 @@ import { choose } from "./chosen.js";
 
 // Bars and frames carry text: their colours are mixed with the background.
 export const HUED = `
-.hued{--line:#8b909755;--torch:#2468b088;--python:#d28a1a77;--backward:#c583c488;--memory:#2ca18488;--other:#8b909744}
-@supports (color:color-mix(in srgb,red,blue)){.hued{
+.hued{
  --line:color-mix(in srgb,#8b9097 28%,var(--bg));--torch:color-mix(in srgb,#2468b0 50%,var(--bg));
  --python:color-mix(in srgb,#d28a1a 44%,var(--bg));--backward:color-mix(in srgb,#c583c4 50%,var(--bg));
- --memory:color-mix(in srgb,#2ca184 50%,var(--bg))}}
+ --memory:color-mix(in srgb,#2ca184 50%,var(--bg))}
 .sentence{margin:0 0 8px;overflow-wrap:anywhere}canvas{display:block;width:100%}
 .key{display:inline-flex;gap:5px;align-items:center;margin-right:10px}.key i{width:9px;height:9px;display:inline-block}
 summary{cursor:pointer;font-size:11.5px;color:var(--ink2);margin-top:6px;width:max-content}`;

@@ -12,7 +12,7 @@ const ROW = 19, AXIS = 22, LEAST = 0.5, MOST_ROWS = 600, SIGHT = 560; // px; row
 const HUES = ["line", "torch", "python", "backward", "memory", "other"];
 
 const FLAME_CSS = `
-@supports (color:color-mix(in srgb,red,blue)){.fg{--other:color-mix(in srgb,#7b8087 20%,var(--bg))}}
+.fg{--other:color-mix(in srgb,#7b8087 20%,var(--bg))}
 .seg{margin-left:4px}
 input{width:196px}
 .body{display:flex;gap:20px;align-items:flex-start;flex-wrap:wrap}.pane{flex:1 1 420px;min-width:0;max-height:${SIGHT}px;overflow-y:auto;overflow-x:hidden}

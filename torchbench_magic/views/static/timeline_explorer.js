@@ -4,12 +4,13 @@
 import { h, number } from "./makers.js";
 import { pageButton } from "./own_page.js";
 import { usablePattern } from "./pattern.js";
-import { Timeline, lanesOf, mounting } from "./timeline_graph.js";
+import { MOST_ROWS_OF_TABLE, Timeline, lanesOf, mounting } from "./timeline_graph.js";
 
 const SEEKER_CSS = `
 input{width:196px}.steps{display:inline-flex;gap:4px}
 .steps button,.act{font-size:11.5px;border:1px solid var(--rule1);border-radius:3px;padding:0 7px;line-height:20px;color:var(--ink2)}
-button[disabled]{opacity:.5;cursor:default}`;
+button[disabled]{opacity:.5;cursor:default}.all{font-size:11.5px;color:var(--ink2);text-decoration:underline;margin-top:4px}
+th button:hover{color:var(--ink1)}`;
 const QUIET = 120; // ms that the view stays before more is asked for
 
 class TimelineExplorer extends Timeline {
@@ -81,6 +82,30 @@ class TimelineExplorer extends Timeline {
     this.tell(this.at);
     const together = this.sums.calls(isOne) - count;
     this.said.textContent = `match ${number(nth + 1, 0)} of ${number(count, 0)}${together > 0 ? ` (${number(together, 0)} more are drawn together)` : ""}: ${this.said.textContent}`;
+  }
+
+  // ---- the table of a span, sorted by any of its columns
+
+  list() {
+    const focused = this.table.getRootNode().activeElement, at = focused?.closest?.("th")?.cellIndex ?? -1, isAll = focused?.matches?.(".all");
+    super.list();
+    const [by, way] = this.sorted, heads = [...this.table.querySelectorAll("th")];
+    heads.forEach((head) => head.setAttribute("aria-sort", head.firstChild.dataset.name !== by ? "none" : way > 0 ? "ascending" : "descending"));
+    const more = this.rowsOfSpan > MOST_ROWS_OF_TABLE ? [h("button", { type: "button", class: "all", onclick: () => { this.isLong = !this.isLong; this.list(); } }, this.isLong ? `show the first ${MOST_ROWS_OF_TABLE}` : `show all ${number(this.rowsOfSpan, 0)} rows`)] : [];
+    this.table.append(...more);
+    if (at >= 0) heads[at].firstChild.focus();
+    if (isAll) more[0]?.focus();
+  }
+
+  order(rows, columns) {
+    const [by, way] = this.sorted, { of } = columns.find((column) => column.name === by), values = new Map(rows.map((row) => [row, of(row)]));
+    rows.sort((a, b) => (values.get(a) < values.get(b) ? -way : values.get(a) > values.get(b) ? way : b.time - a.time));
+    this.rowsOfSpan = rows.length;
+  }
+
+  head({ name, size }) {
+    const [by, way] = this.sorted, sort = () => { this.sorted = by === name ? [by, -way] : [name, size ? -1 : 1]; this.list(); };
+    return h("button", { type: "button", "data-name": name, onclick: sort }, name, by !== name ? "" : way > 0 ? " ▴" : " ▾");
   }
 
   // ---- the bars of a span, where those at hand are drawn together

@@ -8,11 +8,10 @@ import { byKind } from "./chosen.js";
 import { inside, mounted } from "./canvas.js";
 
 const ROW = 16, GAP = 8, AXIS = 22, LABEL = 132, LEAST = 0.6, SIGHT = 480; // px
-const MOST_ROWS_OF_TABLE = 12;
+export const MOST_ROWS_OF_TABLE = 12;
 
 const TIMELINE_CSS = `
-.tl{--other:#7b808766}
-@supports (color:color-mix(in srgb,red,blue)){.tl{--other:color-mix(in srgb,#7b8087 40%,var(--bg))}}
+.tl{--other:color-mix(in srgb,#7b8087 40%,var(--bg))}
 .pane{max-height:${SIGHT}px;overflow-y:auto;overflow-x:hidden}
 canvas{cursor:crosshair;touch-action:pan-y}
 .said{min-height:20px;font-size:12px;overflow-wrap:anywhere}
@@ -21,7 +20,7 @@ caption{text-align:left;font-size:11.5px;color:var(--ink2);line-height:17px;padd
 th{font-weight:400;color:var(--ink2);text-align:left;font-size:11.5px;line-height:15px;padding:0 8px 4px 0;vertical-align:bottom}
 th small{display:block;font-size:11px}thead{box-shadow:inset 0 -1px var(--rule1)}
 td{height:22px;line-height:22px;padding:0 8px 0 0;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
-.r{text-align:right}th.r button{text-align:right}.all{font-size:11.5px;color:var(--ink2);text-decoration:underline;margin-top:4px}`;
+.r{text-align:right}`;
 
 // ---- the bars -----------------------------------------------------------------------------------------------
 
@@ -412,47 +411,35 @@ export class Timeline {
   }
 
   list() { // what ran in the span, of all that ran: the picture may draw fewer bars
-    const { spec } = this, chosen = this.brush ?? this.view;
+    const chosen = this.brush ?? this.view;
     const { rows: all, from, to } = this.sums.between(...chosen, this.lanesOver(...chosen));
-    const [by, way] = this.sorted, columns = this.columns(to - from), value = columns.find((column) => column.name === by).of;
-    const values = new Map(all.map((sum) => [sum, value(sum)]));
-    all.sort((a, b) => (values.get(a) < values.get(b) ? -way : values.get(a) > values.get(b) ? way : b.time - a.time));
-    const shown = this.isLong ? all : all.slice(0, MOST_ROWS_OF_TABLE), names = all.reduce((sum, row) => sum + row.others, 0);
-    const what = this.brush ? "chosen span" : "span in view";
-    const rows = shown.map((sum) => h("tr", {}, ...columns.map(({ of, shown: written, code }) => {
-      const text = written ? written(sum) : of(sum);
-      return h("td", { class: written ? "r" : code, title: written ? "" : text }, text);
-    })));
+    const columns = this.columns(to - from), names = all.reduce((sum, row) => sum + row.others, 0);
+    this.order(all, columns);
+    const shown = this.isLong ? all : all.slice(0, MOST_ROWS_OF_TABLE), what = this.brush ? "chosen span" : "span in view";
     const wider = from < chosen[0] || to > chosen[1] ? " (the figures are of the whole slots of time that the span touches)" : "";
-    const more = all.length > MOST_ROWS_OF_TABLE;
-    const caption = `${what}: ${this.time(to - from)} from ${this.time(from)} on${wider}${more && !this.isLong ? `; the first ${shown.length} by ${by} of ${number(names, 0)} names` : ""}`;
-    const heads = columns.map(({ name, unit, shown: written }) => h("th", { class: written ? "r" : "", scope: "col", "aria-sort": by === name ? (way > 0 ? "ascending" : "descending") : "none" },
-      h("button", { type: "button", onclick: () => this.sort(name, written ? -1 : 1) }, name, by === name ? (way > 0 ? " ▴" : " ▾") : ""), h("small", {}, unit || "\u00a0")));
-    const hadFocus = this.table.getRootNode().activeElement?.closest?.("th")?.cellIndex ?? -1;
+    const caption = `${what}: ${this.time(to - from)} from ${this.time(from)} on${wider}${all.length > shown.length ? `; the first ${shown.length} by ${this.sorted[0]} of ${number(names, 0)} names` : ""}`;
     this.table.replaceChildren(h("table", {}, h("caption", {}, caption),
       h("colgroup", {}, ...["17%", "", "14%", "9%", "11%", "11%"].map((width) => h("col", { style: width ? `width:${width}` : "" }))),
-      h("thead", {}, h("tr", {}, ...heads)), h("tbody", {}, ...rows)),
-    ...(more ? [h("button", { type: "button", class: "all", onclick: () => { this.isLong = !this.isLong; this.list(); this.table.querySelector(".all").focus(); } }, this.isLong ? `show the first ${MOST_ROWS_OF_TABLE}` : `show all ${number(names, 0)}`)] : []));
-    if (hadFocus >= 0) heads[hadFocus].firstChild.focus();
+      h("thead", {}, h("tr", {}, ...columns.map((column) => h("th", { class: column.size ? "r" : "", scope: "col" }, this.head(column), h("small", {}, column.unit || "\u00a0"))))),
+      h("tbody", {}, ...shown.map((sum) => h("tr", {}, ...columns.map(({ of, size, places, code }) => (size ? h("td", { class: "r" }, number(of(sum) / size, places)) : h("td", { class: code, title: of(sum) }, of(sum)))))))));
     Object.assign(this.canvas.dataset, { listed: names, listedFrom: from, listedTo: to });
   }
 
-  columns(span) { // of the table of a span; `of` is what it is sorted by
-    const { spec } = this;
+  columns(span) { // of the table of a span: what it is sorted by, and of numbers the unit and the places that are shown
+    const { spec } = this, time = (sum) => sum.time;
     return [
       { name: "track", of: (sum) => spec.tracks[sum.track] },
       { name: "name", code: "code", of: (sum) => this.named(sum) },
       { name: "line", code: "code", of: (sum) => spec.placesOf[sum.place] ?? "" },
-      { name: "calls", of: (sum) => sum.calls, shown: (sum) => number(sum.calls, 0) },
-      { name: "time", unit: spec.unit, of: (sum) => sum.time, shown: (sum) => number(sum.time / spec.size, spec.places) },
-      { name: "of the span", unit: "%", of: (sum) => sum.time, shown: (sum) => number((100 * sum.time) / (span || 1), 1) },
+      { name: "calls", of: (sum) => sum.calls, size: 1, places: 0 },
+      { name: "time", unit: spec.unit, of: time, size: spec.size, places: spec.places },
+      { name: "of the span", unit: "%", of: time, size: (span || 1) / 100, places: 1 },
     ];
   }
 
-  sort(name, first) {
-    this.sorted = this.sorted[0] === name ? [name, -this.sorted[1]] : [name, first];
-    this.list();
-  }
+  order(rows) { rows.sort((a, b) => b.time - a.time); }
+
+  head(column) { return column.name; }
 
   named(sum) { return sum.others > 1 || sum.name < 0 ? `${number(sum.others, 0)} other names` : this.spec.names[sum.name]; }
 

@@ -287,7 +287,7 @@ def markup(
 
     return mounted(
         "torchbench-timeline",
-        line.title,
+        "timeline",
         html.static(document(line, rows)),
         "timeline" if slot and not is_own_page() else "timeline_explorer",
         data,
