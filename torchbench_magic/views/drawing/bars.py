@@ -12,7 +12,7 @@ from torchbench_magic.results.profiling.trace import Ints
 
 from ..carriers.page_modules import es_module
 
-__all__ = ["HUES", "Bars", "module"]
+__all__ = ["HUES", "Bars", "distinct", "module"]
 
 HUES = ("line", "torch", "python", "backward", "memory", "other")
 
@@ -72,6 +72,21 @@ class Bars:
             merged.track, merged.depth, start, end - start, merged.name, merged.hue, merged.place, count
         )  # fmt: skip
         return Bars.join(kept, merged)
+
+
+def distinct(*columns: Ints) -> tuple[Ints, Ints]:
+    """(rows: the distinct ones in the order in which they are first seen [n, columns]; of each entry, its row).
+
+    As ``np.unique(axis=0)``, in a tenth of its time: small numbers, -1 the least, are put together as one.
+    """
+    together = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        together = together * (int(column.max(initial=0)) + 2) + column + 1
+    _, first, which = np.unique(together, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return np.column_stack([column[first[order]] for column in columns]), rank[which.reshape(-1)]
 
 
 def module() -> str:

@@ -400,9 +400,14 @@ export class Timeline {
     return lane.count(i) ? `${lane.count(i)} short` : this.spec.names[lane.name(i)];
   }
 
-  time(seconds) { // no digit that a tick does not know
-    const { size, unit, places, tick } = this.spec, known = Math.max(0, Math.floor(-Math.log10(tick / size)));
-    return seconds < tick ? "0" : `${number(seconds / size, Math.min(places + 1, known))} ${unit}`;
+  scale(seconds) { // [size, unit, places] of a time, or of a column with this one as its largest: no digit that a tick does not know
+    const [size, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]].find(([each]) => seconds >= each) ?? [1e-6, "µs"];
+    return [size, unit, Math.min(Math.max(0, Math.floor(-Math.log10(this.spec.tick / size))), 3)];
+  }
+
+  time(seconds) {
+    const [size, unit, places] = this.scale(seconds);
+    return seconds < this.spec.tick ? "0" : `${number(seconds / size, places)} ${unit}`;
   }
 
   tell(hit) {
@@ -413,7 +418,7 @@ export class Timeline {
   list() { // what ran in the span, of all that ran: the picture may draw fewer bars
     const chosen = this.brush ?? this.view;
     const { rows: all, from, to } = this.sums.between(...chosen, this.lanesOver(...chosen));
-    const columns = this.columns(to - from), names = all.reduce((sum, row) => sum + row.others, 0);
+    const columns = this.columns(to - from, this.scale(all.reduce((most, row) => Math.max(most, row.time), 0))), names = all.reduce((sum, row) => sum + row.others, 0);
     this.order(all, columns);
     const shown = this.isLong ? all : all.slice(0, MOST_ROWS_OF_TABLE), what = this.brush ? "chosen span" : "span in view";
     const wider = from < chosen[0] || to > chosen[1] ? " (the figures are of the whole slots of time that the span touches)" : "";
@@ -425,14 +430,14 @@ export class Timeline {
     Object.assign(this.canvas.dataset, { listed: names, listedFrom: from, listedTo: to });
   }
 
-  columns(span) { // of the table of a span: what it is sorted by, and of numbers the unit and the places that are shown
+  columns(span, [size, unit, places]) { // of the table of a span: what it is sorted by, and of numbers the unit and the places that are shown
     const { spec } = this, time = (sum) => sum.time;
     return [
       { name: "track", of: (sum) => spec.tracks[sum.track] },
       { name: "name", code: "code", of: (sum) => this.named(sum) },
       { name: "line", code: "code", of: (sum) => spec.placesOf[sum.place] ?? "" },
       { name: "calls", of: (sum) => sum.calls, size: 1, places: 0 },
-      { name: "time", unit: spec.unit, of: time, size: spec.size, places: spec.places },
+      { name: "time", unit, of: time, size, places },
       { name: "of the span", unit: "%", of: time, size: (span || 1) / 100, places: 1 },
     ];
   }

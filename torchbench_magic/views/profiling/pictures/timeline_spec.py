@@ -10,7 +10,7 @@ import numpy as np
 
 from torchbench_magic import units
 from torchbench_magic.views.document import clipped, printable
-from torchbench_magic.views.drawing.bars import HUES, Bars
+from torchbench_magic.views.drawing.bars import HUES, Bars, distinct
 from torchbench_magic.views.drawing.flame import shortened_key
 
 from .span_sums import SpanSums
@@ -92,7 +92,7 @@ def spec_of(line: Seen, most: int = MOST_BARS, ticks: int = TICKS, *, all_names:
         "hues": list(HUES),
         "legend": [(HUES[hue], ", ".join(words)) for hue, words in _legend(bars, names)],
         **_columns(bars, tick, len(line.tracks)),
-        "sums": sums.spec(line.duration),
+        "sums": sums.spec(line.duration, is_exact=not ticks),
         "isWhole": not deeper,
         "note": " ".join(said),
     }
@@ -122,21 +122,17 @@ def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
             begun, ended, track, before = [0] * (MOST_DEPTH + 1), [0] * (MOST_DEPTH + 1), at, -1
         ahead.append(first - (begun[depth - 1] if 0 < depth > before else ended[depth]))
         begun[depth], ended[depth], before = first, last, depth
-    kinds = np.column_stack([bars.depth, bars.name, bars.hue, bars.place])
-    known, first_seen, which = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first_seen)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    what = dict(zip(("depth", "name", "hue", "place"), known[order].T.tolist(), strict=True))
+    known, which = distinct(bars.depth, bars.name, bars.hue, bars.place)
+    what = dict(zip(("depth", "name", "hue", "place"), known.T.tolist(), strict=True))
     columns = {
         "of": np.bincount(bars.track, minlength=tracks).tolist(),
-        "what": rank[which.reshape(-1)].tolist(),
+        "what": which.tolist(),
         "ahead": ahead,
         "duration": (end - start).tolist(),
     }
     if bars.count.max(initial=1) > 1:
         columns["count"] = bars.count.tolist()
-    return {"bars": columns, "what": what or {"depth": [], "name": [], "hue": [], "place": []}}
+    return {"bars": columns, "what": what}
 
 
 def _short_key(line: Seen, name: int) -> str:
