@@ -475,8 +475,8 @@ export class Timeline {
         const what = lane.what[i];
         if (mask && Boolean(mask[what] && !lane.count(i)) !== isMarked) continue;
         const x = LABEL + (lane.from[i] - from) * k, wide = (lane.to[i] - lane.from[i]) * k;
-        if (x + wide < edge + LEAST && wide < LEAST) { // on to the first that reaches beyond
-          if (!mask) i = Math.max(i, lane.first(from + (edge + LEAST - LABEL) / k, i) - 1);
+        if (x + wide < edge + LEAST && wide < LEAST) { // on to the first that reaches beyond it
+          if (!mask) i = Math.max(i, lane.first(lane.from[i] + LEAST / k, i) - 1);
           continue;
         }
         const left = Math.max(x, LABEL), right = Math.min(x + Math.max(wide, LEAST), LABEL + this.wide);
