@@ -76,11 +76,13 @@ TIMELINE = """() => {
         document.body.offsetHeight;
         return performance.now() - began;
     };
-    const host = document.getElementById("host"), shown = took(() => mount(host, given)), zoomed = [], moved = [], listed = [];
+    const host = document.getElementById("host"), shown = took(() => mount(host, given));
+    const zoomed = [], moved = [], listed = [];
     const canvas = host.shadowRoot.querySelector("canvas");
     const press = (key) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     const list = () => {
-        const cells = [...host.shadowRoot.querySelectorAll("tbody tr")].map((row) => [...row.cells].map((cell) => cell.textContent));
+        const rows = [...host.shadowRoot.querySelectorAll("tbody tr")];
+        const cells = rows.map((row) => [...row.cells].map((cell) => cell.textContent));
         listed.push([Number(canvas.dataset.listedFrom), Number(canvas.dataset.listedTo),
             host.shadowRoot.querySelector("th:nth-child(5) small").textContent, cells]);
     };
@@ -149,13 +151,14 @@ def many_events(count: int) -> Timeline:
         "name": (name := random.integers(0, 40, 2 * half)),
         "place": (7 * name + random.integers(0, 6, 2 * half)) % 60,
     }
-    same = {"track": np.zeros(2 * half, np.int64), "hue": np.ones(2 * half, np.int64), "count": np.ones(2 * half, np.int64)}
+    ones = np.ones(2 * half, dtype=np.int64)
+    drawn = bars.Bars.join(bars.Bars(**columns, track=0 * ones, hue=ones, count=ones))
     names, places = (tuple(f"{what}{n}" for n in range(many)) for what, many in (("aten::op_", 40), ("In[3]:", 60)))
-    return Timeline("700,000 events", whole, ("MainThread",), names, places, bars.Bars.join(bars.Bars(**columns, **same)))
+    return Timeline("700,000 events", whole, ("MainThread",), names, places, drawn)
 
 
 def told_truly(line: Timeline, found: list[dict[str, Any]]) -> bool:
-    """Whether each row of each table that was read has the calls and, as far as it is written, the time of the events."""
+    """Whether each row of each table that was read has the calls and, as it is written, the time of the events."""
     for begin, end, unit, rows in found[0]["listed"]:
         wanted = line.between(begin + 1e-12, end).set_index(["name", "place"])
         for _, name, place, calls, time, _ in rows:

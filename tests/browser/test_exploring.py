@@ -15,6 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from torchbench_magic.views.carriers import html
 from torchbench_magic.views.carriers.mounting import script_data
+from torchbench_magic.views.carriers.page_modules import self_unpacking
 from torchbench_magic.views.drawing import bars, flame
 from torchbench_magic.views.profiling.pictures.timeline import timeline
 from torchbench_magic.views.profiling.pictures.timeline_spec import span_of, spec_of, widget_spec
@@ -154,6 +155,28 @@ def test_a_page_of_its_own_stands_alone_and_does_the_same(show: Open) -> None:
     assert own.evaluate("performance.getEntriesByType('resource').filter(e => !e.name.startsWith('blob:')).length") == 0
 
 
+RENDER = """async (esm) => {
+    const model = { get: (name) => ({ spec: given, state: {}, _esm: esm })[name], set() {}, save_changes() {}, on() {}, off() {} };
+    const made = await import(URL.createObjectURL(new Blob([esm], { type: "text/javascript" })));
+    made.default.render({ model, el: document.getElementById("host") });
+}"""
+
+
+def test_a_widget_opens_a_page_of_its_own_too(show: Open) -> None:
+    spec = flame.spec_of(calls())
+    script = "globalThis.given = JSON.parse(document.getElementById('given').textContent);"
+    given = f'<script type="application/json" id="given">{script_data(spec)}</script><canvas></canvas>'
+    page = show(f'<!doctype html><div id="host"></div>{given}<script>{script}</script>')
+    page.evaluate("document.querySelector('body > canvas').remove()")
+    page.evaluate(RENDER, self_unpacking(flame.module()))
+    with page.expect_popup() as opened:
+        page.get_by_role("button", name="page of its own").click()
+    own = opened.value
+    own.locator("canvas").wait_for()
+    own.get_by_role("searchbox").fill("leaf")
+    expect(own.get_by_role("status").first).to_contain_text("2 of 10 frames match")
+
+
 # ---- the timeline -----------------------------------------------------------------------------------------------
 
 
@@ -169,7 +192,8 @@ def test_bars_are_found_one_after_the_other_each_zoomed_to(show: Open) -> None:
         begin, end = float(data(page, "from")), float(data(page, "to"))
         brush = [float(moment) for moment in data(page, "brush").split()]
         assert begin <= brush[0] < brush[1] <= end
-    one, two, three = (f"match {n} of 3: {name}" for n, name in ((1, "In[3]:3 z = y.relu()"), (2, "aten::relu"), (3, "relu_kernel")))
+    names = ("In[3]:3 z = y.relu()", "aten::relu", "relu_kernel")
+    one, two, three = (f"match {n} of 3: {name}" for n, name in enumerate(names, 1))
     assert found == [one, two, three, one, three]
     field.fill("conv2d")
     expect(said).to_contain_text("no name or line matches “conv2d”: a part of a name is enough")
@@ -206,7 +230,8 @@ def test_a_page_of_its_own_has_every_bar_and_an_output_says_how_many_are_drawn_t
     every = made.bars
     seen = ((every.start / 1e9 < end) & ((every.start + every.duration) / 1e9 >= begin)).sum()
     assert int(data(page, "drawn")) <= seen
-    assert int(data(page, "listed")) == len(made.between(float(data(page, "listed-from")), float(data(page, "listed-to"))))
+    begin, end = float(data(page, "listed-from")), float(data(page, "listed-to"))
+    assert int(data(page, "listed")) == len(made.between(begin, end))
     assert "are short and drawn together" in spec_of(made)["note"]
 
 

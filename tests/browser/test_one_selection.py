@@ -1,4 +1,4 @@
-"""What is chosen in one view of a profile is shown by all others of it: its operations, lines, modules, frames, place."""
+"""What is chosen in one view of a profile is shown by all others: its operations, lines, modules, frames, place."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ again = x.exp().exp()"""
 # What each view is told, and what is said of a choice: window.shown has (class of the view, keys, label).
 LISTEN = """() => {
     window.shown = [];
-    for (const view of document.querySelectorAll("[data-lm-suppress-shortcuts]"))
-        view.addEventListener("torchbench:show", ({ detail }) => window.shown.push([view.className, detail.keys, detail.label]));
+    const hear = (view) => view.addEventListener(
+        "torchbench:show", ({ detail }) => window.shown.push([view.className, detail.keys, detail.label]));
+    document.querySelectorAll("[data-lm-suppress-shortcuts]").forEach(hear);
 }"""
 CHOOSE = """(view, [keys, label]) => view.dispatchEvent(
     new CustomEvent("torchbench:chosen", { bubbles: true, composed: true, detail: { keys, label } }))"""

@@ -13,10 +13,10 @@ const inScript = (value) => JSON.stringify(value).replace(/</g, "\\u003c");
 
 // The text of the page, or null: what drew the picture is not on this page.
 function pageOf(picture) {
-  const { el, spec } = picture, head = `${HEAD}<title>${safe(spec.title)}</title><body>`;
+  const { el, spec } = picture, head = `${HEAD}<title>${safe(spec.title)}</title><body><main><h1 style="font:600 15px sans-serif;margin:0 0 12px">${safe(spec.title)}</h1>`;
   if (spec.esm) {
     const given = inScript({ ...spec, esm: undefined });
-    return `${head}<main id="picture"></main><script type="module">const given = ${given};
+    return `${head}<div id="picture"></div></main><script type="module">const given = ${given};
 const made = await import(URL.createObjectURL(new Blob([${inScript(spec.esm)}], { type: "text/javascript" })));
 made.default.render({ model: { get: (name) => ({ spec: given })[name] ?? {}, set() {}, save_changes() {}, on() {}, off() {} }, el: document.getElementById("picture") });
 <\/script></body></html>`;
@@ -26,7 +26,7 @@ made.default.render({ model: { get: (name) => ({ spec: given })[name] ?? {}, set
   if (!brings) return null;
   const alone = el.cloneNode(true);
   alone.removeAttribute("slot");
-  return `${head}<main>${alone.outerHTML}</main>${data.outerHTML}${brings.outerHTML}</body></html>`;
+  return `${head}${alone.outerHTML}</main>${data.outerHTML}${brings.outerHTML}</body></html>`;
 }
 
 export function pageButton(picture) {

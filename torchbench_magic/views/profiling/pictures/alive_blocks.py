@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from torchbench_magic.results.profiling.trace import Ints
+from torchbench_magic.views.drawing.bars import distinct
 
 __all__ = ["AliveBlocks", "alive_blocks"]
 
@@ -68,7 +69,8 @@ def alive_blocks(change: Ints, given_at: Ints, owner: Ints, shown: Ints, most: i
     first, end = np.searchsorted(shown, born, "left"), np.searchsorted(shown, death[born], "left")
     seen = end > first
     entries = np.column_stack([owner[born], change[born], first, end])[seen]
-    entries, count = np.unique(entries, axis=0, return_counts=True) if len(entries) else (entries, np.zeros(0, np.int64))
+    entries, which = distinct(*entries.T)
+    count = np.bincount(which, minlength=len(entries))
     order = np.argsort(-entries[:, 1] * count, kind="stable")
     entries, count = entries[order], count[order].astype(np.int64)
     rest_bytes, rest_blocks = (np.zeros(len(shown) + 1, dtype=np.int64) for _ in range(2))
