@@ -34,8 +34,9 @@ function related(keys, links) {
 
 function show(of, { keys, label }, from) {
   hub.chosen[of] = keys.length > 0;
-  const detail = { chosen: keys, keys: related(keys, hub.links[of]), label, from };
-  for (const view of document.querySelectorAll(`.torchbench-of-${of} [data-lm-suppress-shortcuts]`)) view.dispatchEvent(new CustomEvent("torchbench:show", { detail }));
+  const links = hub.links[of], left = links?.left_out && keys.length ? ` (but for ${links.left_out} of the smallest operations)` : "";
+  const detail = { chosen: keys, keys: related(keys, links), label: label + left, from };
+  for (const view of document.querySelectorAll(`:is(.torchbench-of-${of},.torchbench-of-${of} *)[data-lm-suppress-shortcuts]`)) view.dispatchEvent(new CustomEvent("torchbench:show", { detail }));
 }
 
 const resultOf = (el) => el.closest?.("[class*=torchbench-of-]")?.className.match(OF)?.[1];
