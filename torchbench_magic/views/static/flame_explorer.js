@@ -80,7 +80,7 @@ class FlameExplorer extends FlameGraph {
     this.open = false; // who calls what is shown
     this.around = h("section", { class: "panel", hidden: true, "aria-label": "callers and callees" });
     this.compared = h("section", { class: "panel", hidden: true, "aria-label": "pinned frames" });
-    return [this.around, this.compared];
+    return [this.around, this.compared, h("p", { class: "foot" }, "Enter and Shift Enter in the search go from match to match. On the picture: Space chooses without zooming, c lists callers and callees, p pins a frame.")];
   }
 
   mark(isOne, words) {
