@@ -18,7 +18,7 @@ from torchbench_magic.views.carriers.mounting import script_data
 from torchbench_magic.views.carriers.page_modules import self_unpacking
 from torchbench_magic.views.drawing import bars, flame
 from torchbench_magic.views.profiling.pictures.timeline import timeline
-from torchbench_magic.views.profiling.pictures.timeline_spec import span_of, spec_of, widget_spec
+from torchbench_magic.views.profiling.pictures.timeline_spec import bars_in_span, spec_of, widget_spec
 
 from ..results.profiles import profile_of_two_kernels
 from ..views.builders import flame_graph
@@ -156,7 +156,8 @@ def test_a_page_of_its_own_stands_alone_and_does_the_same(show: Open) -> None:
 
 
 RENDER = """async (esm) => {
-    const model = { get: (name) => ({ spec: given, state: {}, _esm: esm })[name], set() {}, save_changes() {}, on() {}, off() {} };
+    const nothing = () => {}, given = { spec: globalThis.given, state: {}, _esm: esm };
+    const model = { get: (name) => given[name], set: nothing, save_changes: nothing, on: nothing, off: nothing };
     const made = await import(URL.createObjectURL(new Blob([esm], { type: "text/javascript" })));
     made.default.render({ model, el: document.getElementById("host") });
 }"""
@@ -259,7 +260,7 @@ def test_a_widget_asks_for_the_bars_of_the_span_in_view_and_draws_them(show: Ope
     asked = page.evaluate("window.asked.at(-1)")
     begin, end = float(data(page, "from")), float(data(page, "to"))
     assert asked["from"] <= begin < end <= asked["to"]
-    answer = span_of(made, asked["from"], asked["to"])
+    answer = bars_in_span(made, asked["from"], asked["to"])
     assert answer["merged"] is False
     before = int(data(page, "drawn"))
     page.evaluate(ANSWER, answer)

@@ -12,7 +12,7 @@ from torchbench_magic.results.profiling.trace import Ints
 
 from ..carriers.page_modules import es_module
 
-__all__ = ["HUES", "Bars", "distinct", "module"]
+__all__ = ["HUES", "Bars", "distinct_rows", "module"]
 
 HUES = ("line", "torch", "python", "backward", "memory", "other")
 
@@ -74,7 +74,7 @@ class Bars:
         return Bars.join(kept, merged)
 
 
-def distinct(*columns: Ints) -> tuple[Ints, Ints]:
+def distinct_rows(*columns: Ints) -> tuple[Ints, Ints]:
     """(rows: the distinct ones in the order in which they are first seen [n, columns]; of each entry, its row).
 
     As ``np.unique(axis=0)``, in a tenth of its time: small numbers, -1 the least, are put together as one.

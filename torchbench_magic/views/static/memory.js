@@ -1,5 +1,5 @@
 // Reads the picture of memory over time at the pointer, or with the arrow keys: the total and what each line holds. A
-// click, or Enter, lists the blocks that are alive there: all of them, to the byte (pictures/alive_blocks.py).
+// click, or Enter, lists the blocks that are alive there: all of them, to the byte (pictures/blocks_by_column.py).
 // The picture itself, and every number of its peak, are there without this.
 
 import { THEME, h, number } from "./makers.js";

@@ -15,14 +15,14 @@ from torchbench_magic.views.document import clipped, printable
 
 from ..place_names import place
 
-__all__ = ["key_of", "line_name", "links"]
+__all__ = ["chosen_key", "line_name", "links"]
 
 _LONGEST = 400  # as of the keys of rows
 _MOST_ROWS = 5_000  # of what runs where: about 20 KB
 _KINDS = {"op": "op", "python": "op", "line": "line", "module": "module", "function": "frame"}  # ranges are ops
 
 
-def key_of(kind: str, name: str) -> str:
+def chosen_key(kind: str, name: str) -> str:
     """``op:aten::mm``; empty for what cannot be chosen.
 
     Args:
@@ -52,10 +52,10 @@ def links(profile: Profile) -> dict[str, Any] | None:
     left_out = max(len(rows) - _MOST_ROWS, 0)
     columns: dict[str, list[str | None]] = {"op": [], "line": [], "module": []}
     for op, source_id, line, cell, file, module in rows.head(_MOST_ROWS).itertuples(index=False, name=None):
-        columns["op"].append(key_of("op", str(op)))
+        columns["op"].append(chosen_key("op", str(op)))
         where = None if pd.isna(line) else line_name(profile, source_id, int(line), cell, file)
-        columns["line"].append(None if where is None else key_of("line", where))
-        columns["module"].append(None if pd.isna(module) else key_of("module", str(module)))
+        columns["line"].append(None if where is None else chosen_key("line", where))
+        columns["module"].append(None if pd.isna(module) else chosen_key("module", str(module)))
     found: dict[str, Any] = {name: _indexed(name, keys) for name, keys in columns.items()}
     return found | {"left_out": left_out} if left_out else found
 

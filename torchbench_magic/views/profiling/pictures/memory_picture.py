@@ -21,8 +21,8 @@ from torchbench_magic.views.drawing.scales import round_ticks
 from torchbench_magic.views.drawing.svg import figure, svg_text, theme
 
 from ..place_names import place
-from .alive_blocks import AliveBlocks, alive_blocks
-from .chosen_keys import key_of, line_name
+from .blocks_by_column import BlocksByColumn, blocks_by_column
+from .chosen_keys import chosen_key, line_name
 
 __all__ = ["Layer", "picture", "stack"]
 
@@ -64,7 +64,7 @@ class Layer:
         name: as it stands beside the layer.
         held: int64 [columns], bytes at the highest moment of each column.
         at_end: bytes after the last change.
-        key: what its line is called when it is chosen, see `chosen_keys.key_of`; empty for several, or none.
+        key: what its line is called when it is chosen, see `chosen_keys.chosen_key`; empty for several, or none.
     """
 
     name: str
@@ -87,7 +87,7 @@ class _Stack:
     older: Ints
     seconds: float
     owners: tuple[tuple[str, str], ...] = ()
-    blocks: AliveBlocks | None = None
+    blocks: BlocksByColumn | None = None
     moments: tuple[float, ...] = ()
     device: str = ""
 
@@ -121,7 +121,7 @@ def stack(profile: Profile, device: str, columns: int = _COLUMNS) -> _Stack:
     layers.sort(key=lambda layer: -float(layer.held.sum()) * _constancy(layer))  # the largest that stays comes first
     older = np.cumsum(np.where(keys < 0, -change, 0))
     given_at = _given_at(mine["block"], change > 0)
-    blocks = alive_blocks(change, given_at, keys, shown_rows)
+    blocks = blocks_by_column(change, given_at, keys, shown_rows)
     moments = np.append(mine["time"].to_numpy(dtype=np.float64), 0.0)[shown_rows].tolist()
     return _Stack(tuple(layers), _at(older, shown_rows), seconds, tuple(owners), blocks, tuple(moments), device)
 
@@ -161,7 +161,7 @@ def _owners(profile: Profile, mine: pd.DataFrame) -> tuple[Ints, list[tuple[str,
         if pd.isna(line)
         else (
             _name(profile, source_id, cell, file, line),
-            key_of("line", line_name(profile, source_id, int(line), cell, file)),
+            chosen_key("line", line_name(profile, source_id, int(line), cell, file)),
         )
         for source_id, cell, file, line in zip(*columns, strict=True)
     ]

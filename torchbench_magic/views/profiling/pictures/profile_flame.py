@@ -19,7 +19,7 @@ from torchbench_magic.views.name_in_notebook import of_result
 
 from ..operations import is_backward
 from ..place_names import op_text, shapes_text
-from .chosen_keys import key_of, links
+from .chosen_keys import chosen_key, links
 
 __all__ = ["METRICS", "drawn", "flamegraph", "graph_of"]
 
@@ -124,7 +124,7 @@ class _Merged:
                 own = source_id == profile.source_id and kind == "line"
                 self.names.append(_written(profile, kind, f":{line}" if own else name, source, thread))
                 self.shapes.append([])
-                self.keys.append(key_of(kind, name))
+                self.keys.append(chosen_key(kind, name))
             if shapes and shapes != "[]" and shapes_text(shapes) not in self.shapes[row]:
                 self.shapes[row].append(shapes_text(shapes))
             self._row.append(row)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from torchbench_magic.results.profiling.trace import Ints
-from torchbench_magic.views.drawing.bars import Bars, distinct
+from torchbench_magic.views.drawing.bars import Bars, distinct_rows
 
 __all__ = ["SpanSums", "sums_of"]
 
@@ -116,7 +116,7 @@ def sums_of(bars: Bars, duration: int, *, slots: int = MOST_SLOTS, keys: int = M
 
 def _keys(bars: Bars, time: Ints, most: int) -> tuple[Ints, tuple[Ints, Ints, Ints], Ints]:
     """(number of the key of each bar; track, name and place of each key; how many names it stands for)."""
-    known, which = distinct(bars.track, bars.name, bars.place)
+    known, which = distinct_rows(bars.track, bars.name, bars.place)
     spent = np.bincount(which, weights=time, minlength=len(known))
     order = np.argsort(-spent, kind="stable")
     rank = np.empty(len(known), dtype=np.int64)

@@ -31,10 +31,10 @@ from torchbench_magic.views.table import Cell, Column
 
 from ..operations import is_backward
 from ..place_names import op_text
-from .chosen_keys import key_of
+from .chosen_keys import chosen_key
 from .span_sums import SpanSums, sums_of
 from .thread_bars import thread_bars, thread_track
-from .timeline_spec import LONGEST_NAME, MOST_BARS, TICKS, span_of, spec_of, widget_spec
+from .timeline_spec import LONGEST_NAME, MOST_BARS, TICKS, bars_in_span, spec_of, widget_spec
 
 __all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
 
@@ -63,7 +63,7 @@ class Timeline:
         names: what is written on bars.
         places: ``In[3]:4``.
         bars: every bar; those nested deeper than `timeline_spec.MOST_DEPTH` are not drawn.
-        keys: of each name, what it is called when it is chosen, see `chosen_keys.key_of`; empty where it cannot be.
+        keys: of each name, what it is called when it is chosen, see `chosen_keys.chosen_key`; empty where it cannot be.
     """
 
     title: str
@@ -120,7 +120,7 @@ class Timeline:
         """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""
         from .timeline_widget import TimelineWidget
 
-        return TimelineWidget(self, widget_spec(self), span_of)
+        return TimelineWidget(self, widget_spec(self), bars_in_span)
 
     def __repr__(self) -> str:
         return text.for_stdout(document(self))
@@ -214,7 +214,7 @@ def _lines(
 
 def _events(trace: Trace, track_of: Ints, node_place: Ints, names: dict[str, int]) -> Bars:
     columns = {name: trace.events[name].to_numpy().astype(np.int64) for name in trace.events.columns}
-    named = [op_text(name) + _KEY + key_of("op", name) for name in trace.names]
+    named = [op_text(name) + _KEY + chosen_key("op", name) for name in trace.names]
     numbers = np.array([names.setdefault(each, len(names)) for each in named] or [0], dtype=np.int64)
     hues = np.array([HUES.index(hue) for hue in _HUE_OF_KIND])[columns["kind"]]
     backward = np.array([is_backward(name) for name in trace.names] or [False])[columns["name"]]

@@ -10,13 +10,13 @@ import numpy as np
 
 from torchbench_magic import units
 from torchbench_magic.views.document import clipped, printable
-from torchbench_magic.views.drawing.bars import HUES, Bars, distinct
+from torchbench_magic.views.drawing.bars import HUES, Bars, distinct_rows
 from torchbench_magic.views.drawing.flame import shortened_key
 
 from .span_sums import SpanSums
 from .thread_bars import RUNNING, WAITING
 
-__all__ = ["LONGEST_NAME", "MOST_BARS", "MOST_DEPTH", "TICKS", "span_of", "spec_of", "widget_spec"]
+__all__ = ["LONGEST_NAME", "MOST_BARS", "MOST_DEPTH", "TICKS", "bars_in_span", "spec_of", "widget_spec"]
 
 MOST_BARS = 10_000
 TICKS = 22  # bits: times are parts of the whole
@@ -122,7 +122,7 @@ def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
             begun, ended, track, before = [0] * (MOST_DEPTH + 1), [0] * (MOST_DEPTH + 1), at, -1
         ahead.append(first - (begun[depth - 1] if 0 < depth > before else ended[depth]))
         begun[depth], ended[depth], before = first, last, depth
-    known, which = distinct(bars.depth, bars.name, bars.hue, bars.place)
+    known, which = distinct_rows(bars.depth, bars.name, bars.hue, bars.place)
     what = dict(zip(("depth", "name", "hue", "place"), known.T.tolist(), strict=True))
     columns = {
         "of": np.bincount(bars.track, minlength=tracks).tolist(),
@@ -143,12 +143,12 @@ def _short_key(line: Seen, name: int) -> str:
 
 
 def widget_spec(line: Seen) -> dict[str, Any]:
-    """`spec_of` for the widget. Where bars are drawn together in it, those of a span are asked for: see `span_of`."""
+    """`spec_of` for the widget. Where bars are drawn together, those of a span are asked for: see `bars_in_span`."""
     spec = spec_of(line, _MOST_IN_WIDGET, all_names=True)
     return spec | {"asks": True, "fineTick": 1e-9} if "count" in spec["bars"] else spec
 
 
-def span_of(line: Seen, start: float, end: float) -> dict[str, Any]:
+def bars_in_span(line: Seen, start: float, end: float) -> dict[str, Any]:
     """The bars that reach into a span, seconds, as `spec_of` has them, in ns; ``merged`` if some are drawn together."""
     bars = line.bars
     first, last = int(start * 1e9), int(end * 1e9)

@@ -33,7 +33,7 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     Args:
         line: the `timeline.Timeline`.
         spec: what ``static/timeline_graph.js`` reads of it, see `timeline_spec.widget_spec`.
-        span_of: what it reads of a span, when it asks for more of that, see `timeline_spec.span_of`.
+        bars_in_span: what it reads of a span, when it asks for more of that, see `timeline_spec.bars_in_span`.
 
     Attributes:
         selection: the brushed span, (start, end) in seconds since the body was entered; empty for none.
@@ -46,10 +46,10 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     selection = traitlets.Tuple()
 
     def __init__(
-        self, line: _Timeline, spec: dict[str, Any], span_of: Callable[[Any, float, float], dict[str, Any]]
+        self, line: _Timeline, spec: dict[str, Any], bars_in_span: Callable[[Any, float, float], dict[str, Any]]
     ) -> None:
         self.timeline = line
-        self._span_of = span_of
+        self._bars_in_span = bars_in_span
         super().__init__(spec=spec)
         if line.profile is not None:
             self.add_class(box_class(line.profile))
@@ -69,7 +69,7 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     def _answer(self, _: Any, content: Any, __: Any) -> None:
         """Send the bars of a span that the browser asks for, which are drawn together in what it has."""
         if isinstance(content, dict) and content.get("type") == "bars":
-            self.send(self._span_of(self.timeline, float(content["from"]), float(content["to"])))
+            self.send(self._bars_in_span(self.timeline, float(content["from"]), float(content["to"])))
 
     def _drawn(self) -> ipywidgets.DOMWidget:
         return self

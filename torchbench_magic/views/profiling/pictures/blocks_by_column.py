@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from torchbench_magic.results.profiling.trace import Ints
-from torchbench_magic.views.drawing.bars import distinct
+from torchbench_magic.views.drawing.bars import distinct_rows
 
-__all__ = ["AliveBlocks", "alive_blocks"]
+__all__ = ["BlocksByColumn", "blocks_by_column"]
 
 MOST_ENTRIES = 3_000  # with names of their own: about 20 KB
 
 
 @dataclass(frozen=True, eq=False)
-class AliveBlocks:
+class BlocksByColumn:
     """Entries, the largest first: int64 columns of one length.
 
     Attributes:
@@ -51,7 +51,9 @@ class AliveBlocks:
         return made
 
 
-def alive_blocks(change: Ints, given_at: Ints, owner: Ints, shown: Ints, most: int = MOST_ENTRIES) -> AliveBlocks:
+def blocks_by_column(
+    change: Ints, given_at: Ints, owner: Ints, shown: Ints, most: int = MOST_ENTRIES
+) -> BlocksByColumn:
     """The blocks of one device.
 
     Args:
@@ -69,7 +71,7 @@ def alive_blocks(change: Ints, given_at: Ints, owner: Ints, shown: Ints, most: i
     first, end = np.searchsorted(shown, born, "left"), np.searchsorted(shown, death[born], "left")
     seen = end > first
     entries = np.column_stack([owner[born], change[born], first, end])[seen]
-    entries, which = distinct(*entries.T)
+    entries, which = distinct_rows(*entries.T)
     count = np.bincount(which, minlength=len(entries))
     order = np.argsort(-entries[:, 1] * count, kind="stable")
     entries, count = entries[order], count[order].astype(np.int64)
@@ -79,4 +81,4 @@ def alive_blocks(change: Ints, given_at: Ints, owner: Ints, shown: Ints, most: i
         np.subtract.at(sums, entries[most:, 3], values)
     columns = [entries[:most, at].astype(np.int64) for at in range(4)]
     rest = (np.cumsum(rest_bytes)[:-1], np.cumsum(rest_blocks)[:-1])
-    return AliveBlocks(*columns, count[:most], *rest, int((~seen).sum()))
+    return BlocksByColumn(*columns, count[:most], *rest, int((~seen).sum()))

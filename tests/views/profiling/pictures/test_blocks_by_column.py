@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torchbench_magic.views.profiling.pictures.alive_blocks import AliveBlocks, alive_blocks
+from torchbench_magic.views.profiling.pictures.blocks_by_column import BlocksByColumn, blocks_by_column
 
 
 def history(seed: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -30,7 +30,7 @@ def history(seed: int, count: int = 4000) -> tuple[np.ndarray, np.ndarray, np.nd
     return np.array(change), np.array(given), np.array(owner)
 
 
-def alive_in(found: AliveBlocks, column: int) -> tuple[int, int]:
+def alive_in(found: BlocksByColumn, column: int) -> tuple[int, int]:
     """(blocks, bytes)"""
     there = (found.first <= column) & (found.end > column)
     blocks, size = found.count[there], found.size[there]
@@ -41,7 +41,7 @@ def alive_in(found: AliveBlocks, column: int) -> tuple[int, int]:
 def test_every_moment_has_all_of_its_blocks_however_few_have_names_of_their_own(most: int) -> None:
     change, given, owner = history(seed=most)
     shown = np.sort(np.append(np.random.default_rng(1).integers(-1, len(change), 99), len(change) - 1))
-    found = alive_blocks(change, given, owner, shown, most)
+    found = blocks_by_column(change, given, owner, shown, most)
     assert len(found.owner) <= most
     for column, row in enumerate(shown.tolist()):
         rows = np.arange(row + 1)
@@ -53,7 +53,7 @@ def test_every_moment_has_all_of_its_blocks_however_few_have_names_of_their_own(
 
 def test_a_block_between_two_moments_is_counted_as_unseen() -> None:
     change, given, owner = np.array([8, 4, -4, 2]), np.array([0, 1, 1, 3]), np.array([0, 0, 0, 1])
-    found = alive_blocks(change, given, owner, np.array([0, 3]))
+    found = blocks_by_column(change, given, owner, np.array([0, 3]))
     assert found.unseen == 1
     assert found.spec() == {
         "owner": [0, 1], "size": [8, 2], "first": [0, 1], "end": [2, 2], "count": [1, 1], "unseen": 1,
@@ -62,5 +62,5 @@ def test_a_block_between_two_moments_is_counted_as_unseen() -> None:
 
 def test_without_a_change_nothing_is_alive() -> None:
     none = np.zeros(0, dtype=np.int64)
-    found = alive_blocks(none, none, none, np.array([-1, -1]))
+    found = blocks_by_column(none, none, none, np.array([-1, -1]))
     assert alive_in(found, 1) == (0, 0)
