@@ -79,6 +79,8 @@ def blocks_by_column(
     for values, sums in ((entries[most:, 1] * count[most:], rest_bytes), (count[most:], rest_blocks)):
         np.add.at(sums, entries[most:, 2], values)
         np.subtract.at(sums, entries[most:, 3], values)
-    columns = [entries[:most, at].astype(np.int64) for at in range(4)]
-    rest = (np.cumsum(rest_bytes)[:-1], np.cumsum(rest_blocks)[:-1])
-    return BlocksByColumn(*columns, count[:most], *rest, int((~seen).sum()))
+    owners, sizes, firsts, ends = entries[:most].T
+    return BlocksByColumn(
+        owners, sizes, firsts, ends, count[:most],
+        np.cumsum(rest_bytes)[:-1], np.cumsum(rest_blocks)[:-1], int((~seen).sum()),
+    )  # fmt: skip
