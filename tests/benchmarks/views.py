@@ -1,21 +1,17 @@
 """How long the pictures take in headless Chromium, how large they are, and that they ask the network for nothing.
 
-Times are of the script: to draw a table of 5,000 rows, to sort it, to zoom into a flame graph of 50,000 frames, to zoom
-and move a timeline of 700,000 events, as a page of its own has it, with the table of the span; the page's layout is
-forced within each, so that it is part of the time. Median of ten, each in a page of its own. What the timeline's table
-says of each span is compared with the events.
+Times are of the script: to draw a table of 5,000 rows, to sort it, to zoom into a flame graph of 50,000 frames; the
+page's layout is forced within each, so that it is part of the time. Median of ten, each in a page of its own.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import numpy as np
@@ -26,15 +22,11 @@ from record import Figure, record
 from torchbench_magic import units
 from torchbench_magic.views.carriers import document_json, html, mounting
 from torchbench_magic.views.document import Document, Phrase
-from torchbench_magic.views.drawing import bars, flame
-from torchbench_magic.views.profiling.pictures.timeline import Timeline
-from torchbench_magic.views.profiling.pictures.timeline_spec import spec_of
+from torchbench_magic.views.drawing import flame
 from torchbench_magic.views.table import Cell, Column, Group, Row, Table
 
 REPETITIONS = 10
-ROWS, FRAMES, EVENTS = 5_000, 50_000, 700_000
-PAGES_OF_EVENTS = 3
-SIZES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
+ROWS, FRAMES = 5_000, 50_000
 MOST_OUTPUT, MOST_QUICKSTART = 1_000_000, 300_000
 QUICKSTART = Path(__file__).parents[2] / "examples" / "01_quickstart.ipynb"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -66,32 +58,6 @@ FLAME = """() => {
         times.push(performance.now() - began);
     }
     return { zoomed: Math.max(...times), zoom: Number(canvas.dataset.zoom), drawn: Number(canvas.dataset.drawn) };
-}"""
-
-TIMELINE = """() => {
-    const took = (act) => {
-        const began = performance.now();
-        act();
-        host.shadowRoot.querySelector("canvas").getContext("2d").getImageData(0, 0, 1, 1); // until it is drawn
-        document.body.offsetHeight;
-        return performance.now() - began;
-    };
-    const host = document.getElementById("host"), shown = took(() => mount(host, given));
-    const zoomed = [], moved = [], listed = [];
-    const canvas = host.shadowRoot.querySelector("canvas");
-    const press = (key) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-    const list = () => {
-        const rows = [...host.shadowRoot.querySelectorAll("tbody tr")];
-        const cells = rows.map((row) => [...row.cells].map((cell) => cell.textContent));
-        listed.push([Number(canvas.dataset.listedFrom), Number(canvas.dataset.listedTo),
-            host.shadowRoot.querySelector("th:nth-child(5) small").textContent, cells]);
-    };
-    for (const key of ["+", "+", "+", "+", "+", "+", "-", "-", "+", "+", "+", "+"]) {
-        zoomed.push(took(() => press(key)));
-        for (const way of ["ArrowRight", "ArrowRight", "ArrowLeft"]) moved.push(took(() => press(way)));
-        list();
-    }
-    return { shown, zoomed, moved, listed, drawn: Number(canvas.dataset.drawn) };
 }"""
 
 
@@ -136,43 +102,8 @@ def many_frames(count: int) -> flame.FlameGraph:
     return flame.FlameGraph(f"{count} frames", parent, names, kinds.tolist(), (measure,))
 
 
-def many_events(count: int) -> Timeline:
-    """20 s of a loop: 40 names, each on six of 60 lines, in two rows, one inside the other."""
-    random = np.random.default_rng(0)
-    half, whole = count // 2, 20_000_000_000
-    start = np.sort(random.integers(0, whole, half))
-    room = np.diff(start, append=whole)
-    duration = np.minimum(random.lognormal(9, 1, half).astype(np.int64), room)
-    inside = start + duration // 10
-    columns = {
-        "depth": np.repeat([0, 1], half),
-        "start": np.append(start, inside),
-        "duration": np.append(duration, duration // 2),
-        "name": (name := random.integers(0, 40, 2 * half)),
-        "place": (7 * name + random.integers(0, 6, 2 * half)) % 60,
-    }
-    ones = np.ones(2 * half, dtype=np.int64)
-    drawn = bars.Bars.join(bars.Bars(**columns, track=0 * ones, hue=ones, count=ones))
-    names, places = (tuple(f"{what}{n}" for n in range(many)) for what, many in (("aten::op_", 40), ("In[3]:", 60)))
-    return Timeline("700,000 events", whole, ("MainThread",), names, places, drawn)
-
-
-def told_truly(line: Timeline, found: list[dict[str, Any]]) -> bool:
-    """Whether each row of each table that was read has the calls and, as it is written, the time of the events."""
-    for begin, end, unit, rows in found[0]["listed"]:
-        wanted = line.between(begin + 1e-12, end).set_index(["name", "place"])
-        for _, name, place, calls, time, _ in rows:
-            events = wanted.loc[(name, place)]
-            shown, true = float(re.sub(r"[^0-9.]", "", time)), float(events["time"]) / SIZES[unit]
-            if int(re.sub(r"\D", "", calls)) != events["calls"] or abs(shown - true) > max(0.006 * true, 0.006):
-                return False
-    return True
-
-
-def timed(
-    browser: Browser, folder: Path, module: str, given: str, script: str, repetitions: int = REPETITIONS
-) -> list[dict[str, Any]]:
-    """What the script returns, from fresh pages; no page asks for anything but its own file."""
+def timed(browser: Browser, folder: Path, module: str, given: str, script: str) -> list[dict[str, float]]:
+    """What the script returns, from ``REPETITIONS`` fresh pages; no page asks for anything but its own file."""
     file = folder / "page.html"
     names = "globalThis.mount = mount; globalThis.given = JSON.parse(document.getElementById('given').textContent);"
     file.write_text(
@@ -181,7 +112,7 @@ def timed(
         encoding="utf-8",
     )
     found = []
-    for _ in range(repetitions):
+    for _ in range(REPETITIONS):
         page = browser.new_page(viewport={"width": 932, "height": 900})
         asked: list[str] = []
         page.on("request", lambda request, asked=asked: asked.append(request.url))
@@ -238,10 +169,6 @@ def main() -> int:
         zoomed = timed(browser, where, flame.module(), given, FLAME)
         assert all(one["zoom"] > 0 and one["drawn"] > 10 for one in zoomed)
         asked = requests_of(browser, where, shown)
-        line = many_events(EVENTS)
-        events = mounting.script_data(spec_of(line, 2 * EVENTS, 0))
-        moved = timed(browser, where, bars.module(), events, TIMELINE, PAGES_OF_EVENTS)
-        is_true = told_truly(line, moved)
         version = browser.version
         browser.close()
     largest_output = max(mounting.stored(html.render(half_a_million)), mounting.stored("".join(huge)))
@@ -249,11 +176,6 @@ def main() -> int:
         figure(f"table of {ROWS} rows shown", [one["shown"] for one in drawn], 100),
         figure(f"table of {ROWS} rows sorted", [one["sorted"] for one in drawn], 50),
         figure(f"flame graph of {FRAMES} frames zoomed", [one["zoomed"] for one in zoomed], 30),
-        figure(f"timeline of {EVENTS} events shown", [one["shown"] for one in moved], 2000),
-        figure(f"timeline of {EVENTS} events zoomed", [time for one in moved for time in one["zoomed"]], 50),
-        figure(f"timeline of {EVENTS} events moved", [time for one in moved for time in one["moved"]], 50),
-        Figure("spans of it whose table is not of the events", int(not is_true), "", at_most=0),
-        Figure("its page", len(mounting.packed_text(events)), "bytes", at_most=10_000_000),
         Figure("output of 500 000 rows, of 50 000 frames", largest_output, "bytes", at_most=MOST_OUTPUT),
         Figure("largest output of the quickstart", max(sizes), "bytes", limit=MOST_QUICKSTART),
         Figure("requests of the quickstart's outputs", asked, "requests", at_most=0),

@@ -17,7 +17,7 @@ from torchbench_magic import units
 
 from ..built_columns import BuiltColumn, built_table, texts
 from ..carriers import any_result, html, text
-from ..carriers.mounting import fitted, mounted, script_data
+from ..carriers.mounting import attribute, fitted, mounted, script_data
 from ..carriers.page_modules import es_module, is_own_page, with_modules
 from ..carriers.result_boxes import boxed
 from ..document import Document, Phrase, clipped, printable
@@ -203,15 +203,27 @@ def markup(
     table. Together at most about ``most_bytes`` as a notebook stores them: the smallest frames are left out, and
     counted. By itself, and on a page of its own, it can do more than among the views of an output.
     """
+    is_small = bool(slot) and not is_own_page()
     return mounted(
         "torchbench-flame",
         "flame graph",
-        html.static(flame_document(graph, rows)),
-        "flame" if slot and not is_own_page() else "flame_explorer",
+        _in_words(graph, rows) if is_small else html.static(flame_document(graph, rows)),
+        "flame" if is_small else "flame_explorer",
         lambda room: fitted(lambda n: script_data(spec_of(graph.largest(n))), room, len(graph), 1, is_packed=True),
         most_bytes=most_bytes,
         slot=slot,
     )
+
+
+def _in_words(graph: FlameGraph, most: int) -> str:
+    """The largest frames as a line, for an output with other tables: a tenth of the bytes of one."""
+    document = flame_document(graph, most)
+    (table,), measure = document.tables, graph.measures[0]
+    at = next(place for place, column in enumerate(table.columns) if column.name in ("self", "total"))
+    said = ", ".join(f"{row.cells[0].text} {row.cells[at].text} {measure.scale.unit}".strip() for row in table.rows())
+    word = "By themselves" if measure.own is not None else "With what they call"
+    whole = f"{graph.title}. {word}: {said}. {table.hidden}"
+    return f"<p><small>{attribute(whole)}</small></p>"
 
 
 def spec_of(graph: FlameGraph) -> dict[str, Any]:

@@ -63,6 +63,8 @@ export function neighbours(tree, name, own) {
 class FlameExplorer extends FlameGraph {
   get css() { return EXPLORER_CSS; }
 
+  get still() { return "as a table"; }
+
   beside() {
     const step = (by, text, label) => h("button", { type: "button", "aria-label": label, title: label, disabled: true, onclick: () => this.step(by) }, text);
     this.steps = [step(-1, "↑", "previous match (Shift Enter)"), step(1, "↓", "next match (Enter)")];

@@ -151,7 +151,7 @@ export class FlameGraph {
       h("div", { class: "body" }, this.pane, this.facts),
       ...this.below(),
       h("p", { class: "foot" }, ...keys, spec.note),
-      h("details", {}, h("summary", {}, "as a table"), h("slot")));
+      h("details", {}, h("summary", {}, this.still), h("slot")));
     this.canvas.addEventListener("mousemove", (event) => this.tell(this.under(event)));
     this.canvas.addEventListener("mouseleave", () => this.tell(-1));
     this.canvas.addEventListener("click", (event) => {
@@ -163,6 +163,8 @@ export class FlameGraph {
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
   }
+
+  get still() { return "in words"; } // what stands in the light DOM
 
   beside() { return []; } // more controls, and what stands below the picture: of other kinds
 

@@ -16,6 +16,8 @@ const QUIET = 120; // ms that the view stays before more is asked for
 class TimelineExplorer extends Timeline {
   get css() { return SEEKER_CSS; }
 
+  get still() { return "all of it as a table"; }
+
   beside() {
     const step = (by, text, label) => h("button", { type: "button", "aria-label": label, title: label, disabled: true, onclick: () => this.step(by) }, text);
     this.steps = [step(-1, "↑", "previous match (Shift Enter)"), step(1, "↓", "next match (Enter)")];

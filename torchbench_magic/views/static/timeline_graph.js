@@ -217,7 +217,7 @@ export class Timeline {
       h("div", { class: "controls" }, h("span", {}, "drag to choose a span"), ...this.beside(), h("span", { class: "space" }), zooms),
       this.pane, this.said, this.table, ...this.below(),
       h("p", { class: "foot" }, ...keys, `Ctrl and wheel zooms, shift and drag moves; keys: ↑ ↓ n p from bar to bar, + − ← →, shift and ← →, Enter, Escape. ${spec.note}`),
-      h("details", {}, h("summary", {}, "all of it as a table"), h("slot")));
+      h("details", {}, h("summary", {}, this.still), h("slot")));
     const { canvas } = this;
     canvas.addEventListener("pointerdown", (event) => this.press(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
@@ -231,6 +231,8 @@ export class Timeline {
     }, { passive: false });
     canvas.addEventListener("keydown", (event) => this.key(event));
   }
+
+  get still() { return "in words"; } // what stands in the light DOM
 
   beside() { return []; } // more controls, and what stands below the picture: of other kinds
 
