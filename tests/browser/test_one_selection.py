@@ -180,3 +180,13 @@ def test_views_of_two_results_do_not_mix(show: Open, profiled: Profile) -> None:
     choose(page, "op:aten::exp")
     expect(first.locator("[role=status]").first).to_contain_text("this: ")
     expect(second.locator("[role=status]").first).to_be_empty()
+
+
+def test_where_an_output_has_room_for_a_part_of_what_runs_where_the_choice_says_so(profiled: Profile) -> None:
+    whole, part = links(profiled), links(profiled, 3)
+    assert whole is not None
+    assert part is not None
+    count = len(whole["op"]["at"])
+    assert (len(part["op"]["at"]), part["left_out"]) == (3, count - 3)
+    largest, every = ([each["op"]["names"][at] for at in each["op"]["at"]] for each in (part, whole))
+    assert largest == every[:3]

@@ -18,7 +18,7 @@ from ..place_names import place
 __all__ = ["chosen_key", "line_name", "links"]
 
 _LONGEST = 400  # as of the keys of rows
-_MOST_ROWS = 5_000  # of what runs where: about 20 KB
+_MOST_ROWS = 5_000  # of what runs where: about 20 KB; an output has room for fewer
 _KINDS = {"op": "op", "python": "op", "line": "line", "module": "module", "function": "frame"}  # ranges are ops
 
 
@@ -38,10 +38,10 @@ def line_name(profile: Profile, source_id: Any, line: Any, cell: Any = None, fil
     return f"{source.label}:{line}" if source is not None else place(cell, file, line)
 
 
-def links(profile: Profile) -> dict[str, Any] | None:
+def links(profile: Profile, most: int = _MOST_ROWS) -> dict[str, Any] | None:
     """Which operation runs on which line, in which module: of each the ``names``, and a column ``at`` of places in it,
-    -1 for none; one row per distinct combination, those with the most time first. ``left_out``: how many more there
-    are. None where no operation is known.
+    -1 for none; one row per distinct combination, at most ``most``, those with the most time first. ``left_out``: how
+    many more there are. None where no operation is known.
     """
     ops = profile.ops
     if ops.empty:
@@ -49,9 +49,9 @@ def links(profile: Profile) -> dict[str, Any] | None:
     by = ["op", "source_id", "line", "cell", "file", "module"]
     sums = ops.groupby(by, dropna=False, sort=False)["self_cpu_time"].sum().sort_values(ascending=False, kind="stable")
     rows = sums.index.to_frame(index=False)
-    left_out = max(len(rows) - _MOST_ROWS, 0)
+    left_out = max(len(rows) - most, 0)
     columns: dict[str, list[str | None]] = {"op": [], "line": [], "module": []}
-    for op, source_id, line, cell, file, module in rows.head(_MOST_ROWS).itertuples(index=False, name=None):
+    for op, source_id, line, cell, file, module in rows.head(most).itertuples(index=False, name=None):
         columns["op"].append(chosen_key("op", str(op)))
         where = None if pd.isna(line) else line_name(profile, source_id, int(line), cell, file)
         columns["line"].append(None if where is None else chosen_key("line", where))

@@ -25,6 +25,7 @@ __all__ = ["METRICS", "drawn", "flamegraph", "graph_of"]
 
 METRICS = {"time": "time", "device": "device", "bytes": "allocated", "allocated": "allocated"}
 _LONGEST = 80  # characters of a line of code on a frame
+_INLINE_LINKS = 400  # rows of what runs where
 _INLINE_BYTES = 14_000  # of the picture that a profile's output carries
 
 Floats = npt.NDArray[np.float64]
@@ -51,6 +52,8 @@ def drawn(profile: Profile, place: int) -> Drawn | None:
     if graph is None:
         return None
     room = MOST_BYTES if is_own_page() else _INLINE_BYTES
+    if not is_own_page():
+        graph = replace(graph, links=links(profile, _INLINE_LINKS))
     element, scripts = markup(graph, slot=f"drawn-{place}", most_bytes=room, rows=3)
     return Drawn("flame graph", element, scripts)
 
