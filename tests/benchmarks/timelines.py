@@ -1,4 +1,4 @@
-"""How long a timeline of 700,000 events takes to be zoomed and moved in headless Chromium, and whether its table is true.
+"""How long a timeline of 700,000 events takes to be zoomed and moved in Chromium, and whether its table is true.
 
 It is the timeline of a page of its own, with every event. Each step draws the picture and lists the span; the page's
 layout is forced within it, so that it is part of the time. Of each span the calls and times of the table are compared
