@@ -17,12 +17,12 @@ from torchbench_magic.views.carriers import html
 from torchbench_magic.views.carriers.mounting import script_data
 from torchbench_magic.views.carriers.page_modules import self_unpacking
 from torchbench_magic.views.drawing import bars, flame
-from torchbench_magic.views.profiling.pictures.timeline import timeline
+from torchbench_magic.views.profiling.pictures.timeline import markup, timeline
 from torchbench_magic.views.profiling.pictures.timeline_spec import bars_in_span, spec_of, widget_spec
 
 from ..results.profiles import profile_of_two_kernels
 from ..views.builders import flame_graph
-from ..views.profiling.pictures.test_timeline import busy
+from ..views.profiling.pictures.test_timeline import busy, crowded
 
 pytestmark = pytest.mark.browser
 
@@ -234,6 +234,20 @@ def test_a_page_of_its_own_has_every_bar_and_an_output_says_how_many_are_drawn_t
     begin, end = float(data(page, "listed-from")), float(data(page, "listed-to"))
     assert int(data(page, "listed")) == len(made.between(begin, end))
     assert "are short and drawn together" in spec_of(made)["note"]
+
+
+def test_what_is_drawn_together_is_said_where_it_is_searched_for(show: Open) -> None:
+    crowd = timeline(crowded(60_000))
+    page = show(html.around("".join(markup(crowd, most_bytes=6_000)), "timeline"))
+    page.get_by_role("searchbox").fill("aten::mm")
+    said = page.get_by_role("status").first
+    expect(said).to_have_text("“aten::mm”: 60\u202f000 calls")
+    page.get_by_role("button", name="next match").click()
+    told = re.match(r"match 1 of ([\d\u202f]+) \(([\d\u202f]+) more are drawn together\): ", said.inner_text())
+    assert told is not None
+    alone, together = (int(number.replace("\u202f", "")) for number in told.groups())
+    assert together > 50_000
+    assert alone + together == 60_000
 
 
 MOUNT = """() => {

@@ -369,9 +369,9 @@ export class Timeline {
     let words = label;
     if (isOne) {
       const calls = this.sums.calls(isOne), [from, to] = this.view;
-      const seen = this.bars(isOne, from, to).next().value;
-      if (calls && !seen) { this.view = this.state.view = [0, this.spec.seconds]; this.list(); }
-      words = `${label}: ${calls ? `${number(calls, 0)} call${calls > 1 ? "s" : ""}` : "nothing of it"}`;
+      const isSeen = (a, b) => Boolean(this.bars(isOne, a, b).next().value), isDrawn = isSeen(0, Infinity);
+      if (isDrawn && !isSeen(from, to)) { this.view = this.state.view = [0, this.spec.seconds]; this.list(); }
+      words = `${label}: ${calls ? `${number(calls, 0)} call${calls > 1 ? "s" : ""}${isDrawn ? "" : ", all short and drawn together here"}` : "nothing of it"}`;
     }
     this.said.textContent = words;
     this.draw();
