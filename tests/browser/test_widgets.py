@@ -90,7 +90,7 @@ def test_the_controls_ask_python_and_python_knows_what_is_selected(visit: Any, s
     expect(shown.locator(".widget-vbox table").first).to_be_visible(timeout=60_000)
     profiled = run_cell(page, 6).locator(".widget-vbox").first
     profiled.get_by_role("button", name="operations", exact=True).click()
-    operations = profiled.locator("table").filter(has_text="aten::cos").last
+    operations = profiled.get_by_role("table", name="operations", exact=True)
     expect(operations).to_be_visible()
     profiled.get_by_label("metric").select_option(label="calls")
     expect(operations.locator("th[aria-sort=descending]")).to_contain_text("calls")

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["brought", "left_out", "sent", "unpacked"]
 
-_DATA = re.compile(r"<script data-needs=([a-z]+)-\w+>[^<]*?\.push\(\['[\w-]+','([^'<]*)'\]\)</script>")
+_DATA = re.compile(r"<script data-needs=([a-z_]+)-\w+>[^<]*?\.push\(\['[\w-]+','([^'<]*)'\]\)</script>")
 
 
 def unpacked(text: str) -> str:

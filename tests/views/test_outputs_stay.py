@@ -129,7 +129,8 @@ def shown(result: Any) -> dict[str, str]:
         found["txt"] = bundle["text/plain"]
     if "text/html" in bundle:
         text = re.sub(r"(<script[^>]*>)(.*?)(</script>)", named, bundle["text/html"], flags=re.DOTALL)
-        text = re.sub(r"\b(table|flame|timeline|memory)-[0-9a-f]{8}\b", r"\1", text)  # of whatever version
+        modules = r"\b(table|flame|flame_explorer|timeline|timeline_explorer|memory)-[0-9a-f]{8}\b"
+        text = re.sub(modules, r"\1", text)  # of whatever version
         drawn = {name: f"id{n}" for n, name in enumerate(dict.fromkeys(re.findall(r"\b\w*[0-9a-f]{12,32}\b", text)))}
         found["html"] = re.sub(r"\b\w*[0-9a-f]{12,32}\b", lambda match: drawn[match[0]], text)
     if hasattr(result, "to_markdown"):

@@ -45,7 +45,7 @@ def test_what_is_on_the_page_is_left_out_and_the_output_says_so_where_it_is_gone
     assert "is gone. Run the cell again" in short
     assert "is gone" not in mimebundle(comparison_of())["text/html"]
     assert len(sent(short)) == 1
-    assert len(short) < len(mimebundle(comparison_of())["text/html"]) - 15_000
+    assert len(short) < len(mimebundle(comparison_of())["text/html"]) - 14_000
 
 
 def test_a_file_holds_everything_whatever_is_on_the_page() -> None:

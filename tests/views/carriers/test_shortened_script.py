@@ -11,12 +11,12 @@ from torchbench_magic.views.carriers.shortened_script import shortened
     ("text", "short"),
     [
         ("// alone\n//\nf( a, b );  // call\n", "f(a,b);"),
-        ("const a = 1\nconst b = 2;", "const a=1\nconst b=2;"),
+        ("const a = 1\nconst b = 2;", "let a=1\nlet b=2;"),
         ("return  -a - -b + +c;", "return-a- -b+ +c;"),
         ('f("a  b//c", \'//\');', 'f("a  b//c",\'//\');'),
         ('if (/[/ "]  x/u.test( a )) b = c / d / e;', 'if(/[/ "]  x/u.test(a))b=c/d/e;'),
         ("x = `a  ${f( `}  ${y}` )}  b`;", "x=`a  ${f( `}  ${y}` )}  b`;"),
-        ("const css = `\n  a b { c: d } /* why */\n`;", "const css=`\na b { c: d }\n`;"),
+        ("const css = `\n  a b { c: d } /* why */\n`;", "let css=`\na b { c: d }\n`;"),
         ("class A {\n  b() {\n    return c\n  }\n\n  get d() { e(); }\n}", "class A{b(){return c}\nget d(){e();}}"),
     ],
 )

@@ -125,7 +125,7 @@ def test_each_change_of_memory_is_of_the_line_that_allocated_the_block(seed: int
         wanted.append(-1 if block is pd.NA else of_block[block])
     keys, names = _owners(profile, memory)
     assert keys.tolist() == wanted
-    assert [name == "no line" for name in names] == [key == () for key in numbers]
+    assert [name == "no line" for name, _ in names] == [key == () for key in numbers]
 
     held = {key: np.cumsum(np.where(keys == key, memory["change"].to_numpy(int), 0)) for key in range(len(names))}
     highest = sorted((int(values.max(initial=0)) for values in held.values()), reverse=True)

@@ -126,7 +126,7 @@ def test_every_number_of_the_picture_is_json_without_markup() -> None:
     (read,) = sent(markup)
     assert max(read["total"]) == 144
     assert len(read["layers"]) == 3
-    assert all(len(held) == len(read["total"]) for _, held in read["layers"])
+    assert all(len(held) == len(read["total"]) for _, held, _ in read["layers"])
 
 
 def test_text_of_the_cell_is_never_markup() -> None:

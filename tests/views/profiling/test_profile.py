@@ -236,11 +236,11 @@ def test_bars_share_one_scale_and_backward_is_a_second_thin_one() -> None:
     assert row_at(table, "In[2]:9").cells[at].picture == ((("python", pytest.approx(724 / 975.6)),), ())
 
 
-def test_the_bar_of_a_backward_call_has_the_colour_of_backward() -> None:
+def test_the_bar_of_a_backward_call_has_the_colour_of_the_column_that_its_number_stands_in() -> None:
     table = lines_of()
     at = [column.name for column in table.columns].index("bar")
     ((parts, _),) = (row_at(table, "In[3]:7").cells[at].picture,)
-    assert [meaning for meaning, _ in parts] == ["backward"]
+    assert [meaning for meaning, _ in parts] == ["torch"]
 
 
 def test_a_line_that_only_calls_says_its_inclusive_time() -> None:

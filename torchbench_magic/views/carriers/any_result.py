@@ -10,7 +10,8 @@ from torchbench_magic.results.written_files import PAGE, check_target, whole_fil
 
 from ..document import Document
 from . import html, markdown, text
-from .page_modules import with_modules
+from .page_modules import own_page, with_modules
+from .result_boxes import boxed
 
 __all__ = ["bundle", "framed", "mimebundle", "to_html", "to_markdown", "to_text"]
 
@@ -27,7 +28,8 @@ def to_text(result: object, **options: Any) -> str:
 
 def mimebundle(result: object, **options: Any) -> dict[str, str]:
     """``text/plain``, ``text/html`` and ``text/markdown``."""
-    return bundle(*_documents(result, options))
+    has_pictures = (type(result).__name__, "flamegraph") in TABLE
+    return bundle(*_documents(result, options), of=result if has_pictures else None)
 
 
 def to_markdown(result: object, **options: Any) -> str:
@@ -39,7 +41,8 @@ def to_html(shown: Any, path: str | os.PathLike[str] | None = None, *, overwrite
     """See `Shown.to_html`; of anything that displays itself as html."""
     if path is not None:
         check_target(path, PAGE, overwrite=overwrite)
-    text = html.around(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
+    with own_page():
+        text = html.around(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
     if path is None:
         return text
     with whole_file(path, PAGE, overwrite=overwrite) as part:
@@ -52,14 +55,15 @@ def framed(shown: Any) -> tuple[str, str]:
     return "text/html", html.in_frame(shown._repr_mimebundle_()["text/html"], type(shown).__name__)
 
 
-def bundle(document: Document, *under: Document) -> dict[str, str]:
+def bundle(document: Document, *under: Document, of: object | None = None) -> dict[str, str]:
     """``text/plain`` with the numbers, ``text/html`` with the same, live where scripts run, and ``text/markdown`` for
     what exports to text; at most 1 MB.
 
-    What stands ``under`` the document has its own sentence and table, and is small.
+    What stands ``under`` the document has its own sentence and table, and is small. ``of``: the result, where what is
+    chosen in one view of it is shown by the others.
     """
     below = "".join(map(html.render, under))
     plain = "\n\n".join(map(text.render, (document, *under)))
     marked = "\n".join(map(markdown.short, (document, *under)))
     fragment = html.render(document, most_bytes=html.MOST_BYTES - len(below) - len(marked)) + below
-    return {"text/plain": plain, "text/html": with_modules(fragment), "text/markdown": marked}
+    return {"text/plain": plain, "text/html": with_modules(boxed(fragment, of)), "text/markdown": marked}

@@ -26,9 +26,21 @@ from typing import Protocol
 
 from .shortened_script import shortened
 
-__all__ = ["Page", "with_modules", "data_script", "es_module", "packed_text", "self_unpacking", "shown_on", "versioned"]
+__all__ = [
+    "Page",
+    "data_script",
+    "es_module",
+    "is_own_page",
+    "own_page",
+    "packed_text",
+    "self_unpacking",
+    "shown_on",
+    "versioned",
+    "with_modules",
+]
 
-_KINDS = ("table", "flame", "timeline", "memory")  # those that have a mount(element, data)
+_KINDS = ("table", "flame", "flame_explorer", "timeline", "timeline_explorer", "memory")  # with a mount(element, data)
+_SLOW = 2_000_000  # characters from which more compression is not worth the seconds
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 _NEEDS, _BRINGS = re.compile(r"<script data-needs=([\w-]+)>"), re.compile(r"<script data-brings=([\w,-]+)>")
@@ -47,6 +59,7 @@ class Page(Protocol):
         """Those of the modules that an output which needs all of them is to bring; from then on it holds these."""
 
 
+_own_page: ContextVar[bool] = ContextVar("what is drawn is a page of its own", default=False)
 _page: ContextVar[Page | None] = ContextVar("page that outputs come to stand on", default=None)
 
 
@@ -58,6 +71,21 @@ def shown_on(page: Page | None) -> Iterator[None]:
         yield
     finally:
         _page.reset(token)
+
+
+@contextmanager
+def own_page() -> Iterator[None]:
+    """What is drawn in here becomes a page of its own, a file: it may be larger than an output, and do more."""
+    token = _own_page.set(True)
+    try:
+        yield
+    finally:
+        _own_page.reset(token)
+
+
+def is_own_page() -> bool:
+    """Whether what is drawn becomes a page of its own."""
+    return _own_page.get()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +117,7 @@ def _ordered(names: tuple[str, ...]) -> tuple[str, ...]:
 @cache
 def versioned(name: str) -> str:
     """``table-3f2a9c1d``: the name of a module on a page. Another text of it, or of what it imports, is another one."""
-    text = "".join(_module(each).text for each in _ordered(("page", name)))
+    text = "".join(_module(each).text for each in _ordered(("unpacked", "page", name)))
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -129,7 +157,8 @@ def packed_text(text: str) -> str:
     A twentieth shorter than base64. The signs are those of Python's base85 (RFC 1924) but for six: with the rest no
     quote, element, entity, TeX formula or ``{{`` can come about.
     """
-    return base64.b85encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii").translate(_SIGNS)
+    level = 9 if len(text) < _SLOW else 6
+    return base64.b85encode(zlib.compress(text.encode("utf-8", "replace"), level)).decode("ascii").translate(_SIGNS)
 
 
 @cache
@@ -138,6 +167,7 @@ def _brought(names: tuple[str, ...]) -> str:
     unpacked = shortened(_EXPORT.sub("", _module("unpacked").text)).replace('"', "'")
     return (
         f"<script data-brings={listed}>(async()=>{{{unpacked}const made=document.createElement('script');"
+        "made.unpacked=unpacked;"
         f"made.textContent=await unpacked('{packed_text(_text_to_bring(names))}');"
         "document.head.append(made);made.remove()})()</script>"
     )

@@ -17,8 +17,9 @@ from torchbench_magic import units
 
 from ..built_columns import BuiltColumn, built_table, texts
 from ..carriers import any_result, html, text
-from ..carriers.mounting import fitted, mounted, script_data
-from ..carriers.page_modules import es_module, with_modules
+from ..carriers.mounting import attribute, fitted, mounted, script_data
+from ..carriers.page_modules import es_module, is_own_page, with_modules
+from ..carriers.result_boxes import boxed
 from ..document import Document, Phrase, clipped, printable
 from ..table import Cell, Column
 from .axes import literal, new_axes
@@ -26,7 +27,7 @@ from .axes import literal, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document"]
+__all__ = ["KINDS", "MOST_BYTES", "FlameGraph", "Measure", "flame_document", "shortened_key"]
 
 MOST_BYTES = 100_000
 KINDS: dict[str, tuple[str, str]] = {
@@ -88,6 +89,9 @@ class FlameGraph:
         notes: frame -> lines of text shown with it (input shapes).
         note: under the picture.
         where: how all frames are reached (``_tprofile.frames``).
+        keys: of each frame, what it is called when it is chosen, see `chosen_keys.chosen_key`; none: nothing can be.
+        links: what runs where, see `chosen_keys.links`; None where nothing is known of it.
+        of: the result that it is a picture of, whose other views show what is chosen in it.
     """
 
     title: str
@@ -99,11 +103,16 @@ class FlameGraph:
     notes: Mapping[int, Sequence[str]] = field(default_factory=dict)
     note: str = ""
     where: str = ""
+    keys: Sequence[str] = ()
+    links: Mapping[str, Any] | None = None
+    of: object = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         at = np.arange(len(self.parent))
         if len(self.names) != len(at) or len(self.kinds) != len(at) or bool((self.parent >= at).any()):
             raise ValueError("a flame graph needs one name and kind per frame, and parents before their children")
+        if self.keys and len(self.keys) != len(at):
+            raise ValueError("a flame graph needs a key per frame, or none")
         if not self.measures:
             raise ValueError("a flame graph needs something that its widths mean")
 
@@ -133,6 +142,7 @@ class FlameGraph:
             parent=number[self.parent[kept]],
             names=[self.names[at] for at in kept],
             kinds=[self.kinds[at] for at in kept],
+            keys=[self.keys[at] for at in kept] if self.keys else (),
             measures=tuple(map(cut, self.measures)),
             facts=tuple(map(cut, self.facts)),
             notes={int(number[at]): lines for at, lines in self.notes.items() if number[at] >= 0},
@@ -149,7 +159,8 @@ class FlameGraph:
         return _plot(self, ax)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": text.render(flame_document(self)), "text/html": with_modules("".join(markup(self)))}
+        fragment = boxed("".join(markup(self)), self.of)
+        return {"text/plain": text.render(flame_document(self)), "text/html": with_modules(fragment)}
 
 
 def flame_document(graph: FlameGraph, most: int = TABLE_ROWS) -> Document:
@@ -190,29 +201,44 @@ def markup(
 
     ``slot`` names a place in the shadow root of the element that this one is put into; ``rows`` are those of the
     table. Together at most about ``most_bytes`` as a notebook stores them: the smallest frames are left out, and
-    counted.
+    counted. By itself, and on a page of its own, it can do more than among the views of an output.
     """
+    is_small = bool(slot) and not is_own_page()
     return mounted(
         "torchbench-flame",
-        graph.title,
-        html.static(flame_document(graph, rows)),
-        "flame",
+        "flame graph",
+        _in_words(graph, rows) if is_small else html.static(flame_document(graph, rows)),
+        "flame" if is_small else "flame_explorer",
         lambda room: fitted(lambda n: script_data(spec_of(graph.largest(n))), room, len(graph), 1, is_packed=True),
         most_bytes=most_bytes,
         slot=slot,
     )
 
 
+def _in_words(graph: FlameGraph, most: int) -> str:
+    """The largest frames as a line, for an output with other tables: a tenth of the bytes of one."""
+    document = flame_document(graph, most)
+    (table,), measure = document.tables, graph.measures[0]
+    at = next(place for place, column in enumerate(table.columns) if column.name in ("self", "total"))
+    said = ", ".join(f"{row.cells[0].text} {row.cells[at].text} {measure.scale.unit}".strip() for row in table.rows())
+    word = "By themselves" if measure.own is not None else "With what they call"
+    whole = f"{graph.title}. {word}: {said}. {table.hidden}"
+    return f"<p><small>{attribute(whole)}</small></p>"
+
+
 def spec_of(graph: FlameGraph) -> dict[str, Any]:
     """The graph as what JSON can hold: what ``static/flame.js`` reads."""
     names = [printable(clipped(name, _LONGEST_NAME)) for name in graph.names]
-    different = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    named = list(zip(names, graph.keys or [""] * len(names), strict=True))
+    different = {pair: at for at, pair in enumerate(dict.fromkeys(named))}
     kinds = [kind if kind in KINDS else "other" for kind in graph.kinds]
     used = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
     return {
         "title": printable(graph.title),
-        "names": list(different),
-        "name": [different[name] for name in names],
+        "names": [name for name, _ in different],
+        "name": [different[pair] for pair in named],
+        **({"keys": [shortened_key(key, name) for name, key in different]} if graph.keys else {}),
+        **({"links": graph.links} if graph.links else {}),
         "kinds": [KINDS[kind] for kind in used],
         "kind": [used[kind] for kind in kinds],
         "parent": graph.parent.tolist(),
@@ -224,6 +250,12 @@ def spec_of(graph: FlameGraph) -> dict[str, Any]:
         "notes": {str(at): [printable(line) for line in lines[:_MOST_NOTES]] for at, lines in graph.notes.items()},
         "note": f"Enter or click zooms, Escape goes back, arrows walk. {graph.note}".strip(),
     }
+
+
+def shortened_key(key: str, name: str) -> str:
+    """``op:*`` where the rest of a key is the name that is shown: what is read again compresses better."""
+    kind, colon, rest = key.partition(":")
+    return f"{kind}:*" if colon and rest == name else key
 
 
 def _measure(measure: Measure) -> dict[str, Any]:
@@ -241,7 +273,7 @@ def _values(values: npt.NDArray[np.float64], scale: units.Scale) -> list[float |
 
 def module() -> str:
     """The module, for a widget."""
-    return es_module("flame", "canvas_widget")
+    return es_module("flame_explorer", "canvas_widget")
 
 
 # ---- with matplotlib ---------------------------------------------------------------------------------------------

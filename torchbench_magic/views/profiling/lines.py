@@ -18,7 +18,7 @@ from ..built_columns import BuiltColumn, built_table, cells_of, counted, measure
 from ..frame_rows import float_or_none, frame_rows
 from ..table import Cell, Column, Group, Row, Table
 from .of_roof import line_columns
-from .operations import grouped, is_backward
+from .operations import grouped
 from .place_names import op_text, shapes_text
 
 __all__ = ["Annotated", "lines_table"]
@@ -210,8 +210,8 @@ def _region_rows(
         if record is None:
             yield Row((number_cell, *blank, Cell(text, picture=span)))
             continue
-        detail, backward = _detail(seen, source, thread, line, where)
-        cells = _numbers(seen, record, backward)
+        detail = _detail(seen, source, thread, line, where)
+        cells = _numbers(seen, record)
         yield Row((number_cell, *cells, Cell(text, None, "", _note(seen, record), "", span)), where, detail)
 
 
@@ -220,11 +220,11 @@ def _margin(texts: list[str]) -> int:
     return min((len(text) - len(text.lstrip(" ")) for text in texts if text.strip()), default=0)
 
 
-def _numbers(seen: Annotated, record: Mapping[str, Any], backward: bool) -> Iterator[Cell]:
+def _numbers(seen: Annotated, record: Mapping[str, Any]) -> Iterator[Cell]:
     if seen.is_split:
         own, python = float_or_none(record["self_cpu_time"]) or 0.0, float_or_none(record["python_time"]) or 0.0
         caused = float_or_none(record["backward_cpu_time"]) or 0.0
-        yield Cell(value=own + python, picture=_bar(seen, own, python, caused, backward))
+        yield Cell(value=own + python, picture=_bar(seen, own, python, caused))
     else:
         wall = float_or_none(record["wall_time"]) or 0.0
         share = wall / seen.top if seen.top else 0.0
@@ -235,10 +235,11 @@ def _numbers(seen: Annotated, record: Mapping[str, Any], backward: bool) -> Iter
     yield from cells_of(seen.reached, record)
 
 
-def _bar(seen: Annotated, own: float, python: float, caused: float, backward: bool) -> tuple[object, ...]:
+def _bar(seen: Annotated, own: float, python: float, caused: float) -> tuple[object, ...]:
+    """Each part in the colour of the column that its number stands in."""
     if not seen.top:
         return ()
-    parts = [("backward" if backward else "torch", own), ("python", python)]
+    parts = [("torch", own), ("python", python)]
     shares = tuple((meaning, value / seen.top) for meaning, value in parts if value / seen.top >= 0.002)
     thin = (("backward", caused / seen.top),) if caused / seen.top >= 0.002 else ()
     return (shares, thin) if shares or thin else ()
@@ -255,11 +256,11 @@ def _note(seen: Annotated, record: Mapping[str, Any]) -> str:
     return f"{units.number(wall, seen.time)} {seen.time.unit} with calls"
 
 
-def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str) -> tuple[Table | None, bool]:
-    """The operations of one line, and whether they are a backward pass."""
+def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str) -> Table | None:
+    """The operations of one line."""
     every = seen.ops.get((source.source_id, thread, line), [])
     if not every:
-        return None, False
+        return None
     built = [
         texts("op", f"operation of {where}", 36, lambda op: op_text(str(op["op"]))),
         counted("calls", "calls"),
@@ -272,8 +273,7 @@ def _detail(seen: Annotated, source: Source, thread: int, line: int, where: str)
     rest = every[_DETAIL_ROWS:]
     left = sum(float(record["self_cpu_time"]) for record in rest)
     hidden = f"{len(rest)} more take {units.seconds_text(left, digits=2)}" if rest else ""
-    backward = any(is_backward(str(record["op"])) for record in every)
-    return built_table("operations of a line", built, every[:_DETAIL_ROWS], hidden=hidden), backward
+    return built_table("operations of a line", built, every[:_DETAIL_ROWS], hidden=hidden)
 
 
 def _totals(seen: Annotated) -> Iterator[Row]:

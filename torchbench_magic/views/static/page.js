@@ -2,8 +2,7 @@
 // as one `bring` after this). `self.torchbench_magic` has, by name and version of a module, what it exports; before it
 // is there, the list of outputs that wait for it: [id of an element, packed data], which they push themselves.
 
-import { unpacked } from "./unpacked.js";
-
+const { unpacked } = document.currentScript; // views/carriers/page_modules.py leaves it there
 const page = (self.torchbench_magic ??= {});
 
 export function bring(name, make) {

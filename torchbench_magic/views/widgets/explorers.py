@@ -27,6 +27,7 @@ from ..carriers import document_json
 from ..carriers.any_result import bundle
 from ..carriers.kept_output import CONTROLS, LIVE, WITHOUT_KERNEL, Lasting
 from ..carriers.page_modules import es_module, self_unpacking
+from ..carriers.result_boxes import box_class
 from ..document import Document, printable
 from ..drawing import flame
 from ..frame_rows import frame_rows
@@ -220,7 +221,10 @@ class ComparisonExplorer(Explorer):
 
 
 class ProfileExplorer(Explorer):
-    """Choose what the operations are sorted and grouped by, at first as it is given; a flame graph beneath."""
+    """Choose what the operations are sorted and grouped by, at first as it is given; flame graph and timeline beneath.
+
+    What is chosen in one of them is shown by the others.
+    """
 
     result: Profile
     _UNCUT = frozenset({"lines", "insights"})  # a source is read whole; the limit is of the operations, as ``-l`` is
@@ -251,16 +255,22 @@ class ProfileExplorer(Explorer):
         )
         super().__init__(profile, [self.metric, self.group_by])
         self.row_limit.value = max(row_limit or 0, 0)
-        self._add_flame(profile)
+        self.add_class(box_class(profile))
+        self._add_pictures(profile)
 
-    def _add_flame(self, profile: Profile) -> None:
-        """The flame graph, folded away until it is asked for."""
+    def _add_pictures(self, profile: Profile) -> None:
+        """Flame graph and timeline, folded away until they are asked for."""
+        pictures: dict[str, ipywidgets.Widget] = {}
         graph = profile_flame.graph_of(profile)
-        if graph is None:
-            return
-        self.flame = FlameWidget(spec=flame.spec_of(graph.largest(MOST_FRAMES)))
-        folded = ipywidgets.Accordion([self.flame], titles=("flame graph",), selected_index=None)
-        self.children: tuple[ipywidgets.Widget, ...] = (*self.children, folded)
+        if graph is not None:
+            self.flame = FlameWidget(spec=flame.spec_of(graph.largest(MOST_FRAMES)))
+            pictures["flame graph"] = self.flame
+        if profile.trace is not None and len(profile.trace):
+            self.timeline = profile.timeline().explore()
+            pictures["timeline"] = self.timeline
+        if pictures:
+            folded = ipywidgets.Accordion([*pictures.values()], titles=tuple(pictures), selected_index=None)
+            self.children: tuple[ipywidgets.Widget, ...] = (*self.children, folded)
 
     @property
     def rows(self) -> pd.DataFrame:

@@ -45,3 +45,32 @@ def test_the_picture_stands_above_its_table_in_both_themes(show: Show, page: Pag
         assert picture["y"] + picture["height"] <= table["y"]
         fill = page.locator(".tb-memory path.ly").first.evaluate("e => getComputedStyle(e).fill")
         assert fill not in ("none", "rgb(0, 0, 0)")
+
+
+def test_a_click_lists_what_is_alive_then_to_the_byte(show: Show, page: Page) -> None:  # noqa: F811
+    cpu, _ = memory.documents(made())
+    show(cpu)
+    picture = page.locator(".tb-memory")
+    drawing = picture.locator("svg")
+    box = drawing.bounding_box()
+    assert box is not None
+    at = box["x"] + 48 + 690 * 2.2 / max(made().wall_time, 3.4)
+    page.mouse.move(at, box["y"] + 60)
+    page.mouse.click(at, box["y"] + 60)
+    texts = [row.locator("td").all_inner_texts() for row in picture.locator("tbody tr").all()]
+    rows = [[text.replace("\u202f", "") for text in cells] for cells in texts]
+    assert [row[1:] for row in rows] == [["1", "104857600", "100"], ["1", "20971520", "20.0"], ["1", "8388608", "8.00"]]
+    assert rows[0][0].endswith("In[3]:3")
+    expect(picture).to_have_attribute("data-alive-bytes", str(128 * 2**20))
+    expect(picture).to_have_attribute("data-older", str(4 * 2**20))
+    expect(picture).to_contain_text("4 194 304 bytes of blocks from before the cell".replace(" ", "\u202f", 2))
+    expect(picture).to_contain_text("Not in it: what NumPy, Python and libraries hold")
+    drawing.focus()
+    page.keyboard.press("Escape")
+    expect(picture.locator("table")).to_be_hidden()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(picture).to_have_attribute("data-alive-bytes", "0")
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(picture).to_contain_text("alive at 3.00 s, the highest moment of this column")

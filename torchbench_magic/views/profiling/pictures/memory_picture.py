@@ -21,6 +21,8 @@ from torchbench_magic.views.drawing.scales import round_ticks
 from torchbench_magic.views.drawing.svg import figure, svg_text, theme
 
 from ..place_names import place
+from .blocks_by_column import BlocksByColumn, blocks_by_column
+from .chosen_keys import chosen_key, line_name
 
 __all__ = ["Layer", "picture", "stack"]
 
@@ -62,20 +64,32 @@ class Layer:
         name: as it stands beside the layer.
         held: int64 [columns], bytes at the highest moment of each column.
         at_end: bytes after the last change.
+        key: what its line is called when it is chosen, see `chosen_keys.chosen_key`; empty for several, or none.
     """
 
     name: str
     held: Ints
     at_end: int
+    key: str = ""
 
 
 @dataclass(frozen=True)
 class _Stack:
-    """Layers from the bottom up, and how far below zero they start (older blocks that were freed)."""
+    """Layers from the bottom up, and how far below zero they start (older blocks that were freed).
+
+    Attributes:
+        owners: (name, key) of each line that allocated a block.
+        blocks: those that are alive in each column.
+        moments: of each column, seconds of the change after which it is shown; 0: before the first.
+    """
 
     layers: tuple[Layer, ...]
     older: Ints
     seconds: float
+    owners: tuple[tuple[str, str], ...] = ()
+    blocks: BlocksByColumn | None = None
+    moments: tuple[float, ...] = ()
+    device: str = ""
 
     @property
     def total(self) -> Ints:
@@ -89,23 +103,27 @@ def stack(profile: Profile, device: str, columns: int = _COLUMNS) -> _Stack:
     assert memory is not None
     mine = memory[(memory["device"] == device) & memory["change"].notna()]
     change = mine["change"].to_numpy(dtype=np.int64)
-    keys, names = _owners(profile, mine)
+    keys, owners = _owners(profile, mine)
+    names = [name for name, _ in owners]
     totals = np.cumsum(change)
     seconds = max(profile.wall_time, float(mine["time"].max()) if len(mine) else 0.0) or 1.0
     shown_rows = _highest(mine["time"].to_numpy() / seconds, totals, columns)
     largest = sorted(range(len(names)), key=_highest_by_owner(keys, change, len(names)).__getitem__, reverse=True)
     named, others = largest[:_MOST_LAYERS], largest[_MOST_LAYERS:]
 
-    def layer(name: str, own: NDArray[np.bool_]) -> Layer:
+    def layer(name: str, own: NDArray[np.bool_], key: str = "") -> Layer:
         held = np.cumsum(np.where(own, change, 0))
-        return Layer(name, _at(held, shown_rows), int(held[-1]))
+        return Layer(name, _at(held, shown_rows), int(held[-1]), key)
 
-    layers = [layer(names[key], keys == key) for key in named]
+    layers = [layer(names[key], keys == key, owners[key][1]) for key in named]
     if others:
         layers.append(layer(f"{len(others)} other lines", np.isin(keys, others)))
     layers.sort(key=lambda layer: -float(layer.held.sum()) * _constancy(layer))  # the largest that stays comes first
     older = np.cumsum(np.where(keys < 0, -change, 0))
-    return _Stack(tuple(layers), _at(older, shown_rows), seconds)
+    given_at = _given_at(mine["block"], change > 0)
+    blocks = blocks_by_column(change, given_at, keys, shown_rows)
+    moments = np.append(mine["time"].to_numpy(dtype=np.float64), 0.0)[shown_rows].tolist()
+    return _Stack(tuple(layers), _at(older, shown_rows), seconds, tuple(owners), blocks, tuple(moments), device)
 
 
 def _highest_by_owner(keys: Ints, change: Ints, owners: int) -> list[int]:
@@ -126,8 +144,9 @@ def _constancy(layer: Layer) -> float:
     return (float(layer.held.mean()) / (int(layer.held.max(initial=0)) or 1)) ** 2
 
 
-def _owners(profile: Profile, mine: pd.DataFrame) -> tuple[Ints, list[str]]:
-    """Of each change, the number of the line that allocated the block; -1 for a block from before. And the names."""
+def _owners(profile: Profile, mine: pd.DataFrame) -> tuple[Ints, list[tuple[str, str]]]:
+    """Of each change, the number of the line that allocated the block; -1 for a block from before. And of each line
+    its name and what it is called when it is chosen."""
     is_given = (mine["change"] > 0).to_numpy(dtype=np.bool_)
     given = mine[is_given]
     by = [given[name].where(given["line"].notna()) for name in ("source_id", "line", "thread")]  # no line: one owner
@@ -138,7 +157,12 @@ def _owners(profile: Profile, mine: pd.DataFrame) -> tuple[Ints, list[str]]:
     first = np.sort(first)
     columns = (given[name].iloc[first] for name in ("source_id", "cell", "file", "line"))
     names = [
-        "no line" if pd.isna(line) else _name(profile, source_id, cell, file, line)
+        ("no line", "")
+        if pd.isna(line)
+        else (
+            _name(profile, source_id, cell, file, line),
+            chosen_key("line", line_name(profile, source_id, int(line), cell, file)),
+        )
         for source_id, cell, file, line in zip(*columns, strict=True)
     ]
     return owners[_given_at(mine["block"], is_given)], names
@@ -352,6 +376,12 @@ def _data(drawn: _Stack, scale: units.Scale) -> str:
         "seconds": drawn.seconds,
         "unit": scale.unit,
         "total": shortened(drawn.total),
-        "layers": [[printable(layer.name), shortened(layer.held)] for layer in drawn.layers],
+        "layers": [[printable(layer.name), shortened(layer.held), layer.key] for layer in drawn.layers],
+        "size": scale.size,
+        "device": drawn.device,
+        "moments": [float(f"{moment:.6g}") for moment in drawn.moments],
+        "owners": [[printable(name), key] for name, key in drawn.owners],
+        "blocks": drawn.blocks.spec() if drawn.blocks is not None else None,
+        **({"older": drawn.older.tolist()} if drawn.older.any() else {}),
     }
     return script_data(data)

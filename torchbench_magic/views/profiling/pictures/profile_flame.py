@@ -12,17 +12,20 @@ from torchbench_magic import units
 from torchbench_magic.errors import InputError, OptionError
 from torchbench_magic.results.profiling.frames.call_trees import inclusive
 from torchbench_magic.results.profiling.profile import Profile
+from torchbench_magic.views.carriers.page_modules import is_own_page
 from torchbench_magic.views.document import Drawn, clipped
-from torchbench_magic.views.drawing.flame import FlameGraph, Measure, markup
+from torchbench_magic.views.drawing.flame import MOST_BYTES, FlameGraph, Measure, markup
 from torchbench_magic.views.name_in_notebook import of_result
 
 from ..operations import is_backward
 from ..place_names import op_text, shapes_text
+from .chosen_keys import chosen_key, links
 
 __all__ = ["METRICS", "drawn", "flamegraph", "graph_of"]
 
 METRICS = {"time": "time", "device": "device", "bytes": "allocated", "allocated": "allocated"}
 _LONGEST = 80  # characters of a line of code on a frame
+_INLINE_LINKS = 400  # rows of what runs where
 _INLINE_BYTES = 14_000  # of the picture that a profile's output carries
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +51,10 @@ def drawn(profile: Profile, place: int) -> Drawn | None:
     graph = graph_of(profile)
     if graph is None:
         return None
-    element, scripts = markup(graph, slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=3)
+    room = MOST_BYTES if is_own_page() else _INLINE_BYTES
+    if not is_own_page():
+        graph = replace(graph, links=links(profile, _INLINE_LINKS))
+    element, scripts = markup(graph, slot=f"drawn-{place}", most_bytes=room, rows=3)
     return Drawn("flame graph", element, scripts)
 
 
@@ -89,6 +95,9 @@ def graph_of(profile: Profile) -> FlameGraph | None:
         notes={at: shapes for at, shapes in enumerate(merged.shapes) if shapes},
         note="Blank: not attributed. Calls of one line are merged.",
         where=of_result(".frames"),
+        keys=merged.keys,
+        links=links(profile),
+        of=profile,
     )
 
 
@@ -100,6 +109,7 @@ class _Merged:
         self.names: list[str] = []
         self.kinds: list[str] = []
         self.shapes: list[list[str]] = []
+        self.keys: list[str] = []
         self._frames = frames = profile.frames
         self._row: list[int] = []
         index: dict[tuple[int, str, str], int] = {}
@@ -117,6 +127,7 @@ class _Merged:
                 own = source_id == profile.source_id and kind == "line"
                 self.names.append(_written(profile, kind, f":{line}" if own else name, source, thread))
                 self.shapes.append([])
+                self.keys.append(chosen_key(kind, name))
             if shapes and shapes != "[]" and shapes_text(shapes) not in self.shapes[row]:
                 self.shapes[row].append(shapes_text(shapes))
             self._row.append(row)

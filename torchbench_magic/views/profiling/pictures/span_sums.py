@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from torchbench_magic.results.profiling.trace import Ints
-from torchbench_magic.views.drawing.bars import Bars
+from torchbench_magic.views.drawing.bars import Bars, distinct_rows
 
 __all__ = ["SpanSums", "sums_of"]
 
@@ -60,9 +60,12 @@ class SpanSums:
             self.key[first], slot[first], begun, opened, time,
         )  # fmt: skip
 
-    def spec(self, duration: int) -> dict[str, Any]:
-        """What ``static/timeline.js`` reads: times in ticks of ``tick`` s, slots as distances within a key."""
-        tick = max(1, duration >> _BITS)
+    def spec(self, duration: int, *, is_exact: bool = False) -> dict[str, Any]:
+        """What ``static/timeline_graph.js`` reads: times in ticks of ``tick`` s, slots as distances within a key.
+
+        ``is_exact``: ticks are ns; else as large as what is seen of a picture.
+        """
+        tick = 1 if is_exact else max(1, duration >> _BITS)
         until = np.cumsum(self.time)  # rounded as sums, so that sums are right
         parts = np.diff(until // tick, prepend=0)
         ahead = np.diff(self.slot, prepend=0)
@@ -113,9 +116,7 @@ def sums_of(bars: Bars, duration: int, *, slots: int = MOST_SLOTS, keys: int = M
 
 def _keys(bars: Bars, time: Ints, most: int) -> tuple[Ints, tuple[Ints, Ints, Ints], Ints]:
     """(number of the key of each bar; track, name and place of each key; how many names it stands for)."""
-    pairs = np.column_stack([bars.track, bars.name, bars.place])
-    known, which = np.unique(pairs, axis=0, return_inverse=True)
-    which = which.reshape(-1)
+    known, which = distinct_rows(bars.track, bars.name, bars.place)
     spent = np.bincount(which, weights=time, minlength=len(known))
     order = np.argsort(-spent, kind="stable")
     rank = np.empty(len(known), dtype=np.int64)

@@ -6,8 +6,7 @@ time on each track is read. Bars that are too short to be seen are drawn togethe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -22,31 +21,34 @@ from torchbench_magic.results.profiling.source_texts import node_sources
 from torchbench_magic.results.profiling.trace import KINDS, Ints, Trace
 from torchbench_magic.views.built_columns import BuiltColumn, built_table, counted, measured_columns, texts
 from torchbench_magic.views.carriers import any_result, html, text
-from torchbench_magic.views.carriers.mounting import fitted, mounted, script_data
-from torchbench_magic.views.carriers.page_modules import with_modules
-from torchbench_magic.views.document import Document, Drawn, Phrase, clipped, printable
+from torchbench_magic.views.carriers.mounting import attribute, fitted, mounted, script_data
+from torchbench_magic.views.carriers.page_modules import is_own_page, with_modules
+from torchbench_magic.views.carriers.result_boxes import boxed
+from torchbench_magic.views.document import Document, Drawn, Phrase, clipped
 from torchbench_magic.views.drawing.bars import HUES, Bars
 from torchbench_magic.views.frame_rows import frame_rows
 from torchbench_magic.views.table import Cell, Column
 
 from ..operations import is_backward
 from ..place_names import op_text
+from .chosen_keys import chosen_key
 from .span_sums import SpanSums, sums_of
-from .thread_bars import RUNNING, WAITING, thread_bars, thread_track
+from .thread_bars import thread_bars, thread_track
+from .timeline_spec import LONGEST_NAME, MOST_BARS, TICKS, bars_in_span, spec_of, widget_spec
 
 __all__ = ["MOST_BYTES", "Bars", "Timeline", "timeline"]
 
 MOST_BYTES = 100_000
-_MOST_BARS = 10_000
-_TICKS, _INLINE_TICKS = 22, 15  # bits: times are parts of the whole. Inline, a bar more is worth more than a digit more
-_MOST_DEPTH = 40  # rows of one track; what is nested deeper is not drawn, and counted
+_MOST_ON_PAGE = 2_000_000  # bars of a page of its own, about 6 bytes each: every one, as a rule
+_LARGEST_PAGE = 200_000_000
+_PAGE_BYTES = 300_000  # of the picture in the page of a profile, with others
 _TABLE_ROWS = 20
+_INLINE_TICKS = 15  # a bar more is worth more than a digit more
+_INLINE_NAMES = 60  # that have sums of their own
 _INLINE_BYTES = 4_200  # within the output of a profile, which has other pictures too
-_FULL_SUMS, _INLINE_NAMES = 2_000, 60  # with fewer bars to draw, so many names have sums of their own
 _MOST_INLINE = 20_000  # events and segments: about a fifth of a second
-_LONGEST_NAME = 100
-_WORDS = ("line", "torch", "range", "backward", "copy", "runtime call")  # of each of HUES, for the legend
 _HUE_OF_KIND = ("torch", "python", "other", "torch", "memory", "memory")  # of each of KINDS
+_KEY = "\0"  # between a name, while they are collected, and its key: names that look alike may be several operations
 
 
 
@@ -60,7 +62,8 @@ class Timeline:
         tracks: names, from the top.
         names: what is written on bars.
         places: ``In[3]:4``.
-        bars: every bar; those nested deeper than `_MOST_DEPTH` are not drawn.
+        bars: every bar; those nested deeper than `timeline_spec.MOST_DEPTH` are not drawn.
+        keys: of each name, what it is called when it is chosen, see `chosen_keys.chosen_key`; empty where it cannot be.
     """
 
     title: str
@@ -70,6 +73,7 @@ class Timeline:
     places: tuple[str, ...]
     bars: Bars
     profile: Profile | None = field(default=None, repr=False)
+    keys: tuple[str, ...] = ()
 
     @cached_property
     def sums(self) -> SpanSums:
@@ -116,7 +120,7 @@ class Timeline:
         """The live widget; the span that is brushed is its ``selection``, what ran in it its ``rows``."""
         from .timeline_widget import TimelineWidget
 
-        return TimelineWidget(self, spec_of(self))
+        return TimelineWidget(self, widget_spec(self), bars_in_span)
 
     def __repr__(self) -> str:
         return text.for_stdout(document(self))
@@ -124,7 +128,8 @@ class Timeline:
     to_html = any_result.to_html
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": text.render(document(self)), "text/html": with_modules("".join(markup(self)))}
+        fragment = with_modules(boxed("".join(markup(self)), self.profile))
+        return {"text/plain": text.render(document(self)), "text/html": fragment}
 
 
 def timeline(profile: Profile) -> Timeline:
@@ -143,7 +148,8 @@ def timeline(profile: Profile) -> Timeline:
         tracks.append(thread_track(seen))
     title = _answer(trace)
     bars = Bars.join(*parts)
-    return Timeline(title, max(trace.duration, 1), tuple(tracks), tuple(names), tuple(places), bars, profile)
+    shown, _, keys = zip(*(name.partition(_KEY) for name in names), strict=True) if names else ((), (), ())
+    return Timeline(title, max(trace.duration, 1), tuple(tracks), shown, tuple(places), bars, profile, keys)
 
 
 def _answer(trace: Trace) -> str:
@@ -208,7 +214,8 @@ def _lines(
 
 def _events(trace: Trace, track_of: Ints, node_place: Ints, names: dict[str, int]) -> Bars:
     columns = {name: trace.events[name].to_numpy().astype(np.int64) for name in trace.events.columns}
-    numbers = np.array([names.setdefault(op_text(name), len(names)) for name in trace.names] or [0], dtype=np.int64)
+    named = [op_text(name) + _KEY + chosen_key("op", name) for name in trace.names]
+    numbers = np.array([names.setdefault(each, len(names)) for each in named] or [0], dtype=np.int64)
     hues = np.array([HUES.index(hue) for hue in _HUE_OF_KIND])[columns["kind"]]
     backward = np.array([is_backward(name) for name in trace.names] or [False])[columns["name"]]
     is_op = columns["kind"] == KINDS.index("op")
@@ -238,7 +245,7 @@ def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
     shown = sums.head(most)
     built = (
         BuiltColumn(Column("track", "track", widest=28), lambda row: Cell(str(row["track"]))),
-        texts("name", "name", 60, lambda row: clipped(str(row["name"]), _LONGEST_NAME)),
+        texts("name", "name", 60, lambda row: clipped(str(row["name"]), LONGEST_NAME)),
         counted("calls", "calls"),
         measured_columns("time", "time", units.spread_scale(sums["time"])),
     )
@@ -248,6 +255,15 @@ def document(line: Timeline, most: int = _TABLE_ROWS) -> Document:
     return Document("timeline", (Phrase(line.title),), (table,), where=".frame")
 
 
+def _in_words(line: Timeline, most: int) -> str:
+    """The names that take most time as a line, for an output with other tables: a tenth of the bytes of one."""
+    sums = line.between(0.0, line.duration / 1e9)
+    said = [f"{clipped(str(row['name']), 40)} {units.seconds_text(row['time'])}" for row in frame_rows(sums.head(most))]
+    more = f" ({len(said)} of {units.count(len(sums))} names)" if len(sums) > len(said) else ""
+    whole = f"{line.title}. Most time: {', '.join(said)}{more}."
+    return f"<p><small>{attribute(whole)}</small></p>"
+
+
 # ---- the picture ------------------------------------------------------------------------------------------------
 
 
@@ -255,103 +271,35 @@ def drawn(profile: Profile, place: int) -> Drawn | None:
     """The timeline as a view of the profile's output; None where there is none, or too much to lay it out in passing
     (`Profile.timeline` does)."""
     trace = profile.trace
-    if trace is None or not len(trace) or len(trace) + len(trace.segments) > _MOST_INLINE:
+    most = _MOST_ON_PAGE if is_own_page() else _MOST_INLINE
+    if trace is None or not len(trace) or len(trace) + len(trace.segments) > most:
         return None
-    element, scripts = markup(
-        timeline(profile), slot=f"drawn-{place}", most_bytes=_INLINE_BYTES, rows=3, ticks=_INLINE_TICKS
-    )
+    room, ticks = (_PAGE_BYTES, TICKS) if is_own_page() else (_INLINE_BYTES, _INLINE_TICKS)
+    element, scripts = markup(timeline(profile), slot=f"drawn-{place}", most_bytes=room, rows=3, ticks=ticks)
     return Drawn("timeline", element, scripts)
 
 
 def markup(
-    line: Timeline, *, slot: str = "", most_bytes: int = MOST_BYTES, rows: int = _TABLE_ROWS, ticks: int = _TICKS
+    line: Timeline, *, slot: str = "", most_bytes: int = MOST_BYTES, rows: int = _TABLE_ROWS, ticks: int = TICKS
 ) -> tuple[str, str]:
-    """(the element, with the table in it; the script with its data): at most ``most_bytes`` as a notebook has them."""
+    """(the element, with the table in it; the script with its data): at most ``most_bytes`` as a notebook has them.
+
+    By itself on a page of its own it has every bar, to the nanosecond, however large that is.
+    """
+    is_whole, is_small = is_own_page() and not slot, bool(slot) and not is_own_page()
+    most_bars = _MOST_ON_PAGE if is_own_page() else MOST_BARS
+
+    def data(room: int) -> str:
+        if is_whole:
+            return script_data(spec_of(line, _MOST_ON_PAGE, 0))
+        return fitted(lambda n: script_data(spec_of(line, n, ticks)), room, most_bars, 50, is_packed=True)
+
     return mounted(
         "torchbench-timeline",
-        line.title,
-        html.static(document(line, rows)),
         "timeline",
-        lambda room: fitted(lambda n: script_data(spec_of(line, n, ticks)), room, _MOST_BARS, 50, is_packed=True),
-        most_bytes=most_bytes,
+        _in_words(line, rows) if is_small else html.static(document(line, rows)),
+        "timeline" if is_small else "timeline_explorer",
+        data,
+        most_bytes=_LARGEST_PAGE if is_whole else most_bytes,
         slot=slot,
     )
-
-
-def spec_of(line: Timeline, most: int = _MOST_BARS, ticks: int = _TICKS) -> dict[str, Any]:
-    """What ``static/timeline.js`` reads, times in ticks of ``tick`` s, of which 2 to the ``ticks`` are about the whole;
-    see `_columns` and `SpanSums.spec`. The sums take as much room as so many bars would, about."""
-    bars = line.bars.where(line.bars.depth < _MOST_DEPTH)
-    deeper = len(line.bars) - len(bars)
-    bars = bars.fewer(most)
-    sums = line.sums if most >= _FULL_SUMS else line.few_sums
-    while len(sums.key) > max(min(most // 2, len(bars)), len(sums.track)) and sums.slots > 1:
-        sums = sums.halved()
-    tick = max(1, line.duration >> ticks)
-    used, name = np.unique(np.concatenate([bars.name, sums.name[sums.name >= 0]]), return_inverse=True)
-    name = name.reshape(-1)
-    named = np.full(len(sums.name), -1, dtype=np.int64)
-    named[sums.name >= 0] = name[len(bars) :]
-    bars, sums = replace(bars, name=name[: len(bars)]), replace(sums, name=named)
-    names = [line.names[n] for n in used.tolist()]
-    scale = units.spread_scale([line.duration / 1e9])
-    merged = int(bars.count[bars.count > 1].sum())
-    said = []
-    if merged:
-        said.append(f"{units.count(merged)} of {units.count(len(line.bars))} bars are short and drawn together.")
-    if deeper:
-        said.append(f"{units.count(deeper)} are nested deeper than {_MOST_DEPTH} and not drawn.")
-    if said:
-        said.append("The table counts all of them; `.frame` has each.")
-    return {
-        "title": printable(line.title),
-        "seconds": line.duration / 1e9,
-        "tick": tick / 1e9,
-        "unit": scale.unit,
-        "size": scale.size,
-        "places": scale.places if scale.places is not None else 2,
-        "tracks": [printable(clipped(track, 40)) for track in line.tracks],
-        "names": [printable(clipped(each, _LONGEST_NAME)) for each in names],
-        "placesOf": [printable(place) for place in line.places],
-        "hues": list(HUES),
-        "legend": [(HUES[hue], ", ".join(words)) for hue, words in _legend(bars, names)],
-        "bars": _columns(bars, tick, len(line.tracks)),
-        "sums": sums.spec(line.duration),
-        "isWhole": not deeper,
-        "note": " ".join(said),
-    }
-
-
-def _legend(bars: Bars, names: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """What stands for each hue that is drawn: a kind of event, threads, or both."""
-    pairs = np.unique(np.column_stack([bars.hue, bars.name]), axis=0).tolist()
-    for hue in sorted({hue for hue, _ in pairs}):
-        said = {names[name] if names[name] in (RUNNING, WAITING) else _WORDS[hue] for of, name in pairs if of == hue}
-        yield hue, sorted(said, key=lambda word: word != _WORDS[hue])
-
-
-def _columns(bars: Bars, tick: int, tracks: int) -> dict[str, Any]:
-    """A list per column, the bars of each track one after the other, each before those in it. ``ahead``: ticks from the
-    start of the bar one row above, for the first in it, else from the end of the one before in its row.
-
-    The steps of a loop run alike: in this order each is nearly the list of the one before, which compression finds.
-    """
-    bars = bars.where(np.lexsort((bars.depth, bars.start, bars.track)))
-    start, end = bars.start // tick, (bars.start + bars.duration) // tick
-    ahead: list[int] = []
-    begun, ended, track, before = [0], [0], -1, -1
-    for at, first, last, depth in zip(*(part.tolist() for part in (bars.track, start, end, bars.depth)), strict=True):
-        if at != track:
-            begun, ended, track, before = [0] * (_MOST_DEPTH + 1), [0] * (_MOST_DEPTH + 1), at, -1
-        ahead.append(first - (begun[depth - 1] if 0 < depth > before else ended[depth]))
-        begun[depth], ended[depth], before = first, last, depth
-    return {
-        "of": np.bincount(bars.track, minlength=tracks).tolist(),
-        "depth": bars.depth.tolist(),
-        "ahead": ahead,
-        "duration": (end - start).tolist(),
-        "name": bars.name.tolist(),
-        "hue": bars.hue.tolist(),
-        "place": bars.place.tolist(),
-        "count": bars.count.tolist(),
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import anywidget
@@ -11,6 +12,7 @@ import traitlets
 
 from torchbench_magic.views.carriers.kept_output import LIVE, WITHOUT_KERNEL, Lasting
 from torchbench_magic.views.carriers.page_modules import self_unpacking
+from torchbench_magic.views.carriers.result_boxes import box_class
 from torchbench_magic.views.drawing.bars import module
 
 __all__ = ["TimelineWidget"]
@@ -19,16 +21,19 @@ __all__ = ["TimelineWidget"]
 class _Timeline(Protocol):
     @property
     def duration(self) -> int: ...
+    @property
+    def profile(self) -> object | None: ...
     def between(self, start: float, end: float) -> pd.DataFrame: ...
     def _repr_mimebundle_(self) -> dict[str, str]: ...
 
 
 class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # anywidget has no annotations
-    """A timeline drawn by ``static/timeline.js``.
+    """A timeline drawn by ``static/timeline_explorer.js``.
 
     Args:
         line: the `timeline.Timeline`.
-        spec: what ``static/timeline.js`` reads of it, see `timeline.spec_of`.
+        spec: what ``static/timeline_graph.js`` reads of it, see `timeline_spec.widget_spec`.
+        bars_in_span: what it reads of a span, when it asks for more of that, see `timeline_spec.bars_in_span`.
 
     Attributes:
         selection: the brushed span, (start, end) in seconds since the body was entered; empty for none.
@@ -41,11 +46,17 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     state = traitlets.Dict().tag(sync=True)
     selection = traitlets.Tuple()
 
-    def __init__(self, line: _Timeline, spec: dict[str, Any]) -> None:
+    def __init__(
+        self, line: _Timeline, spec: dict[str, Any], bars_in_span: Callable[[Any, float, float], dict[str, Any]]
+    ) -> None:
         self.timeline = line
+        self._bars_in_span = bars_in_span
         super().__init__(spec=spec)
         self.add_class(LIVE)
+        if line.profile is not None:
+            self.add_class(box_class(line.profile))
         self.observe(self._choose, "state")
+        self.on_msg(self._answer)
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -56,6 +67,11 @@ class TimelineWidget(Lasting, anywidget.AnyWidget):  # type: ignore[misc]  # any
     def _choose(self, change: Any) -> None:
         brush = change["new"].get("brush") or ()
         self.selection = tuple(float(moment) for moment in brush)
+
+    def _answer(self, _: Any, content: Any, __: Any) -> None:
+        """Send the bars of a span that the browser asks for, which are drawn together in what it has."""
+        if isinstance(content, dict) and content.get("type") == "bars":
+            self.send(self._bars_in_span(self.timeline, float(content["from"]), float(content["to"])))
 
     def _drawn(self) -> ipywidgets.DOMWidget:
         return self
