@@ -34,7 +34,7 @@ def test_an_output_of_which_nothing_is_known_brings_all_that_draws_it_once() -> 
     assert brought(mimebundle(comparison_of())["text/html"]) == ["table"]
     assert brought(mimebundle(profiled())["text/html"]) == ["table", "flame"]
     assert brought(mimebundle(memory_profile())["text/html"]) == ["table", "memory"]
-    assert brought(comparison_of().to_html() or "") == ["table"]
+    assert brought(comparison_of().to_html() or "") == ["table_explorer"]
 
 
 def test_what_is_on_the_page_is_left_out_and_the_output_says_so_where_it_is_gone() -> None:

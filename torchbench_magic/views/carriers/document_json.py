@@ -1,4 +1,4 @@
-"""A document as JSON for ``static/table.js``: short forms of the records of `document` and `table`.
+"""A document as JSON for ``static/table_document.js``: short forms of the records of `document` and `table`.
 
 A cell is its text, or its value where the column says how that is written, or ``[text, value, tone, note, flat,
 picture]`` without the empty end. What is cut away to keep an output small is counted in ``hidden``.

@@ -16,7 +16,7 @@ from ..document import Document, StyledText, Unfolding, clipped, printable
 from ..table import HUES, Cell, Column, Row, Table
 from . import document_json
 from .mounting import attribute, mounted, stored
-from .page_modules import es_module, with_modules
+from .page_modules import es_module, is_own_page, own_page, with_modules
 
 __all__ = ["MOST_BYTES", "around", "in_frame", "module", "page", "render", "static"]
 
@@ -46,7 +46,7 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
         "torchbench",
         document.kind,
         static(document),
-        "table",
+        "table_explorer" if is_own_page() else "table",
         lambda room: document_json.as_json(document, room),
         most_bytes=most_bytes - stored(scripts) - _MODULES,
     )
@@ -55,7 +55,8 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
 
 def page(document: Document) -> str:
     """A whole page around the fragment, for a file that opens from disk without network."""
-    return around(render(document), document.kind)
+    with own_page():
+        return around(render(document), document.kind)
 
 
 def around(fragment: str, title: str) -> str:
@@ -113,7 +114,7 @@ def _unfolding(insight: Unfolding) -> str:
 
 def module() -> str:
     """The module that draws a document, for a widget."""
-    return es_module("table")
+    return es_module("table_explorer")
 
 
 def _without_ends(tables: str) -> str:

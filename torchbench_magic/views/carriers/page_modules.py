@@ -39,7 +39,8 @@ __all__ = [
     "with_modules",
 ]
 
-_KINDS = ("table", "flame", "flame_explorer", "timeline", "timeline_explorer", "memory")  # with a mount(element, data)
+_KINDS = ("table", "table_explorer", "flame", "flame_explorer", "timeline", "timeline_explorer", "memory")
+"""Those with a ``mount(element, data)``."""
 _SLOW = 2_000_000  # characters from which more compression is not worth the seconds
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)

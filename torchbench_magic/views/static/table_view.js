@@ -2,10 +2,7 @@
 
 import { h, textScale } from "./makers.js";
 import { written } from "./plain_numbers.js";
-import { asMarkdown, asTsv, copy } from "./copied_rows.js";
-import { compared } from "./compared_rows.js";
 import { filtered } from "./row_filter.js";
-import { distribution } from "./samples.js";
 import { FLAT, cellText, drawWith, intervalHead, keys, padding, picture, source, svg, unpack, widthsNow } from "./table_cells.js";
 import { DETAIL_ROW, HEADING, ROW, SIGHT } from "./table_style.js";
 
@@ -58,8 +55,6 @@ export class TableView {
     this.searched = spec.columns.flatMap((column, at) => (["text", "code", "source", "verdict"].includes(column.kind) ? [at] : []));
     this.opened = this.rows.find((row) => row.detail && row.key && spec.opened?.includes(row.key))?.id ?? null;
     this.numeric = []; // columns that sort as numbers
-    this.sampled = null; // id of the row whose samples are shown
-    this.pinned = []; // rows that are compared
     this.chosen = null; // id of the row chosen here
     this.marked = new Set(); // keys that another view shows
     this.drawn = new Map(); // id of a row -> its <tr>, so that focus survives repainting
@@ -88,12 +83,18 @@ export class TableView {
     this.more = spec.rest ? h("button", { type: "button", class: "act", onclick: () => { this.state.all = !this.state.all; this.update(); this.changed(); } }) : null;
     new ResizeObserver(() => this.fit()).observe(this.pane);
     this.body.addEventListener("keydown", (event) => this.walk(event));
-    this.pane.addEventListener("copy", (event) => this.copied(event));
-    this.compared = h("div", { hidden: true, onkeydown: (event) => { if (event.key === "Escape") this.unpin(event); } });
-    this.pinner = h("button", { type: "button", class: "act", hidden: true, onclick: () => this.pin(this.rows.find((row) => this.isChosen(row))) }, "pin");
-    this.asker = h("button", { type: "button", class: "act", hidden: true, onclick: () => this.sample(this.rows.find((row) => this.isChosen(row))) }, "samples");
-    this.acts = h("span", { class: "acts" }, this.asker, this.pinner, ...[["copy TSV", asTsv], ["copy markdown", asMarkdown]].map(([words, as]) => this.copier(words, as)), h("span", { role: "status" }));
+    this.equip();
   }
+
+  equip() {} // of a table that can do more, see table_tools.js
+
+  chose() {}
+
+  does() { return false; }
+
+  pictureOf(row, column, drawn) { return drawn; }
+
+  below() { return null; } // what stands under a row
 
   // Widths are given in ch of the column's own font, so that they hold in whatever font the notebook has.
   columnWidth(column, last) {
@@ -250,7 +251,8 @@ export class TableView {
       }
       this.items.push({ row, first: first && !this.spec.groups[row.group].title, lead: this.flat || row.group !== previous, height: ROW, id: row.id });
       if (this.opened === row.id) this.items.push({ detail: row, height: 46 + DETAIL_ROW * row.detail.groups.reduce((sum, group) => sum + group.rows.length, 0), id: `d${row.id}` });
-      if (this.sampled === row.id) this.items.push({ samples: row, height: 170, id: `s${row.id}` });
+      const below = this.below(row);
+      if (below) this.items.push(below);
       previous = row.group;
     }
     this.spec.columns.forEach((column, at) => column.kind === "line" && this.showPlaces(column, at));
@@ -350,7 +352,7 @@ export class TableView {
   item(item, at) {
     let tr = this.drawn.get(item.id);
     if (!tr) {
-      tr = item.heading ? this.heading(item.heading) : item.detail ? this.detail(item.detail) : item.samples ? this.samples(item.samples) : this.row(item.row, item);
+      tr = item.heading ? this.heading(item.heading) : item.detail ? this.detail(item.detail) : item.made ? item.made() : this.row(item.row, item);
       this.drawn.set(item.id, tr);
     }
     tr.setAttribute("aria-rowindex", at + 2);
@@ -369,7 +371,7 @@ export class TableView {
   row(row, { first = false, lead = true } = {}) {
     drawWith(this.widths);
     const selected = this.isSelected(row);
-    const tr = h("tr", { class: ["row", first ? "first" : "", selected || this.opened === row.id ? "selected" : "", this.pinned.includes(row) ? "pin" : ""].join(" ").trim(), "data-key": this.keyOf(row) });
+    const tr = h("tr", { class: ["row", first ? "first" : "", selected || this.opened === row.id ? "selected" : "", this.isPinned?.(row) ? "pin" : ""].join(" ").trim(), "data-key": this.keyOf(row) });
     if (this.isRemark(row)) {
       const td = this.cell(this.spec.columns[0], row, 0, lead);
       td.colSpan = this.shown;
@@ -381,40 +383,6 @@ export class TableView {
       tr.addEventListener("click", (event) => event.detail < 2 && this.choosesRow(event) && this.select(row, event.ctrlKey || event.metaKey));
     }
     return tr;
-  }
-
-  copier(words, as) {
-    const button = h("button", { type: "button", class: "act", onclick: () => copy(as(this.spec, this.ordered), button, (text) => { this.acts.lastChild.textContent = text; }) }, words);
-    return button;
-  }
-
-  // Of a keyboard: all rows, where none is selected as text or all that are drawn are; else those that are.
-  copied(event) {
-    const selection = this.pane.getRootNode().getSelection?.() ?? document.getSelection();
-    const drawn = this.items.filter((item) => item.row && this.drawn.get(item.id)?.isConnected);
-    const touched = selection?.isCollapsed === false ? drawn.filter((item) => selection.containsNode(this.drawn.get(item.id), true)).map((item) => item.row) : [];
-    if (selection?.isCollapsed === false && touched.length < 2) return; // words of a cell
-    event.clipboardData.setData("text/plain", asTsv(this.spec, !touched.length || touched.length === drawn.length ? this.ordered : touched));
-    event.preventDefault();
-  }
-
-  pin(row) { // a third takes the place of the second; the same again is none
-    this.pinned = this.pinned.includes(row) ? this.pinned.filter((one) => one !== row) : [...this.pinned.slice(0, 1), row];
-    this.compare();
-  }
-
-  unpin(event) {
-    event?.preventDefault();
-    event?.stopPropagation();
-    this.pinned = [];
-    this.compare();
-    this.stops.find((tr) => tr.tabIndex === 0)?.focus();
-  }
-
-  compare() {
-    this.compared.hidden = !this.pinned.length;
-    this.compared.replaceChildren(...(this.pinned.length ? [compared(this.spec, this.pinned, (row) => this.nameOf(row), () => this.unpin())] : []));
-    this.redraw();
   }
 
   keyOf(row) { return this.spec.keyed && row.key && !row.total ? `${this.spec.keyed}:${row.key}` : ""; }
@@ -441,7 +409,7 @@ export class TableView {
     if (column.leading && !lead) return td;
     if (this.widths[column.kind]) {
       const drawn = picture(column, unpack(row.cells[at]), this.axis, row.total);
-      if (drawn) td.append(column.kind === "histogram" && this.samplesOf(row) ? this.sampler(row, drawn) : drawn);
+      if (drawn) td.append(this.pictureOf(row, column, drawn));
       return td;
     }
     const read = this.flat && flat ? flat : text;
@@ -470,27 +438,6 @@ export class TableView {
     } });
   }
 
-  sampler(row, drawn) {
-    return h("button", { type: "button", class: "sampler", "aria-expanded": String(this.sampled === row.id), "aria-label": `samples of ${this.nameOf(row)}`, onclick: () => {
-      this.sample(row);
-      this.drawn.get(row.id)?.querySelector(".sampler")?.focus({ preventScroll: true });
-    } }, drawn);
-  }
-
-  sample(row) {
-    this.sampled = this.sampled === row.id ? null : row.id;
-    this.update();
-  }
-
-  samplesOf(row) {
-    const at = this.spec.columns.findIndex((column) => column.kind === "histogram");
-    return at < 0 ? undefined : unpack(row.cells[at])[5]?.[3];
-  }
-
-  samples(row) {
-    return h("tr", { class: "opened" }, h("td", { class: "detail", colspan: this.shown }, distribution(this.samplesOf(row))));
-  }
-
   detail(row) {
     const inner = new TableView(row.detail, {}, () => {});
     return h("tr", { class: "opened" }, h("td", { class: "detail", colspan: this.shown }, h("div", {}, inner.pane, inner.spec.hidden ? h("p", { class: "under" }, inner.spec.hidden) : null)));
@@ -503,8 +450,7 @@ export class TableView {
       this.state.selected = [...(more ? rest : []), ...(before.includes(key) ? [] : [key])];
     } else this.chosen = this.chosen === row.id ? null : row.id;
     const chosen = this.rows.filter((one) => this.isChosen(one));
-    this.pinner.hidden = !chosen.length;
-    this.asker.hidden = !chosen.some((one) => this.samplesOf(one));
+    this.chose(chosen);
     const keys = [...new Set(chosen.map((one) => this.keyOf(one)).filter(Boolean))];
     this.marked.clear();
     this.redraw();
@@ -544,9 +490,9 @@ export class TableView {
 
   walk(event) { // arrows go from row to row and open what is in one; Enter and Space choose; Escape closes
     const tr = event.target.closest("tr"), at = this.items.find((item) => this.drawn.get(item.id) === tr), { row } = at ?? {};
-    if (event.key === "Escape" && (this.opened ?? this.sampled) !== null) {
-      const closed = this.opened ?? this.sampled;
-      this.opened = this.sampled = null;
+    if (event.key === "Escape" && this.opened !== null) {
+      const closed = this.opened;
+      this.opened = null;
       this.update();
       this.focusOn(closed);
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -558,14 +504,8 @@ export class TableView {
     } else if ((event.key === "ArrowRight" || event.key === "ArrowLeft") && row?.detail && (this.opened === row.id) === (event.key === "ArrowLeft")) {
       this.open(event.key === "ArrowRight" ? row.id : null);
       this.focusOn(row.id);
-    } else if (event.key === "Escape" && this.pinned.length) {
-      this.unpin();
-    } else if (event.key === "s" && row && event.target === tr && this.samplesOf(row)) {
-      this.sample(row);
-      this.focusOn(row.id);
-    } else if (event.key === "p" && row && event.target === tr && !event.ctrlKey && !event.metaKey) {
-      this.pin(row);
-      this.focusOn(row.id);
+    } else if (this.does(event, tr, row)) {
+      // and its focus stays
     } else if ((event.key === "Enter" || event.key === " ") && row && event.target === tr) {
       this.select(row, event.ctrlKey || event.metaKey);
       this.focusOn(row.id);

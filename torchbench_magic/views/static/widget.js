@@ -4,7 +4,7 @@
 // off and a line says so, until it does.
 
 import { h } from "./makers.js";
-import { mount } from "./table.js";
+import { mount } from "./table_explorer.js";
 
 const PATIENCE = 2000; // ms
 const SILENT = "The kernel does not answer (busy, restarted or ended), so the controls are off. The table stays and can be "

@@ -1,0 +1,6 @@
+// A result on a page of its own or in a widget.
+
+import { mounting } from "./table_document.js";
+import { ToolsView } from "./table_tools.js";
+
+export const mount = mounting(ToolsView);

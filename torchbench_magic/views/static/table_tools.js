@@ -1,0 +1,105 @@
+// What a table can do besides: copied, the samples behind a histogram, two rows pinned and compared. In a page of its own
+// and in a widget: an output within a notebook is kept small.
+
+import { h } from "./makers.js";
+import { asMarkdown, asTsv, copy } from "./copied_rows.js";
+import { compared } from "./compared_rows.js";
+import { distribution } from "./samples.js";
+import { unpack } from "./table_cells.js";
+import { TableView } from "./table_view.js";
+
+export class ToolsView extends TableView {
+  equip() {
+    this.sampled = null; // id of the row whose samples are shown
+    this.pinned = []; // rows that are compared
+    this.pane.addEventListener("copy", (event) => this.copied(event));
+    this.compared = h("div", { hidden: true, onkeydown: (event) => { if (event.key === "Escape") this.unpin(event); } });
+    this.pinner = h("button", { type: "button", class: "act", hidden: true, onclick: () => this.pin(this.rows.find((row) => this.isChosen(row))) }, "pin");
+    this.asker = h("button", { type: "button", class: "act", hidden: true, onclick: () => this.sample(this.rows.find((row) => this.isChosen(row))) }, "samples");
+    this.acts = h("span", { class: "acts" }, this.asker, this.pinner, ...[["copy TSV", asTsv], ["copy markdown", asMarkdown]].map(([words, as]) => this.copier(words, as)), h("span", { role: "status" }));
+  }
+
+  chose(chosen) {
+    this.pinner.hidden = !chosen.length;
+    this.asker.hidden = !chosen.some((one) => this.samplesOf(one));
+  }
+
+  isPinned(row) { return Boolean(this.pinned?.includes(row)); } // totals are drawn before there are any
+
+  pictureOf(row, column, drawn) { return column.kind === "histogram" && this.samplesOf(row) ? this.sampler(row, drawn) : drawn; }
+
+  below(row) { return this.sampled === row.id ? { made: () => this.samples(row), height: 170, id: `s${row.id}` } : null; }
+
+  does(event, tr, row) {
+    if (event.key === "Escape" && this.sampled !== null) {
+      const closed = this.sampled;
+      this.sampled = null;
+      this.update();
+      this.focusOn(closed);
+    } else if (event.key === "Escape" && this.pinned.length) {
+      this.unpin();
+    } else if (event.key === "s" && row && event.target === tr && this.samplesOf(row)) {
+      this.sample(row);
+      this.focusOn(row.id);
+    } else if (event.key === "p" && row && event.target === tr && !event.ctrlKey && !event.metaKey) {
+      this.pin(row);
+      this.focusOn(row.id);
+    } else return false;
+    return true;
+  }
+
+  copier(words, as) {
+    const button = h("button", { type: "button", class: "act", onclick: () => copy(as(this.spec, this.ordered), button, (text) => { this.acts.lastChild.textContent = text; }) }, words);
+    return button;
+  }
+
+  // Of a keyboard: all rows, where none is selected as text or all that are drawn are; else those that are.
+  copied(event) {
+    const selection = this.pane.getRootNode().getSelection?.() ?? document.getSelection();
+    const drawn = this.items.filter((item) => item.row && this.drawn.get(item.id)?.isConnected);
+    const touched = selection?.isCollapsed === false ? drawn.filter((item) => selection.containsNode(this.drawn.get(item.id), true)).map((item) => item.row) : [];
+    if (selection?.isCollapsed === false && touched.length < 2) return; // words of a cell
+    event.clipboardData.setData("text/plain", asTsv(this.spec, !touched.length || touched.length === drawn.length ? this.ordered : touched));
+    event.preventDefault();
+  }
+
+  pin(row) { // a third takes the place of the second; the same again is none
+    this.pinned = this.pinned.includes(row) ? this.pinned.filter((one) => one !== row) : [...this.pinned.slice(0, 1), row];
+    this.compare();
+  }
+
+  unpin(event) {
+    event?.preventDefault();
+    event?.stopPropagation();
+    this.pinned = [];
+    this.compare();
+    this.stops.find((tr) => tr.tabIndex === 0)?.focus();
+  }
+
+  compare() {
+    this.compared.hidden = !this.pinned.length;
+    this.compared.replaceChildren(...(this.pinned.length ? [compared(this.spec, this.pinned, (row) => this.nameOf(row), () => this.unpin())] : []));
+    this.redraw();
+  }
+
+  sampler(row, drawn) {
+    return h("button", { type: "button", class: "sampler", "aria-expanded": String(this.sampled === row.id), "aria-label": `samples of ${this.nameOf(row)}`, onclick: () => {
+      this.sample(row);
+      this.drawn.get(row.id)?.querySelector(".sampler")?.focus({ preventScroll: true });
+    } }, drawn);
+  }
+
+  sample(row) {
+    this.sampled = this.sampled === row.id ? null : row.id;
+    this.update();
+  }
+
+  samplesOf(row) {
+    const at = this.spec.columns.findIndex((column) => column.kind === "histogram");
+    return at < 0 ? undefined : unpack(row.cells[at])[5]?.[3];
+  }
+
+  samples(row) {
+    return h("tr", { class: "opened" }, h("td", { class: "detail", colspan: this.shown }, distribution(this.samplesOf(row))));
+  }
+}
