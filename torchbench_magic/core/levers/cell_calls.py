@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 from collections.abc import Iterable
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body, with_value_taken
@@ -17,6 +20,7 @@ from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import CountingSink, output_to, set_threads
 from torchbench_magic.core.timing.device import DeviceWait
 from torchbench_magic.core.timing.effects.only_first_call import watched
+from torchbench_magic.core.timing.effects.restoring.written_objects import WrittenObjects
 from torchbench_magic.core.timing.effects.watched_objects import WatchedObjects
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timing_task import Task, Variant
@@ -24,14 +28,14 @@ from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell_text import Body
 
 from .lever import Site
-from .outcomes import CallOutcome, bound_label, detached
+from .dropped_values import DroppedValues, with_dropped_values
+from .outcomes import VALUE, CallOutcome, bound_label, detached
+from .used_up import check_iterators
 
-__all__ = ["NO_AWAIT", "VALUE", "CellCalls", "first_state"]
+__all__ = ["NO_AWAIT", "CellCalls", "first_state"]
 
 NO_AWAIT = "--try calls the body by itself and cannot await: time it without --try"
 
-VALUE = "the value"
-"""The label of what the last line gives."""
 _GRADIENTS = frozenset({"backward", "autograd"})
 
 
@@ -56,7 +60,9 @@ class CellCalls:
         transform = self._transformed
         self._block: Block = compile_block(self._body, self.names, flags=task.flags, transform_ast=transform)
         self._compiled: CompiledBody = compile_body(
-            self._body, flags=task.flags, transform_ast=lambda tree: with_value_taken(transform(tree))
+            self._body,
+            flags=task.flags,
+            transform_ast=lambda tree: with_dropped_values(with_value_taken(transform(tree))),
         )
         if self._compiled.is_coroutine:
             raise BodyError(NO_AWAIT)
@@ -67,6 +73,9 @@ class CellCalls:
         self._inputs = self._objects.inputs
         watched((next(iter(task.bodies)),), [self._block], self.names, plan, self._inputs)  # iterators join the inputs
         devices = self._objects.versions.devices
+        found = self.found
+        check_iterators(found, self._inputs.streams)
+        self.written = WrittenObjects(found, self._inputs.state.held.holders.keys())
         self._wait = DeviceWait(task.plan.device, devices, task.clocks.wall)
         self.draws = False
 
@@ -83,21 +92,46 @@ class CellCalls:
             TooLong: it has run for ``limit_s`` seconds.
             Exception: whatever it raises.
         """
+        try:
+            return self._called(limit_s)
+        finally:
+            self._put_back()
+            self.written.put_back()
+
+    def parts_rewritten(self) -> set[str]:
+        """Labels of what every call writes anew: of two calls in a row, the second wrote it too. What the first alone
+        writes is a memo, which timed calls are to find."""
+        try:
+            self._called()
+            self._put_back()
+            if not self.written.parts_changed():
+                return set()
+            after_first = WrittenObjects(self.found, self._inputs.state.held.holders.keys())
+            self._called()
+            return after_first.parts_changed() & self.written.parts_changed()
+        finally:
+            self._put_back()
+            self.written.put_back()
+
+    def _put_back(self) -> None:
+        self.draws = self._drew()
+        self._state.put_back()
+        self._inputs.restore_all()
+
+    def _called(self, limit_s: float | None = None) -> CallOutcome:
         self._state.put_back()
         if self._variant.before is not None:
             self._variant.before()
-        names, sink, clock = dict(self.names), CountingSink(), self._task.clocks.wall
-        try:
-            with output_to(sink, sink), interrupts_let_through():
-                began = clock()
-                value = self._run(names, limit_s)
-                self._wait.synchronize()
-                seconds = (clock() - began) / 1e9
-            return CallOutcome(self._made(value, names), self._changed(), seconds)
-        finally:
-            self.draws = self._drew()
-            self._state.put_back()
-            self._inputs.restore_all()
+        dropped, printed, clock = DroppedValues(), _Printed(), self._task.clocks.wall
+        names = {**self.names, **dropped.names}
+        with output_to(printed, CountingSink()), interrupts_let_through():
+            began = clock()
+            value = self._run(names, limit_s)
+            self._wait.synchronize()
+            seconds = (clock() - began) / 1e9
+        written = {label: (detached(before), detached(now)) for label, (before, now) in self.written.changed().items()}
+        made, state = self._made(value, names), self._changed()
+        return CallOutcome(made, state, seconds, written, dropped.detached(), printed.digest)
 
     def _run(self, names: dict[str, Any], limit_s: float | None) -> Any:
         if limit_s is None:
@@ -127,8 +161,13 @@ class CellCalls:
 
     @property
     def found(self) -> Found:
+        """What it reaches, through the hooks of modules and optimizers too."""
         code = self._block.replicas[0].__code__
-        return search(self._block.inputs, {*self._block.names, *texts_used(code)}, self.names)
+        holders = self._inputs.state.held.holders.values()
+        called = [hook for _, held in holders for hook in _hooks_in(held)]
+        hooks = {f"hook {nth + 1}": hook for nth, hook in enumerate(called)}
+        texts = {*self._block.names, *texts_used(code)}
+        return search({*self._block.inputs, *hooks}, texts, {**self.names, **hooks})
 
     def site(self, call: CallOutcome) -> Site:
         """The cell as levers find it, after a warm ``call`` of it as it is."""
@@ -151,6 +190,28 @@ class CellCalls:
             threads=torch.get_num_threads(),
             call_seconds=call.seconds,
         )
+
+
+def _hooks_in(held: Any) -> list[Any]:
+    """The functions among the values of a dict in which a module or an optimizer keeps its hooks."""
+    kinds = (FunctionType, MethodType, partial)
+    return [value for value in held.values() if isinstance(value, kinds)] if isinstance(held, dict) else []
+
+
+class _Printed(CountingSink):
+    """Keeps a digest of what is printed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest() if self.characters else ""
+
+    def write(self, text: str) -> int:
+        self._hash.update(text.encode("utf-8", "surrogatepass"))
+        return super().write(text)
 
 
 def first_state(threads: Iterable[int] | None) -> ProcessState:
