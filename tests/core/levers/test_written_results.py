@@ -34,6 +34,10 @@ def kinds(result: Any) -> list[str]:
 # ---- results --------------------------------------------------------------------------------------------------
 
 WRITTEN = [
+    (
+        "acts = {}\nmodel = nn.Identity()\nmodel.register_forward_hook(lambda m, i, o: acts.update(y=o))",
+        "def run(x): model(x)\nrun({})",
+    ),
     ("preds = [None] * 3", "for i in range(3): preds[i] = {}"),
     ("out = {}", "out['y'] = {}"),
     ("log = []", "log.append({})"),
@@ -142,13 +146,13 @@ def test_what_only_the_first_call_writes_is_there_for_timed_calls() -> None:
     assert names["memo"] == {}
 
 
-@pytest.mark.parametrize("calls", [1, 2, 5, 30])
+@pytest.mark.parametrize("calls", [1, 2, 4, 30])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_objects_are_as_they_were_after_ctrl_c_and_after_an_exception(error: type[BaseException], calls: int) -> None:
     names, counted = named(WRITES), itertools.count(1)
 
     def end() -> None:
-        """A function of a library's: nothing within it is put back."""
+        """Within a `Mock`, where nothing is put back: its counter goes on."""
         if next(counted) == calls:
             raise error
 
