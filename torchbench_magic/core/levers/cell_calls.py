@@ -20,6 +20,7 @@ from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import CountingSink, output_to, set_threads
 from torchbench_magic.core.timing.device import DeviceWait
 from torchbench_magic.core.timing.effects.only_first_call import watched
+from torchbench_magic.core.timing.effects.restoring.given_once import check_iterators
 from torchbench_magic.core.timing.effects.restoring.written_objects import WrittenObjects
 from torchbench_magic.core.timing.effects.watched_objects import WatchedObjects
 from torchbench_magic.core.timing.plan import Plan
@@ -28,14 +29,16 @@ from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell_text import Body
 
 from .lever import Site
-from .dropped_values import DroppedValues, with_dropped_values
-from .outcomes import VALUE, CallOutcome, bound_label, detached
-from .used_up import check_iterators
+from .outcomes import VALUE, CallOutcome, bound_label, detached, holds_numbers
 
-__all__ = ["NO_AWAIT", "CellCalls", "first_state"]
+__all__ = ["NO_AWAIT", "CellCalls", "bound_to_what_is_given", "first_state"]
 
 NO_AWAIT = "--try calls the body by itself and cannot await: time it without --try"
 
+_SEEN = "__tb_seen"
+_NO_WORK = (ast.Constant, ast.Name, ast.Yield, ast.YieldFrom)
+_GIVING = frozenset({"enumerate", "iter", "len", "next", "range", "reversed", "zip"})
+"""Functions that hand out what they are given."""
 _GRADIENTS = frozenset({"backward", "autograd"})
 
 
@@ -62,7 +65,7 @@ class CellCalls:
         self._compiled: CompiledBody = compile_body(
             self._body,
             flags=task.flags,
-            transform_ast=lambda tree: with_dropped_values(with_value_taken(transform(tree))),
+            transform_ast=lambda tree: _with_dropped_values(with_value_taken(transform(tree))),
         )
         if self._compiled.is_coroutine:
             raise BodyError(NO_AWAIT)
@@ -74,7 +77,7 @@ class CellCalls:
         watched((next(iter(task.bodies)),), [self._block], self.names, plan, self._inputs)  # iterators join the inputs
         devices = self._objects.versions.devices
         found = self.found
-        check_iterators(found, self._inputs.streams)
+        check_iterators(found, () if self._inputs.streams is None else self._inputs.streams.copied)
         self.written = WrittenObjects(found, self._inputs.state.held.holders.keys())
         self._wait = DeviceWait(task.plan.device, devices, task.clocks.wall)
         self.draws = False
@@ -122,7 +125,7 @@ class CellCalls:
         self._state.put_back()
         if self._variant.before is not None:
             self._variant.before()
-        dropped, printed, clock = DroppedValues(), _Printed(), self._task.clocks.wall
+        dropped, printed, clock = _DroppedValues(), _Printed(), self._task.clocks.wall
         names = {**self.names, **dropped.names}
         with output_to(printed, CountingSink()), interrupts_let_through():
             began = clock()
@@ -220,3 +223,87 @@ def first_state(threads: Iterable[int] | None) -> ProcessState:
         set_threads(count)
         break
     return ProcessState()
+
+
+# ---- values of lines that nothing takes, such as `model(x)` in a loop: of a trial they are results as others are ----
+
+
+class _DroppedValues:
+    """Collects them during one call, of each line the last.
+
+    Attributes:
+        names: to be among those that the body finds, which `_with_dropped_values` has changed.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, Any] = {}
+        self.names = {_SEEN: self._see}
+
+    def _see(self, nth: int, value: Any) -> None:
+        if value is not None:
+            self._last[nth] = value
+
+    def detached(self) -> dict[str, Any]:
+        """Label -> value, of those that have numbers in them."""
+        values = sorted(self._last.items())
+        return {f"the value dropped in place {nth + 1}": detached(v) for nth, v in values if holds_numbers(v)}
+
+
+def _with_dropped_values(tree: ast.Module) -> ast.Module:
+    """The module with each value that is dropped handed over first; the last one is taken already."""
+    last = tree.body[-1] if tree.body else None
+    made: ast.Module = _Handing(last).visit(tree)
+    return ast.fix_missing_locations(made)
+
+
+class _Handing(ast.NodeTransformer):
+    def __init__(self, last: ast.stmt | None) -> None:
+        self._last, self._count = last, 0
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:  # the name that `ast` calls
+        if node is self._last or isinstance(node.value, _NO_WORK):
+            return node
+        arguments = [ast.Constant(self._count), node.value]
+        self._count += 1
+        call = ast.copy_location(ast.Call(ast.Name(_SEEN, ast.Load()), arguments, []), node.value)
+        return ast.copy_location(ast.Expr(call), node)
+
+    def _left_alone(self, node: Any) -> Any:
+        """Code that runs when it is called, from wherever: it finds other names."""
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _left_alone  # noqa: N815
+
+
+def bound_to_what_is_given(tree: ast.Module) -> frozenset[str]:
+    """Names that the body binds to nothing but constants, to what a loop hands out, and to other names or parts of
+    them: they are the same whatever it computes."""
+    given: set[str] = set()
+    computed: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            given |= _names_in(node.target)
+        elif isinstance(node, ast.Assign):
+            (given if _is_given(node.value) else computed).update(*map(_names_in, node.targets))
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+            computed |= _names_in(node.target)
+    return frozenset(given - computed)
+
+
+def _names_in(target: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _is_given(value: ast.expr) -> bool:
+    """Whether it is a constant, a name, or a part of one: nothing is computed but places."""
+    if isinstance(value, (ast.Constant, ast.Name)):
+        return True
+    if isinstance(value, ast.UnaryOp):
+        return isinstance(value.operand, ast.Constant)
+    if isinstance(value, (ast.Attribute, ast.Subscript, ast.Starred)):
+        return _is_given(value.value)
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return all(map(_is_given, value.elts))
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        return value.func.id in _GIVING and all(map(_is_given, value.args))
+    return False

@@ -13,7 +13,7 @@ from torchbench_magic.core.compiler.dynamo import compiled_of, recompile_limit, 
 
 from .lever import Change, DoesNotApply, Site
 
-__all__ = ["Compile", "graphs_compiled", "was_compiled"]
+__all__ = ["Compile", "graphs_compiled", "has_compiled_code"]
 
 _TRAINING = {"backward", "step", "zero_grad"}
 """Names by which a function is known to train: then the modules that it calls are compiled, and not itself."""
@@ -59,14 +59,14 @@ def _compiled(module: Any, options: dict[str, Any] | None) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         return module(*args, **kwargs)
 
-    made = torch.compile(module, options=options)
+    made: Any = torch.compile(module, options=options)
     if type(made).__name__ == "OptimizedModule" and not hasattr(module, "_initialize_hook"):  # a lazy one is left so
         own = FunctionType(call.__code__.replace(), call.__globals__, "call", None, call.__closure__)
         made.forward = torch.compile(own, options=options)
     return made
 
 
-def was_compiled(site: Site) -> bool:
+def has_compiled_code(site: Site) -> bool:
     """Whether code is there that was compiled earlier, of the modules that the cell reads and of those within, and no
     code of theirs has as many compilations as may be: then it may run as it is."""
     limit = recompile_limit()

@@ -17,10 +17,9 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.proof.trial import Trial
 
 from .asked import levers_asked
-from .cell_calls import CellCalls
-from .compile_lever import graphs_compiled, was_compiled
+from .cell_calls import CellCalls, bound_to_what_is_given
+from .compile_lever import graphs_compiled, has_compiled_code
 from .copied_names import with_functions
-from .dropped_values import bound_to_what_is_given
 from .lever import Change, DoesNotApply, Lever, Site
 from .outcomes import VALUE, CallOutcome, compared, differing, is_evident, not_comparable
 
@@ -100,7 +99,8 @@ class Trials:
                 if cell.reads_streams and variant.names is not None:  # it is put back in the run's own names only
                     raise DoesNotApply("the cell uses up an iterator or a file: make it in the cell")
                 calls = CellCalls(task, names, state, variant)
-                self.written.append(calls.written)
+                if variant.names is not None:  # it writes into copies of its own, too
+                    self.written.append(calls.written)
                 self._try(task, lever, change, calls, site, baseline if repeats else None)
                 self.variants[lever.name] = variant
             except DoesNotApply as reason:
@@ -148,7 +148,7 @@ class Trials:
             self._told(task, f"trying {lever.name}: compiling {change.compiles}")
         first = calls.call(self._limit_s)
         compile_time, changed = float("nan"), change.changed
-        if change.compiles and graphs_compiled() == before and was_compiled(site):
+        if change.compiles and graphs_compiled() == before and has_compiled_code(site):
             changed = "compiled earlier in this kernel, and used again: what compiling takes was not measured"
             first = calls.call(self._limit_s)
         elif change.compiles:

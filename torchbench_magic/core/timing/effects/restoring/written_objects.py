@@ -56,6 +56,7 @@ class WrittenObjects:
                     seen.add(id(place.held))
                     self._places.append(place)
         self._places += _of_functions(found.functions, seen)
+        self._of_parts: tuple[Collection[str], list[_Keyed | _Whole | _Counted]] = ((), [])
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Label -> (before, now) of each entry that holds another object: `ABSENT` where there is none, `TOO_MANY`
@@ -78,7 +79,9 @@ class WrittenObjects:
         Args:
             parts: labels of `parts_changed`; None is all.
         """
-        for place in self._places:
+        if parts is not None and parts is not self._of_parts[0]:  # before each block: what is large is not looked at
+            self._of_parts = parts, [place for place in self._places if any(map(place.may_have, parts))]
+        for place in self._places if parts is None else self._of_parts[1]:
             place.put_back(parts)
 
     @property
@@ -127,13 +130,15 @@ class _Keyed:
     def parts_changed(self) -> Iterator[str]:
         return map(self._named, self._keys())
 
+    def may_have(self, part: str) -> bool:
+        return part.startswith(self.label)
+
     def put_back(self, parts: Collection[str] | None) -> None:
         for key in self._keys():
             if parts is None or self._named(key) in parts:
                 self._put(key, self._was.get(key, ABSENT))
-        if parts is None and self._refill is not None:
-            if not all(map(operator.is_, self._read(), self._was)):
-                self._refill(self._was)
+        if parts is None and self._refill is not None and not all(map(operator.is_, self._read(), self._was)):
+            self._refill(self._was)
 
 
 class _Whole:
@@ -169,6 +174,9 @@ class _Whole:
     def parts_changed(self) -> Iterator[str]:
         yield from [self.label] if self._is_changed(self._now()) else []
 
+    def may_have(self, part: str) -> bool:
+        return part == self.label
+
     def put_back(self, parts: Collection[str] | None) -> None:
         if (parts is None or self.label in parts) and self._is_changed(self._now()):
             base: Any = self._base
@@ -194,6 +202,9 @@ class _Counted:
 
     def parts_changed(self) -> Iterator[str]:
         yield from [self.label] if self._number() != self._was else []
+
+    def may_have(self, part: str) -> bool:
+        return part == self.label
 
     def put_back(self, parts: Collection[str] | None) -> None:
         if self._base in (list, bytearray) and (parts is None or self.label in parts):
@@ -260,7 +271,8 @@ def _of_container(label: str, value: Any, base: Any) -> _Keyed | _Whole | _Count
     places: dict[int, int] = {}
 
     def named(key: Any) -> str:
-        return f"{label}[{key!r}]" if type(key) in (str, int) else f"{label}[#{places.setdefault(id(key), len(places))}]"
+        where = repr(key) if type(key) in (str, int) else f"#{places.setdefault(id(key), len(places))}"
+        return f"{label}[{where}]"
 
     def put(key: Any, item: Any) -> None:
         if item is ABSENT:

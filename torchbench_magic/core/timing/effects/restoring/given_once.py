@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 
 from torchbench_magic.core.code.code_reads import globals_read
 from torchbench_magic.core.code.reached_objects import Found, ReachedObject, own_attributes
-from torchbench_magic.core.timing.effects.iterators import is_cursor
-from torchbench_magic.core.timing.effects.watched_inputs import Streams
 from torchbench_magic.errors import BodyError
+
+from ..iterators import is_cursor
 
 __all__ = ["check_iterators"]
 
 
-def check_iterators(found: Found, streams: Streams | None) -> None:
+def check_iterators(found: Found, copied: Collection[str]) -> None:
     """Refuse what a call of the cell uses up for good: a trial calls it again and again.
 
     An iterator that can be copied is put back where the body itself reads it by its name; one of a user's class by its
     attributes.
 
+    Args:
+        copied: names of the iterators that are put back.
+
     Raises:
         BodyError: one line, with the iterator by name.
     """
-    copied = frozenset() if streams is None else streams.copied
     by_functions = {name for function in found.functions for name in globals_read(function.__code__)}
     for one in found.items.values():
         is_put_back = one.label in copied and one.label not in by_functions
