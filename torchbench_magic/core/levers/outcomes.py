@@ -32,11 +32,7 @@ _TOLERANCES = {"torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5)}
 _DEEPEST = 6
 _MOST_LEAVES = 10_000
 _NAMED = (ModuleType, type, FunctionType, BuiltinFunctionType, Enum)
-<<<<<<< HEAD
 """What is one object wherever it is bound, as an import is. Another object may have changed."""
-=======
-"""What has a name of its own and is one object wherever it is bound: an import. Another object may have changed."""
->>>>>>> 8bbaf69 (Mends of a trial: one module less, docs, changelog)
 _OF_COMPILED = "._orig_mod"
 """What a compiled module has in the names of its parameters besides."""
 
