@@ -14,10 +14,11 @@ from torchbench_magic.core.code.body import CompiledBody, compile_body, with_val
 from torchbench_magic.core.code.code_reads import globals_assigned, notebook_functions, variables_read
 from torchbench_magic.core.code.reached_objects import Found, search, texts_used
 from torchbench_magic.core.code.timed_loop import Block, compile_block
+from torchbench_magic.core.compiler.dynamo import leave_alone
 from torchbench_magic.core.process.deadline import deadline
 from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.core.process.process_state import ProcessState
-from torchbench_magic.core.process.run_settings import CountingSink, output_to, set_threads
+from torchbench_magic.core.process.run_settings import SINK_CODES, CountingSink, output_to, set_threads
 from torchbench_magic.core.timing.device import DeviceWait
 from torchbench_magic.core.timing.effects.only_first_call import watched
 from torchbench_magic.core.timing.effects.restoring.given_once import check_iterators
@@ -127,6 +128,7 @@ class CellCalls:
             self._variant.before()
         dropped, printed, clock = _DroppedValues(), _Printed(), self._task.clocks.wall
         names = {**self.names, **dropped.names}
+        leave_alone(_OURS)
         with output_to(printed, CountingSink()), interrupts_let_through():
             began = clock()
             value = self._run(names, limit_s)
@@ -237,9 +239,10 @@ class _DroppedValues:
 
     def __init__(self) -> None:
         self._last: dict[int, Any] = {}
-        self.names = {_SEEN: self._see}
+        self.names = {_SEEN: self.see}
 
-    def _see(self, nth: int, value: Any) -> None:
+    def see(self, nth: int, value: Any) -> None:
+        """Note what one of the lines comes to."""
         if value is not None:
             self._last[nth] = value
 
@@ -307,3 +310,7 @@ def _is_given(value: ast.expr) -> bool:
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         return value.func.id in _GIVING and all(map(_is_given, value.args))
     return False
+
+
+_OURS = (*SINK_CODES, _Printed.write.__code__, _DroppedValues.see.__code__)
+"""Code of ours that runs within the user's calls, and is not to be compiled with them."""
