@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from torchbench_magic.core.compiler.dynamo import compiled_of
 from torchbench_magic.core.levers import trials
 from torchbench_magic.core.levers.asked import levers_asked
 from torchbench_magic.core.levers.lever import DoesNotApply, Site
@@ -53,18 +55,56 @@ def test_a_compiler_that_torchs_own_setting_switches_off_is_said(compiled_anew: 
     assert reasons(result)["compile"] == "torch.compile is disabled here (torch._dynamo.config.disable)"
 
 
-def test_a_module_with_as_many_compilations_as_may_be_is_said_to_be_full(compiled_anew: None) -> None:
-    """The compiler keeps what it compiled by the code of ``forward``, whoever asks for it."""
+@pytest.fixture
+def compiled_eagerly(compiled_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiler's own code for graphs, but not the minutes of C++."""
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda code, **_: real(code, backend="eager", dynamic=False))
+
+
+ADD = "class Add(nn.Module):\n    def forward(self, x, n=0): return x + n\nadd, x = Add(), torch.ones(2)"
+BROKEN = ADD.replace("return x + n", "torch._dynamo.graph_break(); return x + n")
+
+
+def named(setup: str) -> dict[str, Any]:
     names: dict[str, Any] = {"torch": torch, "nn": nn, "__name__": "__main__"}
-    exec("class Add(nn.Module):\n    def forward(self, x, n): return x + n\nadd, x = Add(), torch.ones(2)", names)
+    exec(setup, names)
+    return names
+
+
+def test_a_module_with_as_many_compilations_as_may_be_is_compiled_for_the_trial_alone(compiled_eagerly: None) -> None:
+    """The compiler keeps what it compiled by the code of ``forward``, whoever asks for it: that of the user's stays."""
+    names = named(ADD)
+    code = names["Add"].forward.__code__
     with torch._dynamo.config.patch(recompile_limit=2):
-        compiled: Any = torch.compile(names["add"], backend="eager", dynamic=False)
+        compiled: Any = torch.compile(names["add"])
         for n in range(1, 5):
             compiled(names["x"], n)
-        result = in_names(names, "add(x, 9)", "compile", "inference_mode")
-    assert result.frame["description"].tolist() == ["as it is", "inference_mode"]
-    assert "compiled nothing and ran the original code" in reasons(result)["compile"]
-    assert "`torch.compiler.reset()` clears" in reasons(result)["compile"]
+        before = compiled_of(code)
+        result = in_names(names, "add(x, 9)", "compile")
+        assert compiled_of(code) == before
+    assert row(result, "compile")["result"] == "equal"
+    assert len(before) == 2
+
+
+@pytest.mark.parametrize("name", ["add", "chain"])
+def test_a_second_trial_of_a_module_compiles_it_anew(name: str, compiled_eagerly: None) -> None:
+    names = named(f"{ADD}\nchain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())")
+    for result in [in_names(names, f"{name}(x)", "compile") for _ in range(3)]:
+        assert row(result, "compile")["compile_time"] >= 0
+        assert row(result, "compile")["result"] == "equal"
+
+
+def test_code_behind_a_graph_break_that_was_compiled_before_is_said_to_be_used_again(compiled_eagerly: None) -> None:
+    names = named(BROKEN)
+    first, second = (in_names(names, "add(x)", "compile") for _ in range(2))
+    assert row(first, "compile")["compile_time"] >= 0
+    assert math.isnan(row(second, "compile")["compile_time"])
+    assert "compiled earlier in this kernel" in second.subjects[1].trial.changed  # type: ignore[union-attr]
+    with torch._dynamo.config.patch(recompile_limit=1):
+        full = in_names(names, "add(x)", "compile")
+    assert full.frame["description"].tolist() == ["as it is"]
+    assert "its limit of compilations may be reached" in reasons(full)["compile"]
 
 
 @pytest.mark.slow

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 from collections.abc import Iterable
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body, with_value_taken
 from torchbench_magic.core.code.code_reads import globals_assigned, notebook_functions, variables_read
 from torchbench_magic.core.code.reached_objects import Found, search, texts_used
 from torchbench_magic.core.code.timed_loop import Block, compile_block
+from torchbench_magic.core.compiler.dynamo import leave_alone
 from torchbench_magic.core.process.deadline import deadline
 from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.core.process.process_state import ProcessState
-from torchbench_magic.core.process.run_settings import CountingSink, output_to, set_threads
+from torchbench_magic.core.process.run_settings import SINK_CODES, CountingSink, output_to, set_threads
 from torchbench_magic.core.timing.device import DeviceWait
 from torchbench_magic.core.timing.effects.only_first_call import watched
+from torchbench_magic.core.timing.effects.restoring.given_once import check_iterators
+from torchbench_magic.core.timing.effects.restoring.written_objects import WrittenObjects
 from torchbench_magic.core.timing.effects.watched_objects import WatchedObjects
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timing_task import Task, Variant
@@ -24,14 +30,16 @@ from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell_text import Body
 
 from .lever import Site
-from .outcomes import CallOutcome, bound_label, detached
+from .outcomes import VALUE, CallOutcome, bound_label, detached, holds_numbers
 
-__all__ = ["NO_AWAIT", "VALUE", "CellCalls", "first_state"]
+__all__ = ["NO_AWAIT", "CellCalls", "bound_to_what_is_given", "first_state"]
 
 NO_AWAIT = "--try calls the body by itself and cannot await: time it without --try"
 
-VALUE = "the value"
-"""The label of what the last line gives."""
+_SEEN = "__tb_seen"
+_NO_WORK = (ast.Constant, ast.Name, ast.Yield, ast.YieldFrom)
+_GIVING = frozenset({"enumerate", "iter", "len", "next", "range", "reversed", "zip"})
+"""Functions that hand out what they are given."""
 _GRADIENTS = frozenset({"backward", "autograd"})
 
 
@@ -56,7 +64,9 @@ class CellCalls:
         transform = self._transformed
         self._block: Block = compile_block(self._body, self.names, flags=task.flags, transform_ast=transform)
         self._compiled: CompiledBody = compile_body(
-            self._body, flags=task.flags, transform_ast=lambda tree: with_value_taken(transform(tree))
+            self._body,
+            flags=task.flags,
+            transform_ast=lambda tree: _with_dropped_values(with_value_taken(transform(tree))),
         )
         if self._compiled.is_coroutine:
             raise BodyError(NO_AWAIT)
@@ -67,6 +77,9 @@ class CellCalls:
         self._inputs = self._objects.inputs
         watched((next(iter(task.bodies)),), [self._block], self.names, plan, self._inputs)  # iterators join the inputs
         devices = self._objects.versions.devices
+        found = self.found
+        check_iterators(found, () if self._inputs.streams is None else self._inputs.streams.copied)
+        self.written = WrittenObjects(found, self._inputs.state.held.holders.keys())
         self._wait = DeviceWait(task.plan.device, devices, task.clocks.wall)
         self.draws = False
 
@@ -83,21 +96,47 @@ class CellCalls:
             TooLong: it has run for ``limit_s`` seconds.
             Exception: whatever it raises.
         """
+        try:
+            return self._called(limit_s)
+        finally:
+            self._put_back()
+            self.written.put_back()
+
+    def parts_rewritten(self) -> set[str]:
+        """Labels of what every call writes anew: of two calls in a row, the second wrote it too. What the first alone
+        writes is a memo, which timed calls are to find."""
+        try:
+            self._called()
+            self._put_back()
+            if not self.written.parts_changed():
+                return set()
+            after_first = WrittenObjects(self.found, self._inputs.state.held.holders.keys())
+            self._called()
+            return after_first.parts_changed() & self.written.parts_changed()
+        finally:
+            self._put_back()
+            self.written.put_back()
+
+    def _put_back(self) -> None:
+        self.draws = self._drew()
+        self._state.put_back()
+        self._inputs.restore_all()
+
+    def _called(self, limit_s: float | None = None) -> CallOutcome:
         self._state.put_back()
         if self._variant.before is not None:
             self._variant.before()
-        names, sink, clock = dict(self.names), CountingSink(), self._task.clocks.wall
-        try:
-            with output_to(sink, sink), interrupts_let_through():
-                began = clock()
-                value = self._run(names, limit_s)
-                self._wait.synchronize()
-                seconds = (clock() - began) / 1e9
-            return CallOutcome(self._made(value, names), self._changed(), seconds)
-        finally:
-            self.draws = self._drew()
-            self._state.put_back()
-            self._inputs.restore_all()
+        dropped, printed, clock = _DroppedValues(), _Printed(), self._task.clocks.wall
+        names = {**self.names, **dropped.names}
+        leave_alone(_OURS)
+        with output_to(printed, CountingSink()), interrupts_let_through():
+            began = clock()
+            value = self._run(names, limit_s)
+            self._wait.synchronize()
+            seconds = (clock() - began) / 1e9
+        written = {label: (detached(before), detached(now)) for label, (before, now) in self.written.changed().items()}
+        made, state = self._made(value, names), self._changed()
+        return CallOutcome(made, state, seconds, written, dropped.detached(), printed.digest)
 
     def _run(self, names: dict[str, Any], limit_s: float | None) -> Any:
         if limit_s is None:
@@ -127,8 +166,13 @@ class CellCalls:
 
     @property
     def found(self) -> Found:
+        """What it reaches, through the hooks of modules and optimizers too."""
         code = self._block.replicas[0].__code__
-        return search(self._block.inputs, {*self._block.names, *texts_used(code)}, self.names)
+        holders = self._inputs.state.held.holders.values()
+        called = [hook for _, held in holders for hook in _hooks_in(held)]
+        hooks = {f"hook {nth + 1}": hook for nth, hook in enumerate(called)}
+        texts = {*self._block.names, *texts_used(code)}
+        return search({*self._block.inputs, *hooks}, texts, {**self.names, **hooks})
 
     def site(self, call: CallOutcome) -> Site:
         """The cell as levers find it, after a warm ``call`` of it as it is."""
@@ -153,9 +197,120 @@ class CellCalls:
         )
 
 
+def _hooks_in(held: Any) -> list[Any]:
+    """The functions among the values of a dict in which a module or an optimizer keeps its hooks."""
+    kinds = (FunctionType, MethodType, partial)
+    return [value for value in held.values() if isinstance(value, kinds)] if isinstance(held, dict) else []
+
+
+class _Printed(CountingSink):
+    """Keeps a digest of what is printed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest() if self.characters else ""
+
+    def write(self, text: str) -> int:
+        self._hash.update(text.encode("utf-8", "surrogatepass"))
+        return super().write(text)
+
+
 def first_state(threads: Iterable[int] | None) -> ProcessState:
     """The process as the setup left it, with the first thread count that is asked for."""
     for count in threads or ():
         set_threads(count)
         break
     return ProcessState()
+
+
+# ---- values of lines that nothing takes, such as `model(x)` in a loop: of a trial they are results as others are ----
+
+
+class _DroppedValues:
+    """Collects them during one call, of each line the last.
+
+    Attributes:
+        names: to be among those that the body finds, which `_with_dropped_values` has changed.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, Any] = {}
+        self.names = {_SEEN: self.see}
+
+    def see(self, nth: int, value: Any) -> None:
+        """Note what one of the lines comes to."""
+        if value is not None:
+            self._last[nth] = value
+
+    def detached(self) -> dict[str, Any]:
+        """Label -> value, of those that have numbers in them."""
+        values = sorted(self._last.items())
+        return {f"the value dropped in place {nth + 1}": detached(v) for nth, v in values if holds_numbers(v)}
+
+
+def _with_dropped_values(tree: ast.Module) -> ast.Module:
+    """The module with each value that is dropped handed over first; the last one is taken already."""
+    last = tree.body[-1] if tree.body else None
+    made: ast.Module = _Handing(last).visit(tree)
+    return ast.fix_missing_locations(made)
+
+
+class _Handing(ast.NodeTransformer):
+    def __init__(self, last: ast.stmt | None) -> None:
+        self._last, self._count = last, 0
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:  # the name that `ast` calls
+        if node is self._last or isinstance(node.value, _NO_WORK):
+            return node
+        arguments = [ast.Constant(self._count), node.value]
+        self._count += 1
+        call = ast.copy_location(ast.Call(ast.Name(_SEEN, ast.Load()), arguments, []), node.value)
+        return ast.copy_location(ast.Expr(call), node)
+
+    def _left_alone(self, node: Any) -> Any:
+        """Code that runs when it is called, from wherever: it finds other names."""
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _left_alone  # noqa: N815
+
+
+def bound_to_what_is_given(tree: ast.Module) -> frozenset[str]:
+    """Names that the body binds to nothing but constants, to what a loop hands out, and to other names or parts of
+    them: they are the same whatever it computes."""
+    given: set[str] = set()
+    computed: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            given |= _names_in(node.target)
+        elif isinstance(node, ast.Assign):
+            (given if _is_given(node.value) else computed).update(*map(_names_in, node.targets))
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.NamedExpr)):
+            computed |= _names_in(node.target)
+    return frozenset(given - computed)
+
+
+def _names_in(target: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def _is_given(value: ast.expr) -> bool:
+    """Whether it is a constant, a name, or a part of one: nothing is computed but places."""
+    if isinstance(value, (ast.Constant, ast.Name)):
+        return True
+    if isinstance(value, ast.UnaryOp):
+        return isinstance(value.operand, ast.Constant)
+    if isinstance(value, (ast.Attribute, ast.Subscript, ast.Starred)):
+        return _is_given(value.value)
+    if isinstance(value, (ast.Tuple, ast.List)):
+        return all(map(_is_given, value.elts))
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        return value.func.id in _GIVING and all(map(_is_given, value.args))
+    return False
+
+
+_OURS = (*SINK_CODES, _Printed.write.__code__, _DroppedValues.see.__code__)
+"""Code of ours that runs within the user's calls, and is not to be compiled with them."""

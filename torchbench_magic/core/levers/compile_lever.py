@@ -9,11 +9,11 @@ from types import FunctionType
 from typing import Any
 
 from torchbench_magic.core.code.code_reads import names_used, notebook_functions, variables_read
-from torchbench_magic.core.compiler.dynamo import switched_off_by
+from torchbench_magic.core.compiler.dynamo import compiled_of, recompile_limit, switched_off_by
 
 from .lever import Change, DoesNotApply, Site
 
-__all__ = ["Compile", "graphs_compiled"]
+__all__ = ["Compile", "graphs_compiled", "has_compiled_code"]
 
 _TRAINING = {"backward", "step", "zero_grad"}
 """Names by which a function is known to train: then the modules that it calls are compiled, and not itself."""
@@ -25,7 +25,8 @@ class Compile:
     and several operations may be one with other roundings in between.
 
     A module shares its parameters with what is compiled of it. A function of the notebook is compiled as a copy of its
-    own, so that the user's has no compiled code with it.
+    own, a module within a function that calls it: the compiler keeps what it compiled with the code object, so that the
+    user's has no compiled code of ours with it, and a second trial compiles anew.
     """
 
     name: str = "compile"
@@ -40,7 +41,7 @@ class Compile:
             raise DoesNotApply(_why_nothing(site))
         # without it, what is compiled draws other random numbers than torch does
         options: dict[str, Any] | None = {"fallback_random": True} if site.draws else None
-        made = {name: torch.compile(site.reads[name], options=options) for name in modules}
+        made = {name: _compiled(site.reads[name], options) for name in modules}
 
         def finish(names: dict[str, Any]) -> None:
             names.update((name, torch.compile(names[name], options=options)) for name in functions)
@@ -49,6 +50,41 @@ class Compile:
         named = [*modules, *functions]
         how = "; ".join(f"{name} = torch.compile({name}{given})" for name in named)
         return Change(names=made, finish=finish if functions else None, compiles=", ".join(named), how=how)
+
+
+def _compiled(module: Any, options: dict[str, Any] | None) -> Any:
+    """As ``torch.compile`` has it, but for the code object, which is one of its own."""
+    import torch
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return module(*args, **kwargs)
+
+    made: Any = torch.compile(module, options=options)
+    if type(made).__name__ == "OptimizedModule" and not hasattr(module, "_initialize_hook"):  # a lazy one is left so
+        own = FunctionType(call.__code__.replace(), call.__globals__, "call", None, call.__closure__)
+        made.forward = torch.compile(own, options=options)
+    return made
+
+
+def has_compiled_code(site: Site) -> bool:
+    """Whether code is there that was compiled earlier, of the modules that the cell reads and of those within, and no
+    code of theirs has as many compilations as may be: then it may run as it is."""
+    limit = recompile_limit()
+    models = site.of_kind(_class_of_modules()).values()
+    codes = {function.__code__ for model in models for module in model.modules() if (function := _forward_of(module))}
+    numbers = [len(compiled_of(code)) for code in codes]
+    return any(numbers) and limit is not None and max(numbers) < limit
+
+
+def _forward_of(module: Any) -> FunctionType | None:
+    forward = getattr(type(module), "forward", None)
+    return forward if isinstance(forward, FunctionType) else None
+
+
+def _class_of_modules() -> type:
+    import torch
+
+    return torch.nn.Module
 
 
 def _targets(site: Site) -> tuple[list[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
@@ -12,7 +13,14 @@ from torchbench_magic.core.timing.effects.restoring.held_state import is_trainin
 
 from .lever import DoesNotApply, Site
 
-__all__ = ["converted", "copied_training_state", "copied_with", "is_plain_container", "with_functions"]
+__all__ = [
+    "converted",
+    "copied_training_state",
+    "copied_with",
+    "have_own_parts",
+    "is_plain_container",
+    "with_functions",
+]
 
 _DEEPEST = 3
 
@@ -69,7 +77,28 @@ def copied_training_state(site: Site) -> dict[str, Any]:
         if name not in found and is_training_state(value):
             raise DoesNotApply(f"`{name}` holds a model or an optimizer, which cannot be copied without it")
     made: dict[str, Any] = copy.deepcopy(found)  # at once: an optimizer's parameters are those of the copied modules
+    for name, value in found.items():
+        if isinstance(value, Optimizer):
+            have_own_parts(made[name], value)
     return made
+
+
+def have_own_parts(made: Any, optimizer: Any) -> None:
+    """Give a copy of an optimizer what copying leaves behind: its hooks, and the count of steps that a schedule looks
+    at, without which it warns that ``step`` is another."""
+    left = {key: value for key, value in vars(optimizer).items() if key not in vars(made) or "_hooks" in key}
+    step = left.pop("step", None)
+    made.__dict__.update((key, copy.copy(value) if "_hooks" in key else value) for key, value in left.items())
+    if hasattr(step, "_wrapped_by_lr_sched"):
+        function = type(made).step
+
+        @functools.wraps(function)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            made._opt_called = True
+            return function(made, *args, **kwargs)
+
+        counted._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # as torch's own schedules do
+        made.step = counted
 
 
 def is_plain_container(value: Any) -> bool:

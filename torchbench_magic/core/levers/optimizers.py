@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from .copied_names import have_own_parts
 from .lever import Change, DoesNotApply, Site
 
 __all__ = ["OptimizerForm"]
@@ -66,6 +67,7 @@ class OptimizerForm:
             {**group, **{key: on for key, on in forms.items() if key in group}, "params": list(group["params"])}
             for group in groups
         ]
+        have_own_parts(made, optimizer)
         return made
 
 

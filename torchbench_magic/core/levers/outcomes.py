@@ -9,10 +9,24 @@ from enum import Enum
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+from torchbench_magic.core.timing.effects.held_contents import ABSENT
+from torchbench_magic.core.timing.effects.restoring.written_objects import TOO_MANY
 from torchbench_magic.results.timing.proof.trial import Outcome
 
-__all__ = ["CallOutcome", "bound_label", "compared", "detached", "not_comparable"]
+__all__ = [
+    "VALUE",
+    "CallOutcome",
+    "bound_label",
+    "compared",
+    "detached",
+    "differing",
+    "holds_numbers",
+    "is_evident",
+    "not_comparable",
+]
 
+VALUE = "the value"
+"""The label of what the last line gives."""
 _TOLERANCES = {"torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5)}
 """Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them."""
 _DEEPEST = 6
@@ -29,20 +43,27 @@ class CallOutcome:
 
     Attributes:
         made: label -> value: of the last line, and of the variables that the body bound.
-        state: label -> (before, after) of each tensor and gradient that it changed.
+        state: label -> (before, after) of each tensor, gradient and array that it changed.
         seconds: of the call.
+        written: label -> (before, after) of each entry of the objects it reaches that it wrote: items of lists and
+            dicts, attributes, globals of functions.
+        dropped: label -> value of a line within the body that nothing takes, where there are numbers in it.
+        printed: a digest of what it printed.
     """
 
     made: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     seconds: float = 0.0
+    written: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    dropped: Mapping[str, Any] = field(default_factory=dict)
+    printed: str = ""
 
     def beside(self, other: CallOutcome) -> dict[str, Any]:
-        """Label -> value, with the state that either of the two changed."""
-        own = {_plain(label): pair for label, pair in self.state.items()}
-        theirs = {_plain(label): pair for label, pair in other.state.items()}
+        """Label -> value, with what either of the two changed or wrote."""
+        own = {_plain(label): pair for label, pair in {**self.written, **self.state}.items()}
+        theirs = {_plain(label): pair for label, pair in {**other.written, **other.state}.items()}
         both = {label: own[label][1] if label in own else theirs[label][0] for label in sorted({*own, *theirs})}
-        return {**self.made, **both}
+        return {**self.made, **self.dropped, **both}
 
     def without(self, variables: Collection[str]) -> CallOutcome:
         """The same but for variables that the body bound."""
@@ -83,6 +104,44 @@ def compared(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) ->
     return ("close" if "close" in words else "equal"), largest
 
 
+def is_evident(outcome: CallOutcome, given: Collection[str] = ()) -> bool:
+    """Whether what is compared of a call tells of its numbers: its value does, a tensor, an array or a float does, and
+    state that changed; a counter does not.
+
+    Args:
+        given: names of variables that the body binds to what it was given: they tell nothing of what it computed.
+    """
+    if VALUE in outcome.made or outcome.state or outcome.dropped:
+        return True
+    bare = {*map(bound_label, given)}
+    made = [value for label, value in outcome.made.items() if label not in bare]
+    return any(map(holds_numbers, [*made, *(after for _, after in outcome.written.values())]))
+
+
+def holds_numbers(value: Any, depth: int = 0) -> bool:
+    """Whether there is a tensor, an array or a float in it."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, (torch.Tensor, np.ndarray, np.inexact, float, complex)):
+        return True
+    if depth >= _DEEPEST or not isinstance(value, (Mapping, list, tuple)):
+        return False
+    items = value.values() if isinstance(value, Mapping) else value
+    return any(holds_numbers(item, depth + 1) for item in items)
+
+
+def differing(ours: CallOutcome, baseline: CallOutcome) -> list[str]:
+    """Labels of what is not the same in two calls."""
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    return [
+        label
+        for label in sorted(here.keys() | there.keys())
+        if compared(CallOutcome({label: here.get(label, ABSENT)}), CallOutcome({label: there.get(label, ABSENT)}))[0]
+        == "differs"
+    ]
+
+
 def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
     """Label -> name of the class of what nobody can compare in it, of two calls of the same."""
     here, there = ours.beside(baseline), baseline.beside(ours)
@@ -90,31 +149,23 @@ def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
     for label in here.keys() & there.keys():
         for one, other in _leaves(here[label], there[label], 0):
             if not _of_leaf(one, other, None)[0]:
-                found.setdefault(label, "" if one is _Cut else type(one).__qualname__)
+                found.setdefault(label, "" if TOO_MANY in (one, other) else type(one).__qualname__)
     return dict(sorted(found.items()))
-
-
-class _Missing:
-    """Stands beside what only one of two has."""
-
-
-class _Cut:
-    """Stands for what was too much to keep: then the two were not compared."""
 
 
 def _leaves(one: Any, other: Any, depth: int) -> Iterator[tuple[Any, Any]]:
     if depth < _DEEPEST and isinstance(one, Mapping) and isinstance(other, Mapping):
         if max(len(one), len(other)) > _MOST_LEAVES:
-            yield _Cut, _Cut
+            yield TOO_MANY, TOO_MANY
             return
         for key in [*one, *(key for key in other if key not in one)]:
-            yield from _leaves(one.get(key, _Missing), other.get(key, _Missing), depth + 1)
+            yield from _leaves(one.get(key, ABSENT), other.get(key, ABSENT), depth + 1)
     elif depth < _DEEPEST and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         if max(len(one), len(other)) > _MOST_LEAVES:
-            yield _Cut, _Cut
+            yield TOO_MANY, TOO_MANY
             return
         for at in range(max(len(one), len(other))):
-            pair = [items[at] if at < len(items) else _Missing for items in (one, other)]
+            pair = [items[at] if at < len(items) else ABSENT for items in (one, other)]
             yield from _leaves(pair[0], pair[1], depth + 1)
     else:
         yield one, other
@@ -124,10 +175,10 @@ def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     import numpy as np
     import torch
 
-    if one is _Cut:
+    if one is TOO_MANY or other is TOO_MANY:
         return "", math.nan
-    if one is _Missing or other is _Missing:
-        return "differs", math.nan
+    if one is ABSENT or other is ABSENT:
+        return ("equal" if one is other else "differs"), math.nan
     pair = [torch.from_numpy(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in (one, other)]
     if all(isinstance(value, torch.Tensor) for value in pair):
         return _of_tensors(pair[0], pair[1], precision)

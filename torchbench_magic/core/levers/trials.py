@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchbench_magic.core.process.deadline import TooLong
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.progress import Awaiting
+from torchbench_magic.core.timing.effects.restoring.written_objects import WrittenObjects
 from torchbench_magic.core.timing.timing_task import Task, Variant
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.proof.trial import Trial
 
 from .asked import levers_asked
-from .cell_calls import VALUE, CellCalls
-from .compile_lever import graphs_compiled
+from .cell_calls import CellCalls, bound_to_what_is_given
+from .compile_lever import graphs_compiled, has_compiled_code
 from .copied_names import with_functions
-from .lever import Change, DoesNotApply, Lever
-from .outcomes import CallOutcome, compared, not_comparable
+from .lever import Change, DoesNotApply, Lever, Site
+from .outcomes import VALUE, CallOutcome, compared, differing, is_evident, not_comparable
 
 __all__ = ["DEADLINE_S", "Trials"]
 
@@ -30,6 +31,7 @@ compile on two busy cores."""
 DEADLINE_TIMES = 20.0
 """The same for slow code, in calls of it as it is."""
 _LONGEST = 160
+_NAMED = 3
 _MAY_WRITE = frozenset(
     ("add_scalar", "dump", "makedirs", "mkdir", "open", "rename", "rmtree", "save", "savefig", "savetxt", "savez",
      "to_csv", "to_parquet", "to_pickle", "unlink", "write_bytes", "write_text")
@@ -48,6 +50,9 @@ class Trials:
         restores: a cthe whole cell changes what the next one finds: it is to be put back.
         doubts: what is said besides.
         call_seconds: of a warm call as it is.
+        written: what the cell writes into objects, as it is and under each lever.
+        rewritten: labels of what every call writes anew, and so is to be put back before each block.
+        stage: what is under way.
     """
 
     variants: dict[str, Variant] = field(default_factory=dict)
@@ -57,46 +62,55 @@ class Trials:
     restores: bool = False
     doubts: list[Doubt] = field(default_factory=list)
     call_seconds: float = 0.0
+    written: list[WrittenObjects] = field(default_factory=list)
+    rewritten: frozenset[str] = frozenset()
+    _is_evident: bool = True
+    _prints_the_same: bool = True
 
-    @classmethod
-    def of(cls, task: Task, names: dict[str, Any], state: ProcessState) -> Trials:
+    stage: str = "running the setup"
+
+    def take(self, task: Task, names: dict[str, Any], state: ProcessState) -> None:
         """Try the levers that ``task.plan`` asks for.
 
         Raises:
             BodyError: code that awaits.
             Exception: whatever the body raises as it is.
         """
-        made = cls()
-        made._told(task, "calling the cell as it is")
+        self._told(task, "calling the cell as it is")
         cell = CellCalls(task, names, state)
-        cell.call()  # what only the first call does is no result to compare with
+        self.rewritten = frozenset(cell.parts_rewritten())  # what only the first call does is no result to compare with
+        self.written.append(cell.written)
         baseline = cell.call()
         again = cell.call()
-        made.call_seconds = min(baseline.seconds, again.seconds)
-        made.restores = bool(baseline.state) or cell.reads_streams
+        self.call_seconds = min(baseline.seconds, again.seconds)
+        self.restores = bool(baseline.state or self.rewritten) or cell.reads_streams
         repeats = compared(again, baseline)[0] != "differs"
+        self._prints_the_same = again.printed == baseline.printed
         site = cell.site(again)
-        made._say_what_was_seen(repeats, site.mentioned)
-        made._say_what_cannot_be_compared(not_comparable(again, baseline))
+        self._is_evident = is_evident(baseline, bound_to_what_is_given(site.tree))
+        self._say_what_was_seen([] if repeats else differing(again, baseline), site.mentioned)
+        self._say_what_cannot_be_compared(not_comparable(again, baseline))
+        self._say_what_is_kept(cell.written.not_put_back)
         for lever in levers_asked(task.plan.levers or (), site):
-            made._told(task, f"trying {lever.name}")
+            self._told(task, f"trying {lever.name}")
             try:
                 change = lever.change(site)
-                variant = made._variant(lever, change, lambda changed: with_functions(site, changed), names)
+                variant = self._variant(lever, change, lambda changed: with_functions(site, changed), names)
                 if cell.reads_streams and variant.names is not None:  # it is put back in the run's own names only
                     raise DoesNotApply("the cell uses up an iterator or a file: make it in the cell")
                 calls = CellCalls(task, names, state, variant)
-                made._try(task, lever, change, calls, baseline if repeats else None)
-                made.variants[lever.name] = variant
+                if variant.names is not None:  # it writes into copies of its own, too
+                    self.written.append(calls.written)
+                self._try(task, lever, change, calls, site, baseline if repeats else None)
+                self.variants[lever.name] = variant
             except DoesNotApply as reason:
-                made.left_out[lever.name] = str(reason)
+                self.left_out[lever.name] = str(reason)
             except TooLong:
-                limit = made._limit_s
-                made.left_out[lever.name] = f"it did not end within {limit:.0f} s and was stopped"
+                limit = self._limit_s
+                self.left_out[lever.name] = f"it did not end within {limit:.0f} s and was stopped"
             except Exception as error:  # noqa: BLE001  # the user's code runs as it is: this is the lever's doing
-                made.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
-        made._say_what_was_left_out(task)
-        return made
+                self.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
+        self._say_what_was_left_out(task)
 
     @property
     def _limit_s(self) -> float:
@@ -126,15 +140,18 @@ class Trials:
         return Variant(own, transform, change.before, labels)
 
     def _try(
-        self, task: Task, lever: Lever, change: Change, calls: CellCalls, baseline: CallOutcome | None
+        self, task: Task, lever: Lever, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
     ) -> None:
         """Call the cell with a lever, twice where that compiles, and note what it comes to."""
         before = graphs_compiled()
         if change.compiles:
             self._told(task, f"trying {lever.name}: compiling {change.compiles}")
         first = calls.call(self._limit_s)
-        compile_time = float("nan")
-        if change.compiles:
+        compile_time, changed = float("nan"), change.changed
+        if change.compiles and graphs_compiled() == before and has_compiled_code(site):
+            changed = "compiled earlier in this kernel, and used again: what compiling takes was not measured"
+            first = calls.call(self._limit_s)
+        elif change.compiles:
             if graphs_compiled() == before:
                 raise DoesNotApply(
                     "torch.compile compiled nothing and ran the original code (its limit of compilations may be"
@@ -144,7 +161,13 @@ class Trials:
         if baseline is not None and change.drops:
             baseline = baseline.without(change.drops)
         result = compared(first, baseline, change.precision) if baseline is not None else ("", float("nan"))
-        self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, change.changed)
+        if result[0] != "differs" and baseline is not None and not self._tells(first, baseline):
+            result = ("", float("nan"))
+        self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, changed)
+
+    def _tells(self, ours: CallOutcome, baseline: CallOutcome) -> bool:
+        """Whether what is compared tells of the numbers that the cell computes: what it printed may be all there is."""
+        return self._is_evident and (not self._prints_the_same or ours.printed == baseline.printed)
 
     def _warm(self, calls: CellCalls, first: CallOutcome) -> tuple[CallOutcome, float]:
         """(a warm call, seconds that the calls before it took more): a second call may compile again, for shapes."""
@@ -158,14 +181,18 @@ class Trials:
 
     # ---- what is said ---------------------------------------------------------------------------------------
 
-    def _say_what_was_seen(self, repeats: bool, mentioned: frozenset[str]) -> None:
-        if not repeats:
+    def _say_what_was_seen(self, differ: Sequence[str], mentioned: frozenset[str]) -> None:
+        if differ:
+            rest = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
+            what = ", ".join(map(_quoted, differ[:_NAMED])) + rest
             self.doubts.append(
                 Doubt(
                     "not-repeatable",
-                    "Two calls of the cell as it is come to different results from the same state: whether a lever"
-                    " changes the result is unknown, so none is recommended.",
-                    "Use the random generators of torch, NumPy or Python.",
+                    f"Two calls of the cell as it is come to different results from the same state ({what}): whether a"
+                    " lever changes the result is unknown, so none is recommended.",
+                    "Random numbers of torch's, NumPy's and Python's own generators are the same in each call; take"
+                    " times, and numbers from elsewhere, out of the cell.",
+                    {"names": list(differ)},
                 )
             )
         if writes := sorted(mentioned & _MAY_WRITE):
@@ -180,11 +207,20 @@ class Trials:
             )
 
     def _say_what_cannot_be_compared(self, found: Mapping[str, str]) -> None:
+        if not self._is_evident and not found:
+            self.doubts.append(
+                Doubt(
+                    "not-compared",
+                    "The cell leaves no number that it computes, so results were not compared: whether a lever changes"
+                    " them is not known, and none is recommended.",
+                    "End the cell with a tensor or a number that it computes, or keep it in a variable.",
+                )
+            )
         if not found:
             return
         label, kind = next(iter(found.items()))
         what = f"is an object of class `{kind}`" if kind else "is too long"
-        subject = "The value of the last line" if label == VALUE else label
+        subject = "The value of the last line" if label == VALUE else _quoted(label)
         more = "" if len(found) == 1 else f" (and {len(found) - 1} more of what the cell makes)"
         self.doubts.append(
             Doubt(
@@ -195,6 +231,18 @@ class Trials:
                 {"names": list(found)},
             )
         )
+
+    def _say_what_is_kept(self, labels: Sequence[str]) -> None:
+        if labels:
+            what = ", ".join(map(_quoted, labels[:_NAMED]))
+            self.doubts.append(
+                Doubt(
+                    "not-restored",
+                    f"{what} holds too many items to be put back, and keeps what the last call wrote.",
+                    "Give the cell a copy, or a smaller one.",
+                    {"names": list(labels)},
+                )
+            )
 
     def _say_what_was_left_out(self, task: Task) -> None:
         if not self.left_out:
@@ -210,9 +258,14 @@ class Trials:
         self.doubts.append(Doubt("lever", f"Not timed: {said}.", "", {"reasons": reasons}))
 
     def _told(self, task: Task, what: str) -> None:
+        self.stage = what
         task.progress.update(0.0, None, what)
         if isinstance(task.progress, Awaiting):
             task.progress.await_end(0.0, None, what)
+
+
+def _quoted(label: str) -> str:
+    return label if label.startswith(("`", "the value")) else f"`{label}`"
 
 
 def _first_line(error: Exception) -> str:

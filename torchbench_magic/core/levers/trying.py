@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.timed_loop import BlockAround, Timeable
 from torchbench_magic.core.machine.clocks import Clocks
+from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.process.run_settings import CountingSink, output_to
 from torchbench_magic.core.timing.block_requests import Ended
 from torchbench_magic.core.timing.plan import Plan
@@ -18,9 +19,11 @@ from torchbench_magic.core.timing.python_bodies import PythonBodies
 from torchbench_magic.core.timing.timed_code import LeftBySetup, TimedBlocks
 from torchbench_magic.core.timing.timer import Collected
 from torchbench_magic.core.timing.timing_task import Task
-from torchbench_magic.errors import OptionError
+from torchbench_magic.errors import Interrupted, OptionError
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.proof.trial import AS_IT_IS, Trial
+from torchbench_magic.units import seconds_text
 
 from .asked import check_levers
 from .cell_calls import first_state
@@ -45,10 +48,34 @@ def try_levers(task: Task) -> Comparison:
         Exception: whatever the setup or the body raises, untouched.
     """
     check_trial(task)
-    made = completed(Collected(task, _tried).measured(may_await=False)).get()
+    trials = Trials()
+    with interrupts_held() as held:
+        try:
+            made = completed(Collected(task, partial(_tried, trials)).measured(may_await=False)).get()
+        finally:
+            for written in trials.written:
+                written.put_back()
+        is_interrupted = held.take()
+    made = _in_words_of_trials(made, task)
+    if is_interrupted:
+        raise Interrupted(made)
+    return made
+
+
+def _in_words_of_trials(made: Comparison, task: Task) -> Comparison:
+    """Without what levers are there to change, and without advice for other runs."""
     levers = {subject.description for subject in made.subjects} - {AS_IT_IS}
     kept = [d for d in made.warnings if not (d.kind in _OF_LEVERS and d.facts.get("name") in levers)]
+    if not task.plan.restore:
+        kept = [_not_put_back(doubt) if doubt.kind == "not-restored" else doubt for doubt in kept]
     return replace(made, warnings=kept)
+
+
+def _not_put_back(doubt: Doubt) -> Doubt:
+    """Nobody gave ``--restore``."""
+    before, is_ours, _ = doubt.text.partition(" changed, and `--restore` does not put ")
+    text = f"{before} changed and cannot be put back: it keeps what the last call wrote, and later blocks found that."
+    return replace(doubt, text=text) if is_ours else doubt
 
 
 def check_trial(task: Task) -> None:
@@ -82,6 +109,9 @@ class _ReadyBodies(PythonBodies):
 
     def compile(self) -> TimedBlocks:
         made = super().compile()
+        inputs = made.watched.inputs
+        if inputs is not None:
+            inputs.written, inputs.rewritten = self._seen.written, self._seen.rewritten
         quiet = [block if not at else _Quiet(block) for at, block in enumerate(made.blocks)]
         return replace(made, blocks=quiet, doubts=[*self._seen.doubts, *made.doubts])
 
@@ -96,20 +126,26 @@ class _Quiet(BlockAround):
         self.block, self._sink = block, CountingSink()
 
     def start(self, replica: int, calls: int, clocks: Clocks, sync: Callable[[], object]) -> Any:
-        if isinstance(sys.stdout, CountingSink):  # dropped already, and counted
-            return self.block.start(replica, calls, clocks, sync)
         with output_to(self._sink, self._sink):
             return self.block.start(replica, calls, clocks, sync)
 
 
-def _tried(task: Task, point: Point | None) -> PythonBodies:
-    """The alternatives: the body as it is, and under each lever that runs."""
-    bodies = PythonBodies(task, point)
-    left = completed(bodies.set_up(may_await=False)).get()
-    threads = task.plan.threads or (() if left.threads is None else (left.threads,))
-    state = first_state(threads)
-    trials = Trials.of(task, bodies.names, state)
-    state.put_back()
+def _tried(trials: Trials, task: Task, point: Point | None) -> PythonBodies:
+    """The alternatives: the body as it is, and under each lever that runs. ``trials`` are empty and taken here."""
+    began = task.clocks.wall()
+    try:
+        bodies = PythonBodies(task, point)
+        left = completed(bodies.set_up(may_await=False)).get()
+        threads = task.plan.threads or (() if left.threads is None else (left.threads,))
+        state = first_state(threads)
+        trials.take(task, bodies.names, state)
+        state.put_back()
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        waited = seconds_text((task.clocks.wall() - began) / 1e9)
+        said = f"Nothing was measured yet: interrupted after {waited}, while {trials.stage}."
+        raise Interrupted(None, said) from None
     body = next(iter(task.bodies.values()))
     names = [AS_IT_IS, *trials.variants]
     plan = _plan(task.plan, trials, len(names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from torchbench_magic.results.doubts import Doubt
@@ -13,20 +13,29 @@ from torchbench_magic.results.doubts import Doubt
 from .iterators import at_end, rewinder, second_copy
 from .restoring.held_state import HeldState
 from .restoring.state_copies import StateCopies
+from .restoring.written_objects import WrittenObjects
 
 __all__ = ["InputCopies", "MemoryGuard", "Sizes", "Streams", "prints"]
 
 
 class InputCopies:
-    """Copies of the state that timed code reaches; `restore` has it as it was, in place. ``streams`` go with it."""
+    """Copies of the state that timed code reaches; `restore` has it as it was, in place. ``streams`` go with it.
+
+    Attributes:
+        written: what the code writes into objects; of it ``rewritten`` is put back before each block, the rest at the
+            end: what only the first call writes is a memo, as a rule.
+    """
 
     def __init__(self, held: HeldState) -> None:
         self.state = StateCopies(held)
         self.streams: Streams | None = None
+        self.written: Sequence[WrittenObjects] = ()
+        self.rewritten: Collection[str] = ()
 
     def restore(self) -> None:
         """Before each block: what is known to change."""
         self.state.restore()
+        self._restore_written(is_last=False)
         if self.streams is not None:
             self.streams.restore()
 
@@ -38,8 +47,14 @@ class InputCopies:
             self.state.restore_all(is_last=is_last)
             raise
         finally:
+            self._restore_written(is_last=is_last)
             if self.streams is not None:
                 self.streams.restore()
+
+    def _restore_written(self, *, is_last: bool) -> None:
+        for written in self.written:
+            if is_last or self.rewritten:
+                written.put_back(None if is_last else self.rewritten)
 
 
 class Streams:
@@ -65,6 +80,11 @@ class Streams:
     def put_back(self) -> frozenset[int]:
         """Ids of the files and the containers."""
         return frozenset((*self._backs, *self._containers))
+
+    @property
+    def copied(self) -> frozenset[str]:
+        """Names of the iterators that are put back."""
+        return frozenset(self._copies)
 
     def __bool__(self) -> bool:
         """Whether there is any: then a block is one call, since a second one would find them used up."""

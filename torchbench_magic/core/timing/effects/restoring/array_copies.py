@@ -57,6 +57,10 @@ class ArrayCopies:
                 if is_last and kept.label not in self.unrestored:
                     self.late.append(kept.label)
 
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """Label -> (before, now) of those that are not as they were."""
+        return {kept.label: (kept.copy, kept.array) for kept in self._kept if not _same(kept.array, kept.copy)}
+
     def _put(self, kept: _Kept) -> None:
         try:
             if kept.array.shape != kept.copy.shape or kept.array.dtype != kept.copy.dtype:

@@ -106,9 +106,9 @@ class StateCopies:
         self.unrestored += [label for label in self._arrays.unrestored if label not in self.unrestored]
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
-        """Label -> (before, now) of the tensors and gradients that are not as they were; None where there was none.
-        ``now`` is the tensor itself, ``before`` its copy."""
-        found: dict[str, tuple[Any, Any]] = {}
+        """Label -> (before, now) of the tensors, gradients and arrays that are not as they were; None where there was
+        none. ``now`` is the object itself, ``before`` its copy."""
+        found = self._arrays.changed()
         for kept in self._kept:
             if kept.copy is not None and not hold_equal_values(kept.tensor, kept.copy):
                 found[kept.label] = (kept.copy, kept.tensor)
