@@ -148,6 +148,48 @@ def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     assert any(cure.code == "torch._dynamo.config.recompile_limit = 64" for cure in found["fell-back"].cures)
 
 
+def test_a_graph_break_that_is_raised_does_not_run_uncompiled() -> None:
+    text = """
+def f(x):
+    print(end="")
+    return x + 1
+g = torch.compile(f, backend="eager", fullgraph=True)
+for _ in range(2):
+    try:
+        g(x)
+    except Exception:
+        pass
+"""
+    made = calm(seen(text))
+    assert len(made.compilations) == 2
+    assert made.compilations["fell_back"].isna().all()
+    assert made.graph_breaks["reason"].tolist() == ["`print` cannot be compiled"]
+    assert "fell-back" not in {each.kind for each in made.insights}
+
+
+@pytest.mark.parametrize(
+    ("calls", "never"),
+    [
+        ("g(x, 1); g(x, 1.5); g(torch.ones(5), 1.5)", "mark_dynamic(n"),
+        ("g(x, 1); g(x, 2); g(x.double(), 2)", "Convert `n`"),
+        ("m.train(); c(x); m.eval(); c(x)", "unsqueeze"),
+        ("h([x]); h([x, x])", "torch.tensor"),
+    ],
+)
+def test_a_cure_of_a_recompilation_is_of_what_changed_and_can_be_carried_out(calls: str, never: str) -> None:
+    m = torch.nn.Sequential(torch.nn.Dropout())
+    names = {
+        "m": m,
+        "c": torch.compile(m, backend="eager"),
+        "g": torch.compile(lambda x, n: x * n, backend="eager"),
+        "h": torch.compile(lambda each: sum(each), backend="eager"),
+    }
+    found = {each.kind: each for each in calm(seen(calls.replace("; ", "\n"), names)).insights}
+    said = [f"{cure.text} {cure.code}" for cure in found["recompiles"].cures]
+    assert not [one for one in said if never in one]
+    assert len(said) > 1
+
+
 def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_path: Path) -> None:
     made = seen(BROKEN)
     made.save(tmp_path / "kept.db")

@@ -40,6 +40,7 @@ class CompiledFrame:
         breaks: the graph breaks in it.
         failure, why: the exception that ended it, and its text.
         failed_at: (file, line) where it did.
+        is_whole: a graph break is an error that is raised (``fullgraph=True``).
         is_suppressed: the function runs as it is, though an error would be raised by default.
         refused_before: the limit that was reached before the run; empty for what the compiler did in it.
     """
@@ -57,6 +58,7 @@ class CompiledFrame:
     failure: str = ""
     why: str = ""
     failed_at: tuple[str, int] = ("", 0)
+    is_whole: bool = False
     is_suppressed: bool = False
     refused_before: str = ""
 
@@ -71,6 +73,7 @@ class _Noted:
     breaks: list[dynamo.Break] = field(default_factory=list)
     after: str = ""
     parameters: tuple[str, ...] = ()
+    is_whole: bool = False
 
 
 class CompileWatch:
@@ -158,7 +161,7 @@ class CompileWatch:
                 self._breaks = count
                 now = dynamo.being_compiled()
                 if now is not None:
-                    noted.code, noted.parameters = now.code, now.parameters
+                    noted.code, noted.parameters, noted.is_whole = now.code, now.parameters, now.is_whole
                     noted.after = value_after(guard_text(now.guard), now.local_names, now.global_names)
         except Exception as error:  # noqa: BLE001  # the same
             self.failed = error
@@ -205,6 +208,7 @@ class CompileWatch:
                 failure=record.failure,
                 why=record.why[:_LONGEST_TEXT],
                 failed_at=record.failed_at,
+                is_whole=noted is not None and noted.is_whole,
                 is_suppressed=record.is_suppressed,
             )
         )

@@ -6,8 +6,9 @@ Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here i
   that the compiler is at work, and values after a recompile are not known.
 * ``utils.get_compilation_metrics()`` has a record of each frame that was compiled. Without it nothing is known.
 * ``utils.graph_break_reasons`` is a list that grows with each graph break. Without it there are no graph breaks.
-* ``convert_frame._compile`` has variables ``frame`` and ``recompile_reason`` while callbacks run. Without them the
-  code object and the values of a recompile are not known.
+* ``convert_frame._compile`` has variables ``frame``, ``recompile_reason`` and ``one_graph`` while callbacks run. Without
+  them the code object and the values of a recompile are not known, and an error of ``fullgraph=True`` is taken for a
+  function that runs as it is.
 * ``convert_frame.output_codes`` holds code that it made. Without it compiled code stands under its function's name.
 * ``utils.counters["frames"]["total"]`` counts frames that it was given. Without it a first call that compiled is not
   known to have done so.
@@ -200,6 +201,7 @@ class BeingCompiled:
             which a guard says ``args[0]``; empty for others.
         local_names, global_names: its variables; not to be kept.
         guard: as in `FrameRecord`, where it is known already.
+        is_whole: a graph break is an error that is raised (``fullgraph=True``).
     """
 
     code: CodeType
@@ -207,6 +209,7 @@ class BeingCompiled:
     global_names: Mapping[str, Any]
     guard: str
     parameters: tuple[str, ...] = ()
+    is_whole: bool = False
 
 
 def being_compiled() -> BeingCompiled | None:
@@ -226,7 +229,8 @@ def being_compiled() -> BeingCompiled | None:
             there = (getattr(compiled, name, None) for name in ("f_locals", "f_globals"))
             local, outer = ({} if one is None else one for one in there)
             guard = str(names.get("recompile_reason") or "")
-            return BeingCompiled(code if inner is None else inner, local, outer, guard, named)
+            is_whole = bool(names.get("one_graph"))
+            return BeingCompiled(code if inner is None else inner, local, outer, guard, named, is_whole)
         frame = frame.f_back
     return None
 

@@ -1,8 +1,8 @@
 """Hooks on what every training loop calls: loaders, backward, optimizers, zero_grad, transfers, gradient scalers.
 
 Loops written by hand, Lightning, transformers' Trainer and accelerate all end up in these functions of torch. Each is
-replaced by one that writes a mark before and after; `stop` puts everything back. While ``torch.compile`` traces, nothing
-of this is there (`compile_pause`).
+replaced by one that writes a mark before and after; `stop` puts everything back. While ``torch.compile`` traces,
+nothing of this is there (`compile_pause`).
 
 Nor is anything replaced that compiled code is guarded by: a compiled optimizer checks that torch's global hooks are as
 many as when it was traced, and that the function of ``step`` is the same, and would be compiled again. So its steps are
@@ -209,8 +209,8 @@ class TrainingHooks:
         @functools.wraps(was)
         def left(range_: Any, kind: Any, error: Any, traceback: Any) -> Any:
             made = was(range_, kind, error, traceback)
-            if kind is None and range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
-                end(OPTIMIZER, number_of(here(1).f_locals.get("self")))
+            if range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
+                end(OPTIMIZER, number_of(here(1).f_locals.get("self")) if kind is None else -1)
             return made
 
         return left
