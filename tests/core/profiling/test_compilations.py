@@ -148,6 +148,14 @@ def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     assert any(cure.code == "torch._dynamo.config.recompile_limit = 64" for cure in found["fell-back"].cures)
 
 
+def test_what_changed_is_told_against_the_nearest_compilation() -> None:
+    names: dict[str, Any] = {"g": torch.compile(lambda x, n: x * n, backend="eager")}
+    for n in (1, 2, 1.5):
+        names["g"](torch.ones(4), n)
+    again = "%%tprofile\ng(torch.ones(5), 2)\n"
+    assert seen(again, names).compilations["reason"].tolist() == ["`x` had size 4 in dimension 0, now 5"]
+
+
 def test_a_graph_break_that_is_raised_does_not_run_uncompiled() -> None:
     text = """
 def f(x):

@@ -74,6 +74,7 @@ class _Noted:
     after: str = ""
     parameters: tuple[str, ...] = ()
     is_whole: bool = False
+    guard: str = ""
 
 
 class CompileWatch:
@@ -162,6 +163,7 @@ class CompileWatch:
                 now = dynamo.being_compiled()
                 if now is not None:
                     noted.code, noted.parameters, noted.is_whole = now.code, now.parameters, now.is_whole
+                    noted.guard = now.guard
                     noted.after = value_after(guard_text(now.guard), now.local_names, now.global_names)
         except Exception as error:  # noqa: BLE001  # the same
             self.failed = error
@@ -202,7 +204,7 @@ class CompileWatch:
                 code=code,
                 seconds=record.seconds,
                 spans=(record.span,),
-                guard=_with_names(guard_text(record.guard), noted.parameters if noted is not None else ()),
+                guard=_guard_of(record, noted),
                 after=noted.after if noted is not None else "",
                 breaks=tuple(dict.fromkeys(breaks)),  # tracing begins anew after some, and meets the others again
                 failure=record.failure,
@@ -238,6 +240,13 @@ class CompileWatch:
                 spans=(record.span,),
             )
         )
+
+
+def _guard_of(record: dynamo.FrameRecord, noted: _Noted | None) -> str:
+    """What failed: what the callback saw of several compilations rather than the record, which has the newest's."""
+    if noted is None:
+        return guard_text(record.guard)
+    return _with_names(guard_text(noted.guard or record.guard), noted.parameters)
 
 
 def _with_names(guard: str, parameters: Sequence[str]) -> str:
