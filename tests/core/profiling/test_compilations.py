@@ -96,6 +96,35 @@ torch.compile(f, backend="eager")(x)
     assert seen(text).graph_breaks["line"].unique().tolist() == [4]
 
 
+def test_the_rest_of_a_method_is_named_as_the_method_and_is_a_rest() -> None:
+    text = """%%tprofile
+class Net(torch.nn.Module):
+    def helper(self, x):
+        x = x + 1
+        print(end="")
+        return x * 2
+    def forward(self, x):
+        return self.helper(x.sin()).relu()
+torch.compile(Net(), backend="eager")(x)
+"""
+    table = seen(text).compilations
+    assert not table["function"].str.contains("torch_dynamo").any()
+    assert set(table[table["line"] == 5]["kind"]) == {"resume"}
+
+
+def test_a_function_that_is_kept_from_being_compiled_is_named_without_an_address() -> None:
+    text = """%%tprofile
+@torch.compiler.disable
+def plain(x):
+    return x + 1
+def f(x):
+    return plain(x * 2).sin()
+torch.compile(f, backend="eager")(x)
+"""
+    reason = seen(text).graph_breaks["reason"].iloc[0]
+    assert reason == "`plain` is called, which `torch.compiler.disable` keeps from being compiled"
+
+
 def test_a_module_of_a_library_is_named_with_its_own_line_and_argument() -> None:
     text = "%%tprofile\nm(torch.ones(4))\nm(torch.ones(2, 4))\n"
     table = seen(text, {"m": torch.compile(torch.nn.Sequential(torch.nn.Linear(4, 4)), backend="eager")}).compilations

@@ -22,6 +22,7 @@ from .guards import guard_text, value_after
 __all__ = ["CompileWatch", "CompiledFrame", "function_of", "region_of"]
 
 _LONGEST_TEXT = 2000
+_OF_BACKWARD = "<eval_with_key>"  # the file of what compiled autograd makes of a backward pass
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class CompileWatch:
         self._frames.append(
             CompiledFrame(
                 compile_id=record.compile_id,
-                name=of.function if code is None else code.co_qualname.replace("<locals>.", ""),
+                name=_name(of.function, code),
                 file=of.file if code is None else code.co_filename,
                 line=of.line if code is None else code.co_firstlineno,
                 code=code,
@@ -242,6 +243,14 @@ class CompileWatch:
         )
 
 
+def _name(said: str, code: CodeType | None) -> str:
+    if code is None:
+        return said
+    if code.co_filename.startswith(_OF_BACKWARD):
+        return "a backward pass"
+    return code.co_qualname.replace("<locals>.", "")
+
+
 def _guard_of(record: dynamo.FrameRecord, noted: _Noted | None) -> str:
     """What failed: what the callback saw of several compilations rather than the record, which has the newest's."""
     if noted is None:
@@ -257,10 +266,11 @@ def _with_names(guard: str, parameters: Sequence[str]) -> str:
 
 
 def function_of(name: str) -> str:
-    """The user's function: ``f`` for ``torch_dynamo_resume_in_f_at_4``."""
-    if not name.startswith(dynamo.RESUMED):
+    """The user's function: ``f`` for ``torch_dynamo_resume_in_f_at_4``, ``Net.f`` for ``Net.torch_dynamo_...``."""
+    around, within, rest = name.rpartition(dynamo.RESUMED)
+    if not within or (around and not around.endswith(".")):
         return name
-    return name.removeprefix(dynamo.RESUMED).rpartition("_at_")[0]
+    return around + rest.rpartition("_at_")[0]
 
 
 _REGION = "Torch-Compiled Region: "

@@ -6,10 +6,10 @@ Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here i
   that the compiler is at work, and values after a recompile are not known.
 * ``utils.get_compilation_metrics()`` has a record of each frame that was compiled. Without it nothing is known.
 * ``utils.graph_break_reasons`` is a list that grows with each graph break. Without it there are no graph breaks.
-* ``convert_frame._compile`` has variables ``frame``, ``recompile_reason`` and ``one_graph`` while callbacks run. Without
-  them the code object and the values of a recompile are not known, and an error of ``fullgraph=True`` is taken for a
-  function that runs as it is. Its ``reasons`` and ``cache_entries_for_reasons``, of each with ``guard_manager.code_parts``,
-  say why each compilation that is kept did not serve. Without them the newest is told of.
+* ``convert_frame._compile`` has variables ``frame``, ``recompile_reason`` and ``one_graph`` while callbacks run.
+  Without them the code object and the values of a recompile are not known, and an error of ``fullgraph=True`` is
+  taken for a function that runs as it is. Its ``reasons`` and ``cache_entries_for_reasons``, the latter each with
+  ``guard_manager.code_parts``, say why each compilation that is kept did not serve. Without them the newest is told of.
 * ``convert_frame.output_codes`` holds code that it made. Without it compiled code stands under its function's name.
 * ``utils.counters["frames"]["total"]`` counts frames that it was given. Without it a first call that compiled is not
   known to have done so.

@@ -24,6 +24,8 @@ _SAME = re.compile(r"___check_obj_id\((?P<name>.+?), \d+\)")
 _LOST = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type, ' but found <class '(?P<after>[^']+)'>")
 _EQUALS = re.compile(r"(?P<name>[^=<>!]+?) == (?P<before>.+)$")
 _IS = re.compile(r"(?P<name>[^=<>!]+?) is (?P<before>(?:not )?None|True|False)$")
+_BACKEND = "BACKEND_MATCH failure"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _GLOBAL = re.compile(r"GLOBAL_STATE changed: (?P<what>.+)$")
 _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Bool": "bool",
@@ -128,6 +130,8 @@ def change_of(guard: str, after: str = "") -> GuardChange:
     if (found := _GLOBAL.match(guard)) is not None:
         what = " and ".join(_STATES.get(one, one.replace("_", " ")) for one in found["what"].split())
         return GuardChange("", "", "", f"{what} changed")
+    if guard.startswith(_BACKEND):
+        return GuardChange("", "", "", "it was compiled for another backend, and a new function of one is another")
     if (found := _LOST.match(guard)) is not None:
         name, kind = _as_written(found["name"]), found["after"].rpartition(".")[2]
         kind = "None" if kind == "NoneType" else f"a {kind}"
@@ -144,6 +148,7 @@ def change_of(guard: str, after: str = "") -> GuardChange:
             if (inner := re.fullmatch(r"len\((.+)\)", name)) is not None:
                 return _was(_as_written(inner[1]), found["before"], after, "of length ")
             return _was(_as_written(name), found["before"], after)
+    guard = _ADDRESS.sub("", guard)
     return GuardChange("", "", "", f"the guard `{guard}` failed" if guard else "torch does not say why")
 
 
