@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["GuardChange", "change_of", "guard_text", "looked_up", "value_after"]
+__all__ = ["GuardChange", "change_of", "guard_text", "variable_at", "value_after"]
 
 _LONGEST = 40  # characters of a value
 _TENSOR = re.compile(
@@ -80,7 +80,7 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
         return ""  # torch says it itself, where it can be said
     name = found["name"].strip()
     of_length = re.fullmatch(r"len\((.+)\)", name)
-    value, is_known = looked_up(of_length[1] if of_length else name, local_names, global_names)
+    value, is_known = variable_at(of_length[1] if of_length else name, local_names, global_names)
     if not is_known:
         return ""
     if of_length is not None:
@@ -97,7 +97,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def looked_up(path: str, local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> tuple[Any, bool]:
+def variable_at(path: str, local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> tuple[Any, bool]:
     """The value that ``self._modules['bn'].training`` or ``G['scale']`` stands for, and whether it is known."""
     try:
         tree = ast.parse(path.strip(), mode="eval").body

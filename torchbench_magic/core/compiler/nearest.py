@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .guards import looked_up
+from .guards import variable_at
 
 __all__ = ["failed_among", "nearest_reason"]
 
@@ -51,16 +51,16 @@ def failed_among(guards: Sequence[str], local_names: Mapping[str, Any], global_n
 
 def _failed(guard: str, local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> int:
     if (found := _TENSOR.match(guard)) is not None:
-        value, is_known = looked_up(found["name"], local_names, global_names)
+        value, is_known = variable_at(found["name"], local_names, global_names)
         return _differences(value, found) if is_known else 0
     if (found := _ID.match(guard)) is not None:
-        value, is_known = looked_up(found["name"], local_names, global_names)
+        value, is_known = variable_at(found["name"], local_names, global_names)
         return int(is_known and id(type(value) if found["what"] == "type" else value) != int(found["id"]))
     if (found := _EQUALS.match(guard)) is None:
         return 0
     name = found["name"]
     of_length = re.fullmatch(r"len\((.+)\)", name)
-    value, is_known = looked_up(of_length[1] if of_length else name, local_names, global_names)
+    value, is_known = variable_at(of_length[1] if of_length else name, local_names, global_names)
     try:
         expected = ast.literal_eval(found["value"])
     except (ValueError, SyntaxError):

@@ -11,10 +11,10 @@ from torchbench_magic.units import count
 from ..loop_marks.marks import COMPILED, WIDTH
 from .spans import spans_of
 
-__all__ = ["compiled_calls", "compiled_phases"]
+__all__ = ["calls_without_phases", "compiled_phases"]
 
 
-def compiled_calls(record: Sequence[int]) -> int:
+def calls_without_phases(record: Sequence[int]) -> int:
     """How many calls of compiled code began outside of every phase: a compiled module is a forward pass, and what
     compiled code calls compiled is part of it."""
     moments = [record[at] for at in range(0, len(record) - WIDTH + 1, WIDTH) if record[at + 1] == COMPILED]
@@ -32,7 +32,7 @@ def compiled_calls(record: Sequence[int]) -> int:
 
 def compiled_phases(record: Sequence[int]) -> Doubt | None:
     """The time of compiled functions is in no phase of its own."""
-    calls = compiled_calls(record)
+    calls = calls_without_phases(record)
     if not calls:
         return None
     times = "1 call" if calls == 1 else f"{count(calls)} calls"

@@ -29,7 +29,7 @@ from ..recording.recorded_run import torch_threads
 from ..recording.user_threads import kernel_threads
 from ..recording.workers import WorkerRecord, Workers, worker_table
 from ..sources.code_sources import ProfiledBody
-from .compiled_stretches import compiled_calls, compiled_phases
+from .compiled_stretches import calls_without_phases, compiled_phases
 from .loop_table import sampled_loop
 
 __all__ = ["PhasesRun", "profile_of_phases"]
@@ -161,7 +161,7 @@ def _full(run: PhasesRun) -> Doubt | None:
 def _without_steps(run: PhasesRun, parts: pd.DataFrame, error: BaseException | None) -> Doubt | None:
     if error is not None or parts["step"].notna().any():
         return None
-    outside = " outside of compiled code" if compiled_calls(run.marks.record) else ""
+    outside = " outside of compiled code" if calls_without_phases(run.marks.record) else ""
     return Doubt(
         "no-steps",
         f"No steps were seen: fewer than two steps of an optimizer{outside}, and no call of `torchbench_magic.step()`.",

@@ -34,7 +34,8 @@ class Span:
 
 
 def spans_of(record: Sequence[int]) -> list[Span]:
-    """All spans of a record of `LoopMarks`, by their beginning. What never ended (a Ctrl-C) is left out, and so is a transfer that moved nothing."""
+    """All spans of a record of `LoopMarks`, by their beginning. What never ended (a Ctrl-C) is left out, and so is a
+    transfer that moved nothing."""
     running: list[tuple[int, int, int]] = []  # (begin, phase, place)
     found: list[Span] = []
     for at in range(0, len(record) - WIDTH + 1, WIDTH):
