@@ -126,7 +126,7 @@ def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: f
         cures.append(Cure("Replace the loop by operations on whole tensors (index, stack, broadcast)."))
     else:
         cures.append(Cure("Batch: one operation on a larger tensor instead of many on small ones."))
-    compiled = "Compile what calls them with `torch.compile`: it fuses them and calls them without Python."
+    compiled = "Compile the calling function with `torch.compile`: it fuses them and avoids Python."
     if not _ranges(profile, uses, _COMPILED):
         cures.append(Cure(compiled, lever="compile"))
     in_step = min(_in_optimizers(profile, recorded, uses), seconds)
