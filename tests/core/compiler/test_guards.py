@@ -32,6 +32,12 @@ KEYS = (
 WORDS = (
     ("n == 1", "2", ("n", "1", "2", "`n` was 1, now 2")),
     ("f == 1.0", "2.0", ("f", "1.0", "2.0", "`f` was 1.0, now 2.0")),
+    (
+        "BACKEND_MATCH failure: torch.compile detected different backend callables. Cached backend: <b at 0x7f>.",
+        "",
+        ("", "", "", "it was compiled for another backend, and a new function of one is another"),
+    ),
+    ("h(f) != <function g at 0x7f12>", "", ("", "", "", "the guard `h(f) != <function g>` failed")),
     ("n == 1", "", ("n", "1", "", "`n` is not 1 any more")),
     ("G['scale'] == 2.0", "4.0", ("scale", "2.0", "4.0", "`scale` was 2.0, now 4.0")),
     ("self._modules['bn'].training == True", "False", ("self.bn.training", "True", "False", None)),

@@ -96,6 +96,35 @@ torch.compile(f, backend="eager")(x)
     assert seen(text).graph_breaks["line"].unique().tolist() == [4]
 
 
+def test_the_rest_of_a_method_is_named_as_the_method_and_is_a_rest() -> None:
+    text = """%%tprofile
+class Net(torch.nn.Module):
+    def helper(self, x):
+        x = x + 1
+        print(end="")
+        return x * 2
+    def forward(self, x):
+        return self.helper(x.sin()).relu()
+torch.compile(Net(), backend="eager")(x)
+"""
+    table = seen(text).compilations
+    assert not table["function"].str.contains("torch_dynamo").any()
+    assert set(table[table["line"] == 5]["kind"]) == {"resume"}
+
+
+def test_a_function_that_is_kept_from_being_compiled_is_named_without_an_address() -> None:
+    text = """%%tprofile
+@torch.compiler.disable
+def plain(x):
+    return x + 1
+def f(x):
+    return plain(x * 2).sin()
+torch.compile(f, backend="eager")(x)
+"""
+    reason = seen(text).graph_breaks["reason"].iloc[0]
+    assert reason == "`plain` is called, which `torch.compiler.disable` keeps from being compiled"
+
+
 def test_a_module_of_a_library_is_named_with_its_own_line_and_argument() -> None:
     text = "%%tprofile\nm(torch.ones(4))\nm(torch.ones(2, 4))\n"
     table = seen(text, {"m": torch.compile(torch.nn.Sequential(torch.nn.Linear(4, 4)), backend="eager")}).compilations
@@ -146,6 +175,56 @@ def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
     assert found["fell-back"].places[0].line == 2
     assert found["fell-back"].evidence["seconds_uncompiled"]
     assert any(cure.code == "torch._dynamo.config.recompile_limit = 64" for cure in found["fell-back"].cures)
+
+
+def test_what_changed_is_told_against_the_nearest_compilation() -> None:
+    names: dict[str, Any] = {"g": torch.compile(lambda x, n: x * n, backend="eager")}
+    for n in (1, 2, 1.5):
+        names["g"](torch.ones(4), n)
+    again = "%%tprofile\ng(torch.ones(5), 2)\n"
+    assert seen(again, names).compilations["reason"].tolist() == ["`x` had size 4 in dimension 0, now 5"]
+
+
+def test_a_graph_break_that_is_raised_does_not_run_uncompiled() -> None:
+    text = """
+def f(x):
+    print(end="")
+    return x + 1
+g = torch.compile(f, backend="eager", fullgraph=True)
+for _ in range(2):
+    try:
+        g(x)
+    except Exception:
+        pass
+"""
+    made = calm(seen(text))
+    assert len(made.compilations) == 2
+    assert made.compilations["fell_back"].isna().all()
+    assert made.graph_breaks["reason"].tolist() == ["`print` cannot be compiled"]
+    assert "fell-back" not in {each.kind for each in made.insights}
+
+
+@pytest.mark.parametrize(
+    ("calls", "never"),
+    [
+        ("g(x, 1); g(x, 1.5); g(torch.ones(5), 1.5)", "mark_dynamic(n"),
+        ("g(x, 1); g(x, 2); g(x.double(), 2)", "Convert `n`"),
+        ("m.train(); c(x); m.eval(); c(x)", "unsqueeze"),
+        ("h([x]); h([x, x])", "torch.tensor"),
+    ],
+)
+def test_a_cure_of_a_recompilation_is_of_what_changed_and_can_be_carried_out(calls: str, never: str) -> None:
+    m = torch.nn.Sequential(torch.nn.Dropout())
+    names = {
+        "m": m,
+        "c": torch.compile(m, backend="eager"),
+        "g": torch.compile(lambda x, n: x * n, backend="eager"),
+        "h": torch.compile(lambda each: sum(each), backend="eager"),
+    }
+    found = {each.kind: each for each in calm(seen(calls.replace("; ", "\n"), names)).insights}
+    said = [f"{cure.text} {cure.code}" for cure in found["recompiles"].cures]
+    assert not [one for one in said if never in one]
+    assert len(said) > 1
 
 
 def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ _BUILTIN = re.compile(r"builtin operator `(\w+)`")
 _METHOD = re.compile(r"trace method `([^`]+)` of class `([^`]+)`")
 _C_FUNCTION = re.compile(r"trace the builtin `([^`]+?)\.?`")
 _OUTPUT = re.compile(r"Operator `(?:aten\.)?(\w+)[^`]*`'s output shape depends")
+_SKIPPED = re.compile(r"Skip calling function `<function (\S+) at 0x\w+>` since it was wrapped with (`[^`]+`)")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LONGEST = 160
 
 
@@ -21,6 +23,9 @@ def break_in_words(text: str) -> tuple[str, str]:
         what = "the values of a tensor" if of_tensor else "a value that is not known while compiling"
         return f"a branch depends on {what}", "Use `torch.where`, or decide outside the compiled code"
     explanation, hints = _parts(text)
+    if (found := _SKIPPED.search(explanation)) is not None:
+        return f"`{found[1]}` is called, which {found[2]} keeps from being compiled", f"Remove the {found[2]}"
+    explanation = _ADDRESS.sub("", explanation)
     if (found := _BUILTIN.search(explanation)) is not None:
         hint = f"Move the `{found[1]}` out of the compiled code"
         return f"`{found[1]}` cannot be compiled", hint

@@ -22,6 +22,7 @@ from .guards import guard_text, value_after
 __all__ = ["CompileWatch", "CompiledFrame", "function_of", "region_of"]
 
 _LONGEST_TEXT = 2000
+_OF_BACKWARD = "<eval_with_key>"  # the file of what compiled autograd makes of a backward pass
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class CompiledFrame:
         breaks: the graph breaks in it.
         failure, why: the exception that ended it, and its text.
         failed_at: (file, line) where it did.
+        is_whole: a graph break is an error that is raised (``fullgraph=True``).
         is_suppressed: the function runs as it is, though an error would be raised by default.
         refused_before: the limit that was reached before the run; empty for what the compiler did in it.
     """
@@ -57,6 +59,7 @@ class CompiledFrame:
     failure: str = ""
     why: str = ""
     failed_at: tuple[str, int] = ("", 0)
+    is_whole: bool = False
     is_suppressed: bool = False
     refused_before: str = ""
 
@@ -71,6 +74,8 @@ class _Noted:
     breaks: list[dynamo.Break] = field(default_factory=list)
     after: str = ""
     parameters: tuple[str, ...] = ()
+    is_whole: bool = False
+    guard: str = ""
 
 
 class CompileWatch:
@@ -158,7 +163,8 @@ class CompileWatch:
                 self._breaks = count
                 now = dynamo.being_compiled()
                 if now is not None:
-                    noted.code, noted.parameters = now.code, now.parameters
+                    noted.code, noted.parameters, noted.is_whole = now.code, now.parameters, now.is_whole
+                    noted.guard = now.guard
                     noted.after = value_after(guard_text(now.guard), now.local_names, now.global_names)
         except Exception as error:  # noqa: BLE001  # the same
             self.failed = error
@@ -193,18 +199,19 @@ class CompileWatch:
         self._frames.append(
             CompiledFrame(
                 compile_id=record.compile_id,
-                name=of.function if code is None else code.co_qualname.replace("<locals>.", ""),
+                name=_name(of.function, code),
                 file=of.file if code is None else code.co_filename,
                 line=of.line if code is None else code.co_firstlineno,
                 code=code,
                 seconds=record.seconds,
                 spans=(record.span,),
-                guard=_with_names(guard_text(record.guard), noted.parameters if noted is not None else ()),
+                guard=_guard_of(record, noted),
                 after=noted.after if noted is not None else "",
                 breaks=tuple(dict.fromkeys(breaks)),  # tracing begins anew after some, and meets the others again
                 failure=record.failure,
                 why=record.why[:_LONGEST_TEXT],
                 failed_at=record.failed_at,
+                is_whole=noted is not None and noted.is_whole,
                 is_suppressed=record.is_suppressed,
             )
         )
@@ -236,6 +243,21 @@ class CompileWatch:
         )
 
 
+def _name(said: str, code: CodeType | None) -> str:
+    if code is None:
+        return said
+    if code.co_filename.startswith(_OF_BACKWARD):
+        return "a backward pass"
+    return code.co_qualname.replace("<locals>.", "")
+
+
+def _guard_of(record: dynamo.FrameRecord, noted: _Noted | None) -> str:
+    """What failed: what the callback saw of several compilations rather than the record, which has the newest's."""
+    if noted is None:
+        return guard_text(record.guard)
+    return _with_names(guard_text(noted.guard or record.guard), noted.parameters)
+
+
 def _with_names(guard: str, parameters: Sequence[str]) -> str:
     """``tensor 'input' ...`` for ``tensor 'args[0]' ...``."""
     for at, name in enumerate(parameters):
@@ -244,10 +266,11 @@ def _with_names(guard: str, parameters: Sequence[str]) -> str:
 
 
 def function_of(name: str) -> str:
-    """The user's function: ``f`` for ``torch_dynamo_resume_in_f_at_4``."""
-    if not name.startswith(dynamo.RESUMED):
+    """The user's function: ``f`` for ``torch_dynamo_resume_in_f_at_4``, ``Net.f`` for ``Net.torch_dynamo_...``."""
+    around, within, rest = name.rpartition(dynamo.RESUMED)
+    if not within or (around and not around.endswith(".")):
         return name
-    return name.removeprefix(dynamo.RESUMED).rpartition("_at_")[0]
+    return around + rest.rpartition("_at_")[0]
 
 
 _REGION = "Torch-Compiled Region: "

@@ -6,8 +6,10 @@ Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here i
   that the compiler is at work, and values after a recompile are not known.
 * ``utils.get_compilation_metrics()`` has a record of each frame that was compiled. Without it nothing is known.
 * ``utils.graph_break_reasons`` is a list that grows with each graph break. Without it there are no graph breaks.
-* ``convert_frame._compile`` has variables ``frame`` and ``recompile_reason`` while callbacks run. Without them the
-  code object and the values of a recompile are not known.
+* ``convert_frame._compile`` has variables ``frame``, ``recompile_reason`` and ``one_graph`` while callbacks run.
+  Without them the code object and the values of a recompile are not known, and an error of ``fullgraph=True`` is
+  taken for a function that runs as it is. Its ``reasons`` and ``cache_entries_for_reasons``, the latter each with
+  ``guard_manager.code_parts``, say why each compilation that is kept did not serve. Without them the newest is told of.
 * ``convert_frame.output_codes`` holds code that it made. Without it compiled code stands under its function's name.
 * ``utils.counters["frames"]["total"]`` counts frames that it was given. Without it a first call that compiled is not
   known to have done so.
@@ -28,6 +30,7 @@ from types import CellType, CodeType, FrameType
 from typing import Any
 
 from .after_import import AfterImport
+from .nearest import nearest_reason
 
 __all__ = [
     "RESUMED",
@@ -200,6 +203,7 @@ class BeingCompiled:
             which a guard says ``args[0]``; empty for others.
         local_names, global_names: its variables; not to be kept.
         guard: as in `FrameRecord`, where it is known already.
+        is_whole: a graph break is an error that is raised (``fullgraph=True``).
     """
 
     code: CodeType
@@ -207,6 +211,7 @@ class BeingCompiled:
     global_names: Mapping[str, Any]
     guard: str
     parameters: tuple[str, ...] = ()
+    is_whole: bool = False
 
 
 def being_compiled() -> BeingCompiled | None:
@@ -225,10 +230,21 @@ def being_compiled() -> BeingCompiled | None:
             named = () if inner is None else inner.co_varnames[1 : inner.co_argcount]
             there = (getattr(compiled, name, None) for name in ("f_locals", "f_globals"))
             local, outer = ({} if one is None else one for one in there)
-            guard = str(names.get("recompile_reason") or "")
-            return BeingCompiled(code if inner is None else inner, local, outer, guard, named)
+            guard = _guard(names, local, outer)
+            is_whole = bool(names.get("one_graph"))
+            return BeingCompiled(code if inner is None else inner, local, outer, guard, named, is_whole)
         frame = frame.f_back
     return None
+
+
+def _guard(names: Mapping[str, Any], local: Mapping[str, Any], outer: Mapping[str, Any]) -> str:
+    """Why none of what is compiled served: against the nearest of it, where torch tells each, else what it says."""
+    reasons, kept = names.get("reasons"), names.get("cache_entries_for_reasons")
+    said = str(names.get("recompile_reason") or "")
+    if not said or not isinstance(reasons, list) or not kept:
+        return said
+    guards = [getattr(getattr(one, "guard_manager", None), "code_parts", ()) for one in kept]
+    return nearest_reason(reasons, guards, local, outer) or said
 
 
 def _wrapped(code: CodeType, frame: Any) -> CodeType | None:

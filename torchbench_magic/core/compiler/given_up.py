@@ -29,7 +29,7 @@ def why_given_up(frame: CompiledFrame) -> str:
         return f"{frame.refused_before} of {dynamo.recompile_limit()} reached {BEFORE}"
     if (found := _LIMIT.search(frame.why)) is not None:
         return f"{found[1]} of {found[2]} reached"
-    if is_broken_for_good(frame):
+    if is_broken_for_good(frame) and not frame.is_whole:
         return f"it cannot continue after a graph break: {break_in_words(frame.why)[0]}"
     if frame.failure and frame.is_suppressed:
         said = frame.why.strip().splitlines()
@@ -80,5 +80,5 @@ def switched_off(texts: Iterable[str]) -> Doubt | None:
 
 
 def is_broken_for_good(frame: CompiledFrame) -> bool:
-    """Whether a graph broke where the rest of the function cannot be compiled by itself, as in a loop."""
+    """Whether a graph broke where the rest of the function cannot be compiled by itself, as in a loop, or may not."""
     return frame.failure == _UNSUPPORTED and _LIMIT.search(frame.why) is None

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["GuardChange", "change_of", "guard_text", "value_after"]
+__all__ = ["GuardChange", "change_of", "guard_text", "variable_at", "value_after"]
 
 _LONGEST = 40  # characters of a value
 _TENSOR = re.compile(
@@ -24,6 +24,8 @@ _SAME = re.compile(r"___check_obj_id\((?P<name>.+?), \d+\)")
 _LOST = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type, ' but found <class '(?P<after>[^']+)'>")
 _EQUALS = re.compile(r"(?P<name>[^=<>!]+?) == (?P<before>.+)$")
 _IS = re.compile(r"(?P<name>[^=<>!]+?) is (?P<before>(?:not )?None|True|False)$")
+_BACKEND = "BACKEND_MATCH failure"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _GLOBAL = re.compile(r"GLOBAL_STATE changed: (?P<what>.+)$")
 _DTYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Bool": "bool",
@@ -78,7 +80,7 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
         return ""  # torch says it itself, where it can be said
     name = found["name"].strip()
     of_length = re.fullmatch(r"len\((.+)\)", name)
-    value, is_known = _looked_up(of_length[1] if of_length else name, local_names, global_names)
+    value, is_known = variable_at(of_length[1] if of_length else name, local_names, global_names)
     if not is_known:
         return ""
     if of_length is not None:
@@ -95,7 +97,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _looked_up(path: str, local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> tuple[Any, bool]:
+def variable_at(path: str, local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> tuple[Any, bool]:
     """The value that ``self._modules['bn'].training`` or ``G['scale']`` stands for, and whether it is known."""
     try:
         tree = ast.parse(path.strip(), mode="eval").body
@@ -128,6 +130,8 @@ def change_of(guard: str, after: str = "") -> GuardChange:
     if (found := _GLOBAL.match(guard)) is not None:
         what = " and ".join(_STATES.get(one, one.replace("_", " ")) for one in found["what"].split())
         return GuardChange("", "", "", f"{what} changed")
+    if guard.startswith(_BACKEND):
+        return GuardChange("", "", "", "it was compiled for another backend, and a new function of one is another")
     if (found := _LOST.match(guard)) is not None:
         name, kind = _as_written(found["name"]), found["after"].rpartition(".")[2]
         kind = "None" if kind == "NoneType" else f"a {kind}"
@@ -144,6 +148,7 @@ def change_of(guard: str, after: str = "") -> GuardChange:
             if (inner := re.fullmatch(r"len\((.+)\)", name)) is not None:
                 return _was(_as_written(inner[1]), found["before"], after, "of length ")
             return _was(_as_written(name), found["before"], after)
+    guard = _ADDRESS.sub("", guard)
     return GuardChange("", "", "", f"the guard `{guard}` failed" if guard else "torch does not say why")
 
 

@@ -24,6 +24,7 @@ from .holding.roots import is_users_code, last_value
 from .joining.attribution import Joined
 from .joining.joined_run import JoinedRun, join_run
 from .joining.run_events import RunEvents, read_run
+from .phases.compiled_stretches import compiled_phases
 from .phases.loop_table import recorded_loop
 from .profile_doubts import doubts_of_holders, find_doubts
 from .profile_tables import lay_out
@@ -107,6 +108,7 @@ def report(
         cost_doubt(cost, recorded) if cost is not None and recorded is not None else None,
         *doubts_of_python,
         *doubts_of_holders(held),
+        compiled_phases(run.marks.record) if loop["step"].notna().any() else None,
         *texts.doubts,
     ]
     return replace(

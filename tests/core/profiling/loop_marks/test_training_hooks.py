@@ -33,7 +33,8 @@ from torchbench_magic.errors import OptionError
 
 def state() -> tuple[object, ...]:
     """Everything that hooks change."""
-    from torch.optim import optimizer
+    from torch._dynamo import eval_frame
+    from torch.autograd.profiler import record_function
 
     return (
         torch.autograd.backward,
@@ -45,8 +46,9 @@ def state() -> tuple[object, ...]:
         vars(DataLoader).get("__iter__"),
         vars(dataloader._BaseDataLoaderIter).get("__next__"),
         *(vars(torch.amp.GradScaler).get(name) for name in ("step", "unscale_", "update")),
-        tuple(optimizer._global_optimizer_pre_hooks),
-        tuple(optimizer._global_optimizer_post_hooks),
+        record_function.__enter__,
+        record_function.__exit__,
+        eval_frame._callback_from_stance,
         tuple(name in vars(torch.Tensor) for name in ("to", "cuda", "cpu")),
     )
 
@@ -177,6 +179,138 @@ def test_observing_compiles_no_frame_more(phases: bool, warm: bool) -> None:
         return int(counters["frames"]["total"])
 
     assert frames(lambda train: profile(train, phases=phases)) == frames(lambda train: train())
+
+
+COMPILED_STEP = """\
+import torchbench_magic
+net = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+@torch.compile(backend=BACKEND)
+def step():
+    optimizer.step()
+def train():
+    for _ in range(4):
+        net(torch.ones(2, 4)).sum().backward()
+        step()
+"""
+COMPILED_TRAINING = """\
+import torchbench_magic
+net = torch.nn.Linear(4, 4)
+optimizer = torch.optim.Adam(net.parameters(), 0.1)
+@torch.compile(backend=BACKEND)
+def one(x):
+    optimizer.zero_grad()
+    net(x).sum().backward()
+    optimizer.step()
+def train():
+    for _ in range(4):
+        one(torch.ones(2, 4))
+        torchbench_magic.step()
+"""
+
+
+def anew(code: str, backend: str = "eager") -> Callable[[], None]:
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    names: dict[str, Any] = {"torch": torch, "BACKEND": backend}
+    exec(code, names)
+    train: Callable[[], None] = names["train"]
+    return train
+
+
+@pytest.mark.parametrize("phases", [True, False])
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("code", [COMPILED_STEP, COMPILED_TRAINING])
+def test_a_compiled_optimizer_is_compiled_no_more_often_for_being_observed(code: str, warm: bool, phases: bool) -> None:
+    from torch._dynamo.utils import counters
+
+    def frames(run: Callable[[Callable[[], None]], object]) -> list[int]:
+        train = anew(code)
+        if warm:
+            train()
+        counters.clear()
+        run(train)
+        given = int(counters["frames"]["total"])
+        train()
+        return [given, int(counters["frames"]["total"]) - given]
+
+    assert frames(lambda train: profile(train, phases=phases)) == frames(lambda train: train())
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_a_compiled_optimizer_runs_is_no_forward_pass(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tqdm = pytest.importorskip("tqdm")
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
+    made = profile(anew(COMPILED_STEP, backend), phases=True)
+    calls = made.phases_by_line.groupby("phase")["calls"].sum()
+    assert calls[["forward", "backward"]].tolist() == [4, 4]
+    assert "optimizer" not in calls
+    said = {doubt.kind: doubt for doubt in made.warnings}
+    assert said["compiled-phases"].facts == {"calls": 4}
+    assert "outside of compiled code" in said["no-steps"].text
+
+
+@pytest.mark.parametrize("phases", [True, False])
+def test_steps_of_compiled_training_are_as_the_code_says(phases: bool) -> None:
+    made = profile(anew(COMPILED_TRAINING), phases=phases)
+    assert made.phases["step"].nunique() == 4
+    assert "compiled-phases" in [doubt.kind for doubt in made.warnings]
+
+
+@pytest.mark.parametrize("phases", [True, False])
+def test_a_loop_of_compiled_modules_is_told_apart(phases: bool) -> None:
+    made = profile(anew(COMPILED), phases=phases)
+    assert made.phases["step"].nunique() == 4
+    assert "compiled-phases" not in [doubt.kind for doubt in made.warnings]
+
+
+@pytest.mark.parametrize("phases", [True, False])
+def test_a_step_that_the_code_says_counts_and_not_those_of_optimizers(phases: bool) -> None:
+    import torchbench_magic
+
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for at in range(8):
+            net(torch.ones(2)).sum().backward()
+            optimizer.step()
+            if at % 4 == 3:
+                torchbench_magic.step()
+
+    assert profile(train, phases=phases).phases["step"].nunique() == 2
+
+
+def test_a_step_that_an_exception_ends_is_none_and_one_of_the_users_own_class_is() -> None:
+    class Own(torch.optim.Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {})
+            self.fails = True
+
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            if self.fails:
+                raise ValueError("not yet")
+
+    optimizer = Own(nn.Linear(2, 2).parameters())
+
+    def code() -> None:
+        with pytest.raises(ValueError, match="not yet"):
+            optimizer.step()
+        optimizer.fails = False
+        optimizer.step()
+        with torch.autograd.profiler.record_function("other"):
+            pass
+
+    marks = LoopMarks()
+    hooks = TrainingHooks(marks, with_modules=True)
+    hooks.start()
+    code()
+    hooks.stop()
+    assert [(span.phase, span.fact >= 0, span.is_inner) for span in spans_of(marks.record)] == [
+        (OPTIMIZER, False, False),
+        (OPTIMIZER, True, False),
+    ]
 
 
 @pytest.mark.slow

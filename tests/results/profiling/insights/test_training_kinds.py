@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -274,6 +275,20 @@ def test_gradients_that_nothing_clears_are_said() -> None:
 )
 def test_gradients_that_are_cleared_or_meant_to_add_up_are_not_said(profile: Profile) -> None:
     assert said(profile) == []
+
+
+@pytest.mark.parametrize("line", ["p.grad.mul_(0.9)", "p.grad *= 0.9", "p.grad = 0.9 * p.grad", "p.grad.data.mul_(m)"])
+def test_gradients_that_the_code_changes_itself_are_kept_on_purpose(line: str) -> None:
+    made = backward(90)
+    changed = {key: replace(each, text=f"{each.text}\n{line}") for key, each in made.sources.items()}
+    assert changed
+    assert said(replace(made, sources=changed)) == []
+
+
+def test_what_rests_on_calls_is_said_on_a_busy_machine_too() -> None:
+    busy = [Doubt("busy", "Busy machine.")]
+    assert said(replace(backward(90), warnings=busy)) == [("no-zero-grad", 5)]
+    assert said(replace(backward(90), warnings=[Doubt("partial", "Partial.")])) == []
 
 
 # ---- outliers -------------------------------------------------------------------------------------------------------

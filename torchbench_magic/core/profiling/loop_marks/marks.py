@@ -20,6 +20,7 @@ from torchbench_magic.results.profiling.loops.phases import PHASES
 
 __all__ = [
     "BACKWARD",
+    "COMPILED",
     "FORWARD",
     "INPUT",
     "LOSS",
@@ -38,6 +39,8 @@ INPUT, TRANSFER, FORWARD, LOSS, BACKWARD, OPTIMIZER, ZERO_GRAD = (
 """A mark: the number of a phase as it begins, the same negative as it ends."""
 STEP = 100
 """The mark of a step that the code itself ended (`torchbench_magic.step`)."""
+COMPILED = 101
+"""The mark of a call of compiled code that begins."""
 WIDTH = 4
 """Numbers of a mark: Unix ns, the mark, the place (as a phase begins) or -1, and a fact (as it ends): the number of
 the loader or the optimizer, or the flags of a module's call."""
@@ -137,6 +140,11 @@ class LoopMarks:
                 extend((now(), -phase, -1, fact))
 
         return begin, begin_at, end
+
+    def compiled(self) -> None:
+        """A call of compiled code begins."""
+        if len(self.record) < WIDTH * MOST:
+            self.record.extend((time.time_ns(), COMPILED, -1, -1))
 
     def step(self) -> None:
         """The code says that a step ends here."""

@@ -14,6 +14,7 @@ import weakref
 from types import FrameType
 from typing import Any
 
+from .compiled_calls import is_called_by_compiler
 from .marks import FORWARD, LOSS, LoopMarks
 
 __all__ = ["GRAD", "TRAINING", "VARIES", "OuterCalls", "calls_noted"]
@@ -32,6 +33,7 @@ class OuterCalls:
         self._marks = marks
         self._known: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id of a module: its phase, its kept flags
         self._is_grad_enabled = torch.is_grad_enabled
+        self._phase = 0  # of the outermost call that runs
         self.depth = 0
 
     def enter(self, module: Any, frame: FrameType | None) -> None:
@@ -40,14 +42,16 @@ class OuterCalls:
             return
         self.depth += 1
         if self.depth == 1:
-            self._marks.begin_at(self.known_of(module)[0], frame)
+            self._phase = self.known_of(module, frame)[0]
+            if self._phase:
+                self._marks.begin_at(self._phase, frame)
 
     def leave(self, module: Any) -> None:
         if threading.get_ident() != self._marks.thread or not self.depth:
             return
         self.depth -= 1
-        if not self.depth:
-            phase, kept = self.known_of(module)
+        if not self.depth and self._phase:
+            phase, kept = self.known_of(module, None)
             self._marks.end(phase, self.flags(module, kept))
 
     def flags(self, module: Any, kept: int) -> int:
@@ -55,13 +59,18 @@ class OuterCalls:
         grad = kept & GRAD if self._is_grad_enabled() else 0
         return (kept & VARIES) | (TRAINING if getattr(module, "training", False) else 0) | grad
 
-    def known_of(self, module: Any) -> tuple[int, int]:
-        """The phase of a module and its kept flags. A plain dict: a weak one costs four times as much, since a step of
-        torch leaves the processor's caches cold."""
+    def known_of(self, module: Any, frame: FrameType | None) -> tuple[int, int]:
+        """The phase of a module (0: a graph of the compiler's) called from ``frame``, and its kept flags.
+
+        A plain dict: a weak one costs four times as much, since a step of torch leaves the processor's caches cold.
+        """
         known = self._known.get(id(module))
         if known is not None and known[0]() is module:
             return known[1], known[2]
-        phase, kept = phase_of(module), _kept_flags(module)
+        if is_called_by_compiler(module, frame):
+            phase, kept = 0, 0
+        else:
+            phase, kept = phase_of(module), _kept_flags(module)
         with contextlib.suppress(TypeError):  # a user's module that takes no weak reference
             self._known[id(module)] = weakref.ref(module), phase, kept
         return phase, kept
@@ -109,10 +118,13 @@ def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
         __tracebackhide__ = True
         if outer.depth or get_ident() != thread:
             return original(self, *args, **kwargs)
-        phase, kept = known_of(self)
+        frame = here(1)
+        phase, kept = known_of(self, frame)
+        if not phase:
+            return original(self, *args, **kwargs)
         outer.depth = 1
         try:
-            begin_at(phase, here(1))
+            begin_at(phase, frame)
             return original(self, *args, **kwargs)
         finally:
             outer.depth = 0

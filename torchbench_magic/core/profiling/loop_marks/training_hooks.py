@@ -1,24 +1,33 @@
 """Hooks on what every training loop calls: loaders, backward, optimizers, zero_grad, transfers, gradient scalers.
 
 Loops written by hand, Lightning, transformers' Trainer and accelerate all end up in these functions of torch. Each is
-replaced by one that writes a mark before and after, and optimizers have hooks of torch's own for it; `stop` puts
-everything back. While ``torch.compile`` traces, nothing of this is there (`compile_pause`).
+replaced by one that writes a mark before and after; `stop` puts everything back. While ``torch.compile`` traces,
+nothing of this is there (`compile_pause`).
+
+Nor is anything replaced that compiled code is guarded by: a compiled optimizer checks that torch's global hooks are as
+many as when it was traced, and that the function of ``step`` is the same, and would be compiled again. So its steps are
+told by the `record_function` that torch opens round each of them, which compiled code leaves out.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from .compile_pause import CompilePause
+from .compiled_calls import asker_of_compiled_calls, calls_noted_at
 from .marks import BACKWARD, INPUT, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks
 from .outer_modules import OuterCalls, calls_noted
 
 __all__ = ["TrainingHooks"]
 
 _MISSING = object()
+_STEP_RANGE = "Optimizer.step#"
+"""Assumed of torch 2.13 and newer: the wrapper that it puts round ``step`` of every class of optimizers, the users' own
+too, runs it in a `record_function` of this name, and holds the optimizer in its variable ``self``."""
 
 
 class TrainingHooks:
@@ -33,7 +42,6 @@ class TrainingHooks:
         self.outer = OuterCalls(marks)
         self._with_modules = with_modules
         self._put: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what we put
-        self._handles: list[Any] = []
         self._pause = CompilePause(self._leave, self._enter)
         self._is_on = False
 
@@ -57,7 +65,7 @@ class TrainingHooks:
         if not self._is_on or self._put:
             return
         from torch import autograd, nn, optim
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+        from torch.autograd.profiler import record_function
 
         put, noted = self._replace, self._noted
         put(autograd, "backward", lambda was: noted(was, BACKWARD))
@@ -69,15 +77,13 @@ class TrainingHooks:
         self._replace_transfer()
         if self._with_modules:
             put(nn.Module, "__call__", lambda was: calls_noted(was, self.marks, self.outer))
-        self._handles = [
-            register_optimizer_step_pre_hook(self._step_begins),
-            register_optimizer_step_post_hook(self._step_ends),
-        ]
+        put(record_function, "__enter__", self._step_begins)
+        put(record_function, "__exit__", self._step_ends)
+        asker, name = asker_of_compiled_calls()
+        if asker is not None:
+            put(asker, name, lambda was: calls_noted_at(was, self.marks))
 
     def _leave(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
         for owner, name, was, put in reversed(self._put):
             if vars(owner).get(name) is put:  # what the user's code put there since stays
                 if was is _MISSING:
@@ -183,10 +189,28 @@ class TrainingHooks:
 
         return noted
 
-    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if threading.get_ident() == self.marks.thread:
-            self.marks.begin(OPTIMIZER)
+    def _step_begins(self, was: Any) -> Any:
+        """`record_function.__enter__` that tells of an optimizer's step."""
+        begin_at, thread, get_ident, here = self.marks.begin_at, self.marks.thread, threading.get_ident, sys._getframe
 
-    def _step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if threading.get_ident() == self.marks.thread:
-            self.marks.end(OPTIMIZER, self.marks.number_of(optimizer))
+        @functools.wraps(was)
+        def entered(range_: Any) -> Any:
+            if range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
+                begin_at(OPTIMIZER, here(1))
+            return was(range_)
+
+        return entered
+
+    def _step_ends(self, was: Any) -> Any:
+        """`record_function.__exit__` that does; a step that an exception ends was none."""
+        end, number_of, thread = self.marks.end, self.marks.number_of, self.marks.thread
+        get_ident, here = threading.get_ident, sys._getframe
+
+        @functools.wraps(was)
+        def left(range_: Any, kind: Any, error: Any, traceback: Any) -> Any:
+            made = was(range_, kind, error, traceback)
+            if range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
+                end(OPTIMIZER, number_of(here(1).f_locals.get("self")) if kind is None else -1)
+            return made
+
+        return left

@@ -16,7 +16,7 @@ from ..loop_marks.marks import STEP, WIDTH, LoopMarks, PlaceBook
 from ..sources.code_sources import CodeSources, ProfiledBody, sources_of
 from .loop_lines import PlaceNumbers, RecordedLines, SampledLines
 from .phase_rows import Loop, loop_rows
-from .spans import spans_of, steps_said, with_loop_heads
+from .spans import said_steps, spans_of, with_loop_heads
 
 __all__ = ["recorded_loop", "sampled_loop"]
 
@@ -28,7 +28,7 @@ def recorded_loop(
     known: Mapping[str, Source],
     between_steps: Sequence[tuple[int, int]] = (),
 ) -> tuple[pd.DataFrame, Mapping[str, Source]]:
-    """(the table, sources by their id) of a run whose lines were recorded.
+    """(the table, sources by their id) of a run whose lines were recorded; its steps are as it said, where it did.
 
     Args:
         known: sources of its lines.
@@ -40,7 +40,7 @@ def recorded_loop(
     every = {**sources, **known}
     lines = RecordedLines.of(trace, every, places)
     spans = with_loop_heads(spans_of(record), lines.heads())
-    steps = None
+    steps = said_steps(marks.record, spans)
     if between_steps:
         steps = [(a[1], b[0]) for a, b in pairwise(between_steps)]
     loop = Loop(spans, trace.begin, trace.begin + trace.duration, places, lines, steps)
@@ -58,11 +58,8 @@ def sampled_loop(
     looked = array("q", samples.record)
     for at in range(1, len(looked), 2):
         looked[at] = of_samples[looked[at]] if looked[at] >= 0 else -1
-    spans, said, steps = spans_of(_with_numbers(marks.record, numbers)), steps_said(marks.record), None
-    if said:
-        first = min([span.begin for span in spans[:1]] + [said[0]])
-        steps = list(zip([first, *said], said, strict=False))
-    loop = Loop(spans, begin, end, places, SampledLines(looked), steps)
+    spans = spans_of(_with_numbers(marks.record, numbers))
+    loop = Loop(spans, begin, end, places, SampledLines(looked), said_steps(marks.record, spans))
     return loop_rows(loop, sources), sources, texts
 
 

@@ -29,6 +29,7 @@ from ..recording.recorded_run import torch_threads
 from ..recording.user_threads import kernel_threads
 from ..recording.workers import WorkerRecord, Workers, worker_table
 from ..sources.code_sources import ProfiledBody
+from .compiled_stretches import calls_without_phases, compiled_phases
 from .loop_table import sampled_loop
 
 __all__ = ["PhasesRun", "profile_of_phases"]
@@ -117,7 +118,8 @@ def profile_of_phases(
     parts, sources, texts = sampled_loop(run.marks, run.samples, body, run.begin, run.end)
     own = texts.of[texts.own[0].co_filename] if body.own else None
     load = doubts_of_load(run.load, run.num_threads)
-    doubts = [_partial(run, error), _full(run), *load, _without_steps(parts, error)]
+    without = _without_steps(run, parts, error)
+    doubts = [_partial(run, error), _full(run), *load, without, compiled_phases(run.marks.record)]
     shown = lambda file, line: (
         (cell.number, cell.visible_line(line)) if (cell := body.cells(file)) is not None else (None, line)
     )
@@ -156,11 +158,12 @@ def _full(run: PhasesRun) -> Doubt | None:
     return Doubt("phases-cut", text, "Profile a part of the job.", {"marks": kept})
 
 
-def _without_steps(parts: pd.DataFrame, error: BaseException | None) -> Doubt | None:
+def _without_steps(run: PhasesRun, parts: pd.DataFrame, error: BaseException | None) -> Doubt | None:
     if error is not None or parts["step"].notna().any():
         return None
+    outside = " outside of compiled code" if calls_without_phases(run.marks.record) else ""
     return Doubt(
         "no-steps",
-        "No steps were seen: fewer than two steps of an optimizer, and no call of `torchbench_magic.step()`.",
+        f"No steps were seen: fewer than two steps of an optimizer{outside}, and no call of `torchbench_magic.step()`.",
         "Call `torchbench_magic.step()` at the end of each step, or profile without `--phases`.",
     )

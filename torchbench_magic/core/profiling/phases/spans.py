@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..loop_marks.marks import BACKWARD, INPUT, OPTIMIZER, STEP, TRANSFER, WIDTH
+from ..loop_marks.marks import BACKWARD, COMPILED, INPUT, OPTIMIZER, STEP, TRANSFER, WIDTH
 
-__all__ = ["Span", "pieces_of", "spans_of", "steps_said", "with_loop_heads"]
+__all__ = ["Span", "pieces_of", "said_steps", "spans_of", "with_loop_heads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Span:
 
 
 def spans_of(record: Sequence[int]) -> list[Span]:
-    """All spans of a record of `LoopMarks`, by their beginning. What never ended (an exception in an optimizer's step,
-    a Ctrl-C) is left out, and so is a transfer that moved nothing."""
+    """All spans of a record of `LoopMarks`, by their beginning. What never ended (a Ctrl-C) is left out, and so is a
+    transfer that moved nothing."""
     running: list[tuple[int, int, int]] = []  # (begin, phase, place)
     found: list[Span] = []
     for at in range(0, len(record) - WIDTH + 1, WIDTH):
         time, mark, place, fact = record[at], record[at + 1], record[at + 2], record[at + 3]
-        if mark == STEP:
+        if mark in (STEP, COMPILED):
             continue
         if mark > 0:
             running.append((time, mark, place))
@@ -54,9 +54,17 @@ def spans_of(record: Sequence[int]) -> list[Span]:
     return sorted(found, key=lambda span: (span.begin, -span.end))
 
 
-def steps_said(record: Sequence[int]) -> list[int]:
-    """Unix ns at which the code itself said that a step ends."""
-    return [record[at] for at in range(0, len(record) - WIDTH + 1, WIDTH) if record[at + 1] == STEP]
+def said_steps(record: Sequence[int], spans: Sequence[Span]) -> list[tuple[int, int]] | None:
+    """(begin, end) of each step where the code itself said that a step ends, Unix ns; None where it never did.
+
+    Args:
+        spans: by their beginning; the first step begins with the first of them.
+    """
+    said = [record[at] for at in range(0, len(record) - WIDTH + 1, WIDTH) if record[at + 1] == STEP]
+    if not said:
+        return None
+    first = min([span.begin for span in spans[:1]] + [said[0]])
+    return list(zip([first, *said], said, strict=False))
 
 
 def with_loop_heads(spans: Sequence[Span], heads: Iterable[Span]) -> list[Span]:

@@ -29,6 +29,7 @@ _OBSERVERS = (
 )
 
 _WRAPPERS = (
+    "torchbench_magic.core.profiling.loop_marks.compiled_calls",
     "torchbench_magic.core.profiling.loop_marks.outer_modules",
     "torchbench_magic.core.profiling.loop_marks.training_hooks",
 )

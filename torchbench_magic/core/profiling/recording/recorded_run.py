@@ -20,6 +20,7 @@ from torchbench_magic.errors import OptionError
 from torchbench_magic.results.profiling.profile import ProfileOptions
 
 from ..concurrency.concurrency_run import ConcurrencyRun
+from ..loop_marks.current import marking
 from ..loop_marks.marks import LoopMarks
 from ..loop_marks.training_hooks import TrainingHooks
 from ..python_tree.sampler import PythonSampler, SampleRecord
@@ -176,6 +177,7 @@ class RecordedRun:
         with interrupts_held(), contextlib.ExitStack() as undone:
             undone.enter_context(torch_threads(self._threads))
             self.num_threads = self.threads_after = torch.get_num_threads()
+            undone.enter_context(marking(self.marks))
             self.cpu.append(read_cpu())
             if self.concurrency is not None:
                 undone.callback(self.concurrency.stop)

@@ -7,6 +7,7 @@ one, all are silent.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,9 @@ from .wording import LEAST_SECONDS, LEAST_SHARE, stake_text
 __all__ = ["COMPILE_KINDS", "compile_silenced_by", "compiling_took", "fell_back", "graph_break", "recompiles"]
 
 _MOST_NAMED = 3
+_DTYPES = frozenset(
+    ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")
+)
 _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
 
 
@@ -171,35 +175,51 @@ COMPILE_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
 
 
 def _cures_of_change(table: pd.DataFrame) -> list[Cure]:
-    """What keeps a function from being compiled again, by what changed."""
-    cures: list[Cure] = []
-    texts = [str(text) for text in table["reason"].dropna()]
-    arguments = [str(name) for name in dict.fromkeys(table["argument"].dropna())]
-    name = arguments[0] if arguments else "x"
-    if any("had size" in text for text in texts):
-        dimension = next(text for text in texts if "had size" in text).partition("dimension ")[2].partition(",")[0]
-        code = f"torch._dynamo.mark_dynamic({name}, {dimension or 0})"
-        cures.append(Cure("Mark the length as dynamic: one compilation then serves all.", code=code))
-        cures.append(Cure("Or compile with `dynamic=True`."))
-    if any("dimension" in text and "had" in text and "size" not in text for text in texts):
-        cures.append(Cure(f"Give `{name}` the same number of dimensions in every call, with `unsqueeze` or `view`."))
-    if any(_is_number(before) for before in table["before"].dropna()) and not cures:
-        if "." in name:
-            cures.append(Cure(f"Set `{name}` once before the calls, or make it a tensor (in a module a buffer)."))
-        else:
-            text = f"Make `{name}` a tensor: its value is then not compiled in."
-            cures.append(Cure(text, code=f"{name} = torch.tensor({name})"))
-            cures.append(Cure("Or compile with `dynamic=True`, which treats whole numbers as unknown."))
-    if any("training" in text for text in texts):
-        cures.insert(0, Cure("Call `train()` and `eval()` rarely: each mode is compiled once."))
-    if any(word in text for text in texts for word in ("float64", "float32", "float16", "int64", "was on ")):
-        cures.append(Cure(f"Convert `{name}` before the call, so that each call has the same dtype and device."))
-    if any("gradients are recorded" in text or "requires_grad" in text for text in texts):
-        cures.append(Cure("Call it always within `torch.no_grad()`, or never."))
+    """What keeps a function from being compiled again, by what changed: each cure names what it is for."""
+    cures: dict[str, Cure] = {}
+    for row in table[table["reason"].notna()].to_dict("records"):
+        for cure in _cures_of_reason(str(row["reason"]), _text(row["argument"]), _text(row["before"])):
+            cures.setdefault(cure.text, cure)
     if not cures:
-        cures.append(Cure("Keep it the same in every call, or compile a function for each case."))
+        text = "Keep it the same in every call, or compile a function for each case."
+        cures[text] = Cure(text)
     text = "Make a recompilation raise an error where it happens."
-    return [*cures, Cure(text, code='torch.compiler.set_stance("fail_on_recompile")')]
+    return [*cures.values(), Cure(text, code='torch.compiler.set_stance("fail_on_recompile")')]
+
+
+def _cures_of_reason(reason: str, name: str, before: str) -> list[Cure]:
+    """
+    Args:
+        reason: of `guards.change_of`.
+        name: what changed, ``before`` what it was; empty where that is not known.
+    """
+    if "training" in name:
+        return [Cure("Call `train()` and `eval()` rarely: each mode is compiled once.")]
+    if "gradients are recorded" in reason or "requires_grad" in reason:
+        return [Cure("Call it always within `torch.no_grad()`, or never.")]
+    if (found := re.search(r" had size \S+ in dimension (\d+)", reason)) is not None:
+        code = f"torch._dynamo.mark_dynamic({name}, {found[1]})"
+        text = "Mark the length as dynamic: one compilation then serves all."
+        return [Cure(text, code=code), Cure("Or compile with `dynamic=True`.")]
+    if re.search(r" had \d+ dimensions?, now ", reason):
+        return [Cure(f"Give `{name}` the same number of dimensions in every call, with `unsqueeze` or `view`.")]
+    if " was of length " in reason or " is not of length " in reason:
+        return [Cure(f"Give `{name}` the same length in every call, or pass what it holds as one tensor.")]
+    if " was of type " in reason:
+        return [Cure(f"Give `{name}` the same type in every call.")]
+    if before in _DTYPES or " was on " in reason:
+        return [Cure(f"Convert `{name}` before the call, so that each call has the same dtype and device.")]
+    if _is_number(before) and f"`{name}` was {before}" in reason:
+        if "." in name:
+            return [Cure(f"Set `{name}` once before the calls, or make it a tensor (in a module a buffer).")]
+        text = f"Make `{name}` a tensor: its value is then not compiled in."
+        dynamic = Cure("Or compile with `dynamic=True`, which treats whole numbers as unknown.")
+        return [Cure(text, code=f"{name} = torch.tensor({name})"), dynamic]
+    return []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _is_number(text: object) -> bool:

@@ -40,6 +40,9 @@ TRAINING_KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
 ABOUT_RESULTS = frozenset({"no-zero-grad", "eval-mode"})
 """Kinds that say what is wrong with the result: they are about no seconds that another kind could have."""
 
+ABOUT_FACTS = ABOUT_RESULTS | {"grad-unused"}
+"""Kinds that rest on what ran and not on how long it took: a busy machine does not silence them."""
+
 KINDS: dict[str, Callable[[Profile], list[Insight]]] = {
     "constant": constant,
     "copies": copies,
@@ -79,8 +82,9 @@ def insights_of(profile: Profile) -> tuple[Insight, ...]:
         compiled = [each for kind in COMPILE_KINDS.values() for each in kind(profile)]
     if not processor_silenced_by(profile):
         kept = [each for kind in PROCESSOR_KINDS.values() for each in kind(profile)]
-    if not loop_silenced_by(profile):
-        kept += [each for kind in TRAINING_KINDS.values() for each in kind(profile)]
+    for name, kind in TRAINING_KINDS.items():
+        if not loop_silenced_by(profile, of_facts=name in ABOUT_FACTS):
+            kept += kind(profile)
     if not silenced_by(profile):
         for name, kind in KINDS.items():
             if profile.profiler_cost != "most" or name in STANDS_WITH_COST:

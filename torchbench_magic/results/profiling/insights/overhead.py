@@ -10,6 +10,7 @@ from ...insights import Cure, Insight
 from ..profile import Profile
 from .line_uses import LineUse, OpUse, Recorded, recorded_lines
 from .source_trees import place_in
+from .training.optimizer_loop import FUSED
 from .wording import LEAST_SECONDS, LEAST_SHARE, places_text, stake_text
 
 __all__ = ["overhead"]
@@ -26,6 +27,8 @@ _PYTHON = 5e-6, 10e-6
 """Seconds of Python for an op that a line calls, and for a module: what is counted as part of the call, at most.
 Reading a short expression and its arguments took 1 to 2 us an op as recorded, a call of an nn.Module 5 us more. What is
 above is Python of another kind (`outside_torch`)."""
+_STEP, _FETCH, _COMPILED = "Optimizer.step#", "enumerate(DataLoader)#", "Torch-Compiled Region"
+"""Ranges of torch's own: of an optimizer's step, of the fetching of a batch, of what is compiled."""
 DISPATCH = 0.95e-6
 """Seconds that the call of the smallest op takes bare (see `SMALL`): what a line spends on its calls at least, however
 much of its recorded time the estimated cost of recording is."""
@@ -114,6 +117,9 @@ def _insight(profile: Profile, recorded: Recorded, group: list[tuple[LineUse, fl
 def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: float) -> tuple[Cure, ...]:
     """The first is about most of the seconds, as far as that is known."""
     cures = []
+    if _ranges(profile, uses, _FETCH):
+        text = "Take each batch out of whole tensors by a slice: the loader fetches and stacks it sample by sample."
+        return (Cure(text, code="x[i : i + n], y[i : i + n]"),)
     if any(use.modules for use in uses):
         cures.append(Cure("Use larger batches: each operation then does more work."))
     elif _is_in_loop(profile, uses[0]):
@@ -121,9 +127,11 @@ def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: f
     else:
         cures.append(Cure("Batch: one operation on a larger tensor instead of many on small ones."))
     compiled = "Compile the calling function with `torch.compile`: it fuses them and avoids Python."
-    cures.append(Cure(compiled, lever="compile"))
+    if not _ranges(profile, uses, _COMPILED):
+        cures.append(Cure(compiled, lever="compile"))
     in_step = min(_in_optimizers(profile, recorded, uses), seconds)
-    if in_step > 0:
+    steppers = {name.removeprefix(_STEP).partition(".")[0] for name in _ranges(profile, uses, _STEP)}
+    if in_step > 0 and steppers & set(FUSED):
         text = (
             "Update all parameters in one call, if the optimizer supports it: `fused=True`. Its step is"
             f" {units.seconds_text(in_step, digits=2)} of these {units.seconds_text(seconds, digits=2)}."
@@ -135,13 +143,21 @@ def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: f
     return tuple(cures)
 
 
+def _ranges(profile: Profile, uses: list[LineUse], names: str) -> set[str]:
+    """Names of the ranges and operations on these lines that begin so."""
+    frames, lines = profile.frames, {use.key for use in uses}
+    found = frames[frames["name"].astype(str).str.startswith(names) & frames["line"].notna()]
+    rows = zip(found["source_id"], found["line"], found["name"], strict=True)
+    return {str(name) for source_id, line, name in rows if (source_id, int(line)) in lines}
+
+
 def _in_optimizers(profile: Profile, recorded: Recorded, uses: list[LineUse]) -> float:
     """Seconds of the steps of optimizers that these lines call, without what recording surely added."""
     frames = profile.frames
     steps = frames[
         (frames["kind"] == "python")
         & (frames["thread"] == 0)
-        & frames["name"].astype(str).str.startswith("Optimizer.step#")
+        & frames["name"].astype(str).str.startswith(_STEP)
     ]
     total = 0.0
     for use in uses:

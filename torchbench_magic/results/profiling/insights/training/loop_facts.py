@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ....insights import CodeLine
+from ....machine.load_doubts import LOAD_KINDS
 from ...loops.phases import phases_of
 from ...profile import Profile
 from ..silenced import VOIDING
@@ -66,13 +67,18 @@ def loop_facts(profile: Profile) -> LoopFacts | None:
     return LoopFacts(profile, inside, parts[parts["step"].isna()], phases, steps, profile.wall_time)
 
 
-def loop_silenced_by(profile: Profile) -> str:
+def loop_silenced_by(profile: Profile, *, of_facts: bool = False) -> str:
     """The kind of what keeps this profile from any insight on its loop; empty where nothing does.
 
     As `silenced.silenced_by`, but for what is about lines and operations: phases need neither.
+
+    Args:
+        of_facts: what is asked for rests on what ran, not on how long it took.
     """
     about_lines = {"no-lines", "lines-lost", "lines-cut", "lines-of-functions", "host-memory"}
     for doubt in profile.warnings:
+        if of_facts and doubt.kind in LOAD_KINDS:
+            continue
         if doubt.kind in VOIDING - about_lines or doubt.kind == "phases-cut":
             return doubt.kind
     return "partial" if profile.partial else ""

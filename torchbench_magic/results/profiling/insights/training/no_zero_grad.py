@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from torchbench_magic import units
 
 from ....insights import Cure, Insight
@@ -14,6 +16,9 @@ _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = frozenset({"aten::add_", "aten::add"})
 _ZEROES = frozenset({"aten::zero_", "aten::_foreach_zero_", "aten::fill_"})
 _NEARLY_ALL = 0.9
+_WRITES = re.compile(r"\.grad(?:\.data)?\s*(?:\.(?:mul|div|copy|lerp|zero|sub|add|set)_\(|[-+*/]?=(?!=))")
+"""Code that changes gradients itself (momentum by hand) keeps them on purpose. Of the text, since `clip_grad_norm_`
+calls the same operations."""
 
 
 def no_zero_grad(profile: Profile) -> list[Insight]:
@@ -21,8 +26,8 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
 
     Speaks only where each of these is seen: an optimizer's step and one backward pass in each step, no ``zero_grad`` in
     any, and that autograd adds to gradients that are there, in all steps but the first.
-    Silent: for gradients that are cleared by hand (set to None: nothing is added; set to zero: an operation does it);
-    for gradient accumulation; without operations (``--phases``).
+    Silent: for gradients that are cleared by hand (set to None: nothing is added; set to zero: an operation does it),
+    or that the code changes itself; for gradient accumulation; without operations (``--phases``).
     Seconds at stake: the steps after the first, which do not do what was meant.
     """
     facts = loop_facts(profile)
@@ -34,6 +39,8 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
     if not (counts["backward"] == 1).all() or len(counts["backward"]) < facts.steps:
         return []
     if (facts.outside["phase"] == "zero_grad").any() or _zeroed_by_hand(profile) >= facts.steps - 1:
+        return []
+    if any(_WRITES.search(source.text) for source in profile.sources.values()):
         return []
     added, expected = _added(profile), _NEARLY_ALL * (facts.steps - 1) / facts.steps
     if not added[1] or added[0] < expected * added[1]:
