@@ -107,7 +107,7 @@ PLANTED = [
         "optimizer = torch.optim.Adam(cells.parameters(), 3e-4)\nx, y = torch.rand(32, 24), torch.rand(32, 24)",
         "for i in range(15):\n    h = x\n    for cell in cells:\n        h = cell(h)\n"
         "    loss = F.l1_loss(h, y)\n    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()",
-        "optimizer-loop", 8,
+        "optimizer-loop", 9,
     ),
     Planted(
         "Adagrad over many small layers, in a method",
@@ -116,7 +116,7 @@ PLANTED = [
         "class Fit:\n    def __init__(self):\n        self.optimizer = torch.optim.Adagrad(net.parameters())\n"
         "    def run(self, steps):\n        for _ in range(steps):\n            self.optimizer.zero_grad()\n"
         "            net(x).square().mean().backward()\n            self.optimizer.step()\nFit().run(15)",
-        "optimizer-loop", 8,
+        "optimizer-loop", 9,
     ),
     Planted(
         "gradients that nothing clears",

@@ -241,8 +241,9 @@ def _said_wait(rank: int, told: Mapping[str, Any]) -> str:
 
 
 def _end(cluster: Cluster, asking: Asking, engines: Sequence[Engine]) -> None:
-    """Have the engines that are there put away what was made for the job; the first one last, which removes the folder of
-    the group's store: torch looks for the file as a group ends, and waits half an hour for one that has just gone."""
+    """Have the engines that are there put away what was made for the job; the first one last, which removes the folder
+    of the group's store: torch looks for the file as a group ends, and waits half an hour for one that has just gone.
+    """
     for some in (engines[1:], engines[:1]):
         there = set(cluster.ids)
         for engine in some:
