@@ -73,7 +73,7 @@ def test_a_notebook_that_is_not_there_is_one_line() -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    assert done.stderr.strip() == "nowhere.ipynb is not there"
+    assert done.stderr.strip() == "nowhere.ipynb does not exist"
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -44,7 +44,7 @@ def test_a_trace_that_unpacks_to_a_thousand_times_its_size_is_not_read_to_its_en
     events = b'{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"ts":1,"dur":1,"args":{}},\n' * 600_000
     path.write_bytes(gzip.compress(b'{"traceEvents":[\n' + events, 9))
     assert path.stat().st_size < MB
-    with pytest.raises(TraceError, match="unpacks to more than 50 times its size, as no trace does"):
+    with pytest.raises(TraceError, match="unpacks to more than 50 times its size, which no trace does"):
         load_trace(path)
 
 

@@ -172,7 +172,7 @@ def test_display_modes(kernel: Kernel) -> None:
     assert list(kernel.run("%timer -n 2 -r 2 x").outputs[0]["data"]) == ["text/plain"]
     assert list(kernel.run("_timer").outputs[0]["data"]) == ["text/plain"]
     kernel.run("%config TorchBench.display = 'html'")
-    assert set(kernel.run("_timer").outputs[0]["data"]) == {"text/plain", "text/html"}
+    assert set(kernel.run("_timer").outputs[0]["data"]) == {"text/plain", "text/html", "text/markdown"}
     kernel.run("%config TorchBench.display = 'auto'")
 
 

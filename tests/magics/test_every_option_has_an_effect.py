@@ -81,6 +81,7 @@ def explore_shows_the_widget_in_a_kernel(bench: Bench) -> None:
     bench.shell.display_pub.publish = lambda **sent: published.append(sent["data"])
     bench()
     bench("-w")
+    published = [data for data in published if len(data) > 1]  # a slow machine shows a line while it waits
     assert [view in data for data in published] == [False, False, True]
     assert "<table>" in published[1]["text/html"], "what stays when the widget is lost"
     del bench.shell.display_pub.publish, bench.shell.kernel

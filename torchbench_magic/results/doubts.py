@@ -25,7 +25,7 @@ _FIRST = frozenset(
 _LAST = frozenset(
     (
         *("bimodal", "clock", "cpu-clock", "lever", "medians", "normal-processes", "one-of-several", "this-kernel"),
-        *("compiled-modules", "other-environment", "private-cache", "several-hosts", "torch-threads", "void-process"),
+        *("compiled-modules", "private-cache", "several-hosts", "torch-threads", "void-process"),
     )
 )
 """Kinds that explain a figure, and leave it as it is."""

@@ -209,7 +209,7 @@ def test_a_statement_that_only_makes_a_generator_is_said() -> None:
     assert doubt.text == "a: `things.each()` only creates a generator: its code does not run and is not timed."
     assert doubt.action == "Time `list(things.each())`."
     assert [d.text.partition(":")[0] for d in only_made({"a": Body("waits()")}, {"waits": waits})] == [
-        "`waits()` only makes a coroutine"
+        "`waits()` only creates a coroutine"
     ]
     assert not calls
 

@@ -237,7 +237,7 @@ if not p.exists():
 
 @pytest.mark.slow
 def test_code_that_ends_every_process_is_an_error() -> None:
-    with pytest.raises(BodyError, match="the code ends the interpreter that runs it: each ended with status 3"):
+    with pytest.raises(BodyError, match="the code ends its interpreter: each ended with status 3"):
         measured({"a": "import os; os._exit(3)"})
 
 

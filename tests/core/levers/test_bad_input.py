@@ -134,7 +134,7 @@ def f(x):
 """
     result = tried("f(x)", "compile", "inference_mode", setup=setup)
     assert result.frame["description"].tolist() == ["as it is", "inference_mode"]
-    assert reasons(result)["compile"] == "it did not end within 3 s, and was ended"
+    assert reasons(result)["compile"] == "it did not end within 3 s and was stopped"
 
 
 def test_a_cell_that_is_compiled_anew_in_each_call_has_no_time_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,17 +26,17 @@ is_here = pytest.mark.skipif(not client_requests.is_supported(), reason="the mac
 
 def is_arm(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    return r"x86_64 processor; this is \w+ on aarch64"
+    return r"x86_64 CPU; this is \w+ on aarch64"
 
 
 def is_mac(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    return r"on Linux with an x86_64 processor; this is Darwin"
+    return r"on Linux with an x86_64 CPU; this is Darwin"
 
 
 def is_of_32_bits(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "maxsize", 2**31 - 1)
-    return "x86_64 processor"
+    return "x86_64 CPU"
 
 
 def is_free_threaded(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -68,7 +68,7 @@ def test_times_come_where_the_processor_is_another_one(monkeypatch: pytest.Monke
         plan = Plan(threads=(1,), min_run_time=0.01, max_run_time=0.01)
         result = compare_bodies(Task({"": Body("sum(range(1000))")}, plan=plan, counting=Counting(10)))
     (told,) = (doubt.text for doubt in result.warnings if doubt.kind == "not-counted")
-    assert told.startswith("Instructions were not counted: instructions are counted on Linux with an x86_64 processor")
+    assert told.startswith("Instructions were not counted: instructions are counted on Linux with an x86_64 CPU")
     assert (result.frame["median"] > 0).all()
 
 

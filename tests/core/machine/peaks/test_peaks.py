@@ -227,7 +227,7 @@ def test_peaks_that_may_have_been_disturbed_serve_this_process_only(
     measured: Callable[..., list[int]], cached: Path
 ) -> None:
     asked = measured(contended=math.nan)
-    assert "not available here" in peaks_here(2).notes[-1]
+    assert "is unknown here: the peaks are not kept" in peaks_here(2).notes[-1]
     assert peaks_here(2).flops
     assert asked == [2]
     assert not [*cached.glob("peaks-*")]

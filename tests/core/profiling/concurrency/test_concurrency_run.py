@@ -191,7 +191,7 @@ def test_a_process_that_is_killed_meanwhile() -> None:
 def test_a_short_cell_is_said_to_be_too_short() -> None:
     seen = seen_in("x = 1")
     assert seen.verdict == "not available"
-    assert "of less than 150 ms nothing is said" in seen.missing[0]
+    assert "too short for a verdict (at least 150 ms)" in seen.missing[0]
 
 
 @LINUX

@@ -32,7 +32,7 @@ def unused(setup: str, body: str, points: Any = None, **names: Any) -> list[tupl
 def test_an_axis_that_no_code_reads_is_said_once_with_its_name() -> None:
     ((said, name),) = unused("m = 3", "clock.work(m)")
     assert name == "n"
-    assert said.startswith("The sweep's axis `n` is read by no code")
+    assert said.startswith("The sweep's axis `n` is not used by the setup or a statement")
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_check_says_that_a_block_has_no_value(body: str, block: str) -> None:
 def test_check_compares_the_last_expression_within_a_trailing_with() -> None:
     within = "with torch.no_grad():\n    with torch.inference_mode():\n        y = x * 2\n        y + {}"
     names = {"x": torch.ones(3), "torch": torch}
-    with pytest.raises(CheckFailed, match="`b` does not return what `a` does"):
+    with pytest.raises(CheckFailed, match="`b` and `a` return different values"):
         timed(FakeClock(), {"a": "x * 2 + 1", "b": within.format(2)}, names=names, check=True)
     bodies = {"a": "clock.work(1)\nx * 2 + 1", "b": "clock.work(1)\n" + within.format(1)}
     assert len(timed(FakeClock(), bodies, names=names, check=True).frame) == 2

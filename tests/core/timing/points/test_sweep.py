@@ -81,9 +81,9 @@ def test_close_floats_keep_labels_of_their_own() -> None:
         ("n", "NAME=EXPR"),
         ("n=", "NAME=EXPR"),
         ("n==3", "NAME=EXPR"),
-        ("2n=[1]", "no Python name"),
-        ("for=[1]", "no Python name"),
-        ("a.b=[1]", "no Python name"),
+        ("2n=[1]", "not a Python name"),
+        ("for=[1]", "not a Python name"),
+        ("a.b=[1]", "not a Python name"),
         ("median=[1]", "a column of the result"),
         ("result=[1]", "a column of the result"),  # of results put side by side
         ("n=5", "several values"),
@@ -142,7 +142,7 @@ def test_a_sweep_and_a_fuzzer_meet_at_every_pair_of_points() -> None:
 
 
 def test_an_axis_that_the_fuzzer_would_hide_is_an_error() -> None:
-    with pytest.raises(OptionError, match="draws a x of its own"):
+    with pytest.raises(OptionError, match="the fuzzer draws its own x"):
         points_of(["x=[1]"], "unary:3", {})
 
 
