@@ -37,6 +37,7 @@ KEPT_FILES = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels of all tests share the processes that count, in a place of their own; these end a minute after them."""
+    os.environ["COLUMNS"] = "100"  # of texts that follow the terminal: workers of xdist have another width
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script started pytest in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started from here has it, too
     if not hasattr(config, "workerinput"):  # the workers of xdist inherit it
