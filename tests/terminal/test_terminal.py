@@ -117,7 +117,7 @@ def test_a_wrong_option_is_one_line(terminal: Terminal) -> None:
 def test_a_long_run_writes_one_line_over_and_ctrl_c_keeps_what_is_there(terminal: Terminal) -> None:
     terminal.type("import time")
     terminal.start("%timer --min-run-time 60 time.sleep(0.02)")
-    terminal.expect("Ctrl-C to stop and keep what is there")
+    terminal.expect("Ctrl-C to stop and keep partial results")
     shown = terminal.interrupt()
     assert "KeyboardInterrupt" in shown
     assert "artial" in shown
