@@ -211,7 +211,7 @@ def test_a_rank_that_cannot_begin_frees_the_others(tmp_path: Path) -> None:
         assert not kernel.run(start).error
         ran = kernel.run("%%tprofile --engines engines\n" + STEPS)
         assert "rank 1: engine 1" in ran.stderr
-        assert "ended with Busy: a torch profiler is running already" in ran.stderr
+        assert "ended with Busy: a torch profiler is already running" in ran.stderr
 
 
 @pytest.mark.parametrize(
