@@ -189,7 +189,7 @@ class TestCompiled:
                 "statement throws c10::Error: The size of tensor a (2) must match",
             ),
             ("*(volatile int*)0 = 1;", "statement crashed in its first call (SIGSEGV)"),
-            ("break;", "statement leaves the loop that is timed"),
+            ("break;", "statement leaves the timed loop"),
         ):
             ran = kernel.run(f"%%timer --cpp\n{cell}")
             assert ran.stderr.startswith(f"UsageError: {told}"), ran.stderr
