@@ -53,7 +53,8 @@ def test_the_benchmark_recipe_shows_every_step(tmp_path: Path) -> None:
     assert "blocks of" in autorange
     assert "IQR" in autorange
     assert sizes.count("baseline") == 18
-    assert ("Oversubscribed" in sizes) == (usable_cores() < 4)
+    is_folded = re.search(r"\d+ more: \S+warnings", sizes) is not None  # a busy machine has two doubts before it
+    assert ("Oversubscribed" in sizes) == (usable_cores() < 4) or is_folded
     assert "[------" in compare
     assert "b=1024, n=64" in compare
     assert swap.count("baseline") == 7
