@@ -215,7 +215,7 @@ def test_cpu_performance_goes_from_slow_to_four_findings_and_their_cures(tmp_pat
     for line in fused, step:  # a factor of 2 and more
         ratio = re.search(r"(?:one_operation|after) +[\d.]+ +[\d.]+ +([\d.]+)", line)
         assert ratio is not None
-        assert float(ratio[1]) < 1
+        assert float(ratio[1]) > 1, "times as fast"
 
 
 @pytest.mark.kernel
