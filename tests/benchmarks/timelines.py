@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import sync_playwright
 from record import Figure, record
-from views import FLAGS
+from views import FLAGS, timed
 
 from torchbench_magic.views.carriers import mounting, page_modules
 from torchbench_magic.views.drawing import bars
@@ -78,26 +78,6 @@ def many_events(count: int) -> Timeline:
     return Timeline(f"{count} events", whole, ("MainThread",), names, places, drawn)
 
 
-def stepped(browser: Browser, folder: Path, given: str) -> list[dict[str, Any]]:
-    """What each page has seen; no page asks for anything but its own file."""
-    file = folder / "page.html"
-    names = "globalThis.mount = mount; globalThis.given = JSON.parse(document.getElementById('given').textContent);"
-    data = f'<script type="application/json" id="given">{given}</script>'
-    module = f'<script type="module">{bars.module()}\n{names}</script>'
-    file.write_text(f'<!doctype html><meta charset="utf-8"><div id="host"></div>{data}{module}', encoding="utf-8")
-    found = []
-    for _ in range(PAGES):
-        page = browser.new_page(viewport={"width": 932, "height": 900})
-        asked: list[str] = []
-        page.on("request", lambda request, asked=asked: asked.append(request.url))
-        page.goto(file.as_uri())
-        page.wait_for_function("globalThis.given !== undefined")
-        found.append(page.evaluate(STEPS))
-        assert asked == [file.as_uri()], asked
-        page.close()
-    return found
-
-
 def untrue(line: Timeline, listed: list[Any]) -> tuple[int, int]:
     """(rows that were read, those of them whose calls or time are not those of the events)."""
     read = wrong = 0
@@ -123,7 +103,7 @@ def main() -> int:
     given = mounting.script_data(spec_of(line, 2 * EVENTS, 0))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS, headless=True)
-        found = stepped(browser, Path(folder), given)
+        found = timed(browser, Path(folder), bars.module(), given, STEPS, PAGES)
         version = browser.version
         browser.close()
     read, wrong = untrue(line, found[0]["listed"])

@@ -135,8 +135,10 @@ def many_frames(count: int) -> flame.FlameGraph:
     return flame.FlameGraph(f"{count} frames", parent, names, kinds.tolist(), (measure,))
 
 
-def timed(browser: Browser, folder: Path, module: str, given: str, script: str) -> list[dict[str, float]]:
-    """What the script returns, from ``REPETITIONS`` fresh pages; no page asks for anything but its own file."""
+def timed(
+    browser: Browser, folder: Path, module: str, given: str, script: str, pages: int = REPETITIONS
+) -> list[dict[str, float]]:
+    """What the script returns, from fresh pages; no page asks for anything but its own file."""
     file = folder / "page.html"
     names = "globalThis.mount = mount; globalThis.given = JSON.parse(document.getElementById('given').textContent);"
     file.write_text(
@@ -145,7 +147,7 @@ def timed(browser: Browser, folder: Path, module: str, given: str, script: str) 
         encoding="utf-8",
     )
     found = []
-    for _ in range(REPETITIONS):
+    for _ in range(pages):
         page = browser.new_page(viewport={"width": 932, "height": 900})
         asked: list[str] = []
         page.on("request", lambda request, asked=asked: asked.append(request.url))

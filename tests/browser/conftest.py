@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,6 +187,18 @@ def visit(chromium: Browser) -> Iterator[Visit]:
     context.close()
     assert visit.left_the_machine == []
     assert visit.page_errors == []
+
+
+@pytest.fixture
+def opened(visit: Visit, tmp_path: Path) -> Callable[[str], Page]:
+    """Opens a page that is given as text, as a file."""
+
+    def open_text(page: str) -> Page:
+        file = tmp_path / "page.html"
+        file.write_text(page, encoding="utf-8")
+        return visit.open(file.as_uri())
+
+    return open_text
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -31,13 +29,11 @@ def document_of(table: Table) -> Document:
 
 
 @pytest.fixture
-def show(visit: Any, tmp_path: Path) -> Open:
-    def open_page(page: str) -> Page:
-        file = tmp_path / "page.html"
-        file.write_text(page, encoding="utf-8")
-        opened: Page = visit.open(file.as_uri())
-        opened.locator(".tb").first.wait_for()
-        return opened
+def show(opened: Open) -> Open:
+    def open_page(text: str) -> Page:
+        page = opened(text)
+        page.locator(".tb").first.wait_for()
+        return page
 
     return open_page
 

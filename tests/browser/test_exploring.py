@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,13 +54,11 @@ def calls() -> flame.FlameGraph:
 
 
 @pytest.fixture
-def show(visit: Any, tmp_path: Path) -> Open:
-    def open_page(page: str) -> Page:
-        file = tmp_path / "page.html"
-        file.write_text(page, encoding="utf-8")
-        opened: Page = visit.open(file.as_uri())
-        opened.locator("canvas").wait_for()
-        return opened
+def show(opened: Open) -> Open:
+    def open_page(text: str) -> Page:
+        page = opened(text)
+        page.locator("canvas").wait_for()
+        return page
 
     return open_page
 

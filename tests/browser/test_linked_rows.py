@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,14 +27,12 @@ SHOW = """(el, [keys, label]) => el.dispatchEvent(new CustomEvent("torchbench:sh
 
 
 @pytest.fixture
-def show(visit: Any, tmp_path: Path) -> Open:
-    def open_page(page: str) -> Page:
-        file = tmp_path / "page.html"
-        file.write_text(page, encoding="utf-8")
-        opened: Page = visit.open(file.as_uri())
-        opened.locator(".tb").first.wait_for()
-        opened.evaluate(LISTEN)
-        return opened
+def show(opened: Open) -> Open:
+    def open_page(text: str) -> Page:
+        page = opened(text)
+        page.locator(".tb").first.wait_for()
+        page.evaluate(LISTEN)
+        return page
 
     return open_page
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -44,15 +42,13 @@ def profiled() -> Profile:
 
 
 @pytest.fixture
-def show(visit: Any, tmp_path: Path) -> Open:
-    def open_page(page: str) -> Page:
-        file = tmp_path / "page.html"
-        file.write_text(page, encoding="utf-8")
-        opened: Page = visit.open(file.as_uri())
-        opened.locator("[data-lm-suppress-shortcuts]").first.wait_for(state="attached")
-        opened.wait_for_function("document.querySelectorAll('[data-lm-suppress-shortcuts]').length >= 4")
-        opened.evaluate(LISTEN)
-        return opened
+def show(opened: Open) -> Open:
+    def open_page(text: str) -> Page:
+        page = opened(text)
+        page.locator("[data-lm-suppress-shortcuts]").first.wait_for(state="attached")
+        page.wait_for_function("document.querySelectorAll('[data-lm-suppress-shortcuts]').length >= 4")
+        page.evaluate(LISTEN)
+        return page
 
     return open_page
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -16,14 +16,7 @@ from torchbench_magic.core.compiler import dynamo  # noqa: E402
 from torchbench_magic.core.compiler.compile_watch import CompiledFrame, CompileWatch  # noqa: E402
 from torchbench_magic.core.compiler.given_up import why_given_up  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    tqdm = pytest.importorskip("tqdm")
-    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("compiled_anew")
 
 
 class Told:

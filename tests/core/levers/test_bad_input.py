@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import math
-import warnings
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,17 +21,6 @@ from torchbench_magic.views.timing.levers_tried import recommended
 from .test_trying import in_names, reasons, row, tried
 
 FUNCTION = "x = torch.ones(2)\ndef f(x, n=0): return x + n"
-
-
-@pytest.fixture
-def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    tqdm = pytest.importorskip("tqdm")
-    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
-    torch._dynamo.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    torch._dynamo.reset()
 
 
 # ---- the compiler ---------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,7 @@ from torchbench_magic.views.profiling.profile import document  # noqa: E402
 from .insight_runs import calm  # noqa: E402
 from .profiling_text import profiled  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    tqdm = pytest.importorskip("tqdm")
-    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
-    torch._dynamo.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    torch.compiler.set_stance("default")
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("compiled_anew")
 
 
 BROKEN = """%%tprofile

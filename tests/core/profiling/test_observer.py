@@ -7,7 +7,7 @@ import pickle
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -76,14 +76,7 @@ def broken(backend: str) -> Callable[[Any], Any]:
     return compiled
 
 
-@pytest.fixture(autouse=True)
-def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    tqdm = pytest.importorskip("tqdm")
-    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
-    torch._dynamo.reset()
-    yield
-    torch.compiler.set_stance("default")
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("compiled_anew")
 
 
 def frames() -> int:

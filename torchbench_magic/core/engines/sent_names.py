@@ -216,17 +216,18 @@ def _version(value: Any) -> str:
         held = [*value.parameters(), *value.buffers()]
     else:
         held = [value] if isinstance(value, torch.Tensor) else []
-    return " ".join(map(_sum, held))
+    return " ".join(map(_state, held))
 
 
-def _sum(tensor: Any) -> str:
-    """Of the values: a fused optimizer's step is not counted in the tensor's version."""
+def _state(tensor: Any) -> str:
+    """How often it was changed in place, and the sum of its values: a fused optimizer's step is not counted."""
     import torch
 
+    count = 0 if tensor.is_inference() else tensor._version
     tensor = tensor.detach()
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
-        return str(tensor.shape)
-    return repr(float(tensor.sum(dtype=torch.float64)))
+        return f"{count} {tuple(tensor.shape)}"
+    return f"{count} {float(tensor.sum(dtype=torch.float64))!r}"
 
 
 @contextlib.contextmanager
