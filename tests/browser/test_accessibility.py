@@ -101,8 +101,10 @@ def test_nothing_moves_by_itself(show: Open) -> None:
 
 def test_all_grows_with_the_readers_letters(show: Open) -> None:
     small = show(two_shapes().to_html())
+    small.locator(".tb table[aria-rowcount]").first.wait_for()  # live: the static row would be taken away meanwhile
     before = small.locator(".tb tbody tr.row").first.bounding_box()
     large = show(two_shapes().to_html().replace("<style>:root{", "<style>html{font-size:200%}:root{", 1))
+    large.locator(".tb table[aria-rowcount]").first.wait_for()
     after = large.locator(".tb tbody tr.row").first.bounding_box()
     assert before is not None
     assert after is not None

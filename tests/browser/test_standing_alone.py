@@ -96,6 +96,7 @@ def test_two_cells_hold_the_modules_and_all_outputs_are_alive_in_the_exported_pa
     visit.left_the_machine.clear()  # nbconvert's template
 
 
+@pytest.mark.slow
 def test_the_first_of_two_holders_is_cleared_and_nothing_is_lost(visit: Any, executed: Any, tmp_path: Path) -> None:
     made = copied(executed)
     made.cells[1].outputs = made.cells[4].outputs = []
@@ -104,6 +105,7 @@ def test_the_first_of_two_holders_is_cleared_and_nothing_is_lost(visit: Any, exe
     visit.left_the_machine.clear()
 
 
+@pytest.mark.slow
 def test_where_all_that_hold_them_are_cleared_the_numbers_stay_and_a_line_says_what_is_missing(
     visit: Any, executed: Any, tmp_path: Path, shots: Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path: Path) -> Non
         pass
 
 
+@pytest.mark.slow
 def test_a_cluster_that_has_ended_is_told_in_one_line(cluster: RunningCluster, tmp_path: Path) -> None:
     file = f"profile_{PROFILE}/security/ipcontroller-client.json"
     told = json.loads((cluster.ipython_dir / file).read_text())
@@ -176,6 +177,7 @@ def test_an_engine_without_torch_or_the_package_is_found_and_told(tmp_path: Path
         assert why_not(only) == "has no torch"
 
 
+@pytest.mark.slow
 def test_nothing_of_the_cluster_is_left_when_it_has_ended(tmp_path: Path) -> None:
     with running_cluster(tmp_path, 1) as own:
         ours = psutil.Process(own.process.pid).children(recursive=True)

@@ -236,6 +236,7 @@ def test_what_the_code_prints_is_shown_once_for_points_and_for_each_engine_else(
 # ---- the store ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_finished_points_are_stored_at_once_and_found_again(cluster: RunningCluster, tmp_path: Path) -> None:
     from torchbench_magic.core.machine.environment import read_environment
     from torchbench_magic.results.storage.resumed_runs import Recording

@@ -28,6 +28,7 @@ def kernels(start_kernel: Callable[..., Kernel]) -> tuple[Kernel, Kernel]:
     return start_kernel(), start_kernel(startup=True)
 
 
+@pytest.mark.slow
 def test_runs_of_two_kernels_stand_side_by_side(kernels: tuple[Kernel, Kernel], tmp_path: Path) -> None:
     store = tmp_path / "runs.sqlite"
     first, second = kernels

@@ -31,6 +31,7 @@ def test_it_shows_the_verdict_its_evidence_and_the_cell_to_compare(kernel: Kerne
     assert kernel.run("print(repr(_tprofile.concurrency.proof))").stdout.strip() == "''"  # threads wait no less
 
 
+@pytest.mark.slow
 def test_the_line_that_it_ends_with_runs(kernel: Kernel) -> None:
     assert not kernel.run("%%tprofile --concurrency -q\nfor i in range(300): y = x @ x").error
     kernel.run("proof = _tprofile.concurrency.proof")

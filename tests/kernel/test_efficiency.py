@@ -63,6 +63,7 @@ def test_classes_the_roofline_and_what_is_stored(kernel: Kernel) -> None:
     assert sizes[1] - sizes[0] < MORE
 
 
+@pytest.mark.slow
 def test_nothing_of_the_machine_can_be_read(kernel: Kernel) -> None:
     """As on macOS, or where /proc and /sys are hidden: each missing thing is one line, and the rest is there."""
     hide = """\

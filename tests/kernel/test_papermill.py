@@ -37,11 +37,13 @@ def run(folder: Path, cells: list[str]) -> nbformat.NotebookNode:
     return nbformat.read(folder / "out.ipynb", as_version=4)
 
 
+@pytest.mark.slow
 def test_results_are_in_the_saved_notebook(tmp_path: Path) -> None:
     kinds = [[o.output_type for o in cell.outputs] for cell in run(tmp_path, CELLS).cells]
     assert kinds == [[], ["display_data"], ["execute_result", "display_data"]]
 
 
+@pytest.mark.slow
 def test_the_users_exception_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(PapermillExecutionError) as caught:
         run(tmp_path, [CELLS[0], "%%timer\nf(x)\n1 / 0", "never = 1"])

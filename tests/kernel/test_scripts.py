@@ -37,6 +37,7 @@ def kernel(start_kernel: Callable[..., Any]) -> Any:
     return made
 
 
+@pytest.mark.slow
 def test_a_script_prints_what_the_magics_show(kernel: Any, tmp_path: Path) -> None:
     timed, profiled = kernel.run(TIMED), kernel.run("%%tprofile\nwork();")
     for shown, name in ((timed, "_timer"), (profiled, "_tprofile")):

@@ -140,6 +140,7 @@ def test_the_package_comes_from_the_wheel_and_says_its_version(installed: Instal
     assert said.stdout.split()[1] in installed.wheel.name
 
 
+@pytest.mark.slow
 def test_without_load_ext_the_first_profile_names_lines_of_both_cells(
     installed: Installed, tmp_path: Path
 ) -> None:

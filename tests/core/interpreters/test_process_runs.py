@@ -71,6 +71,7 @@ def nothing_is_left() -> Iterator[None]:
     assert (sorted(os.listdir("/proc/self/fd")), children()) == before
 
 
+@pytest.mark.slow
 def test_each_process_has_its_own_addresses_and_hash_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     seen = tmp_path / "seen"
@@ -221,6 +222,7 @@ def test_points_are_kept_one_by_one_and_those_that_are_stored_are_not_measured()
     assert second.frame["n"].tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_said_and_another_takes_its_place(tmp_path: Path) -> None:
     mark = tmp_path / "died"
     once = f"""import os, pathlib

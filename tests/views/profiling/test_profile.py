@@ -436,6 +436,7 @@ def test_a_profile_whose_events_were_lost_shows_wall_times_and_claims_nothing_of
     assert "no torch operation ran" not in made.table()
 
 
+@pytest.mark.slow
 def test_a_peak_below_the_start_of_the_cell_is_explained() -> None:
     import torch
 

@@ -106,7 +106,7 @@ class Sums {
   between(from, to, lanes) {
     const { slot, slots } = this, near = 1e-9 * slots;
     let a = Math.min(Math.max(Math.ceil(from / slot - near), 0), slots), b = Math.min(Math.max(Math.floor(to / slot + near), 0), slots);
-    if (a > b || slots === 1) { // within a slot
+    if (a >= b || slots === 1) { // no whole slot: a call that reaches over the edge within is counted once, here
       const part = a >= b ? this.part(lanes, from, to) : null;
       if (part) return { rows: this.rows(0, 0, [part]), from, to };
       a = Math.floor(from / slot);

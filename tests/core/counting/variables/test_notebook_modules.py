@@ -76,6 +76,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
 
 
 @pytest.mark.valgrind
+@pytest.mark.slow
 def test_a_module_is_counted_as_it_is_loaded_not_as_its_file_reads(server: Server, names: dict[str, Any]) -> None:
     module, file = names["tb_local"], Path("tb_local.py")
     loaded = total(server, "tb_local.f(x)", names)
@@ -98,6 +99,7 @@ def test_a_module_is_counted_as_it_is_loaded_not_as_its_file_reads(server: Serve
 
 
 @pytest.mark.valgrind
+@pytest.mark.slow
 def test_packages_imports_inside_functions_and_names_as_texts_are_found(server: Server, names: dict[str, Any]) -> None:
     direct = total(server, "tb_package.sub.act(x)", names)
     assert direct > total(server, "torch.tanh(x)", names)
@@ -122,6 +124,7 @@ def test_a_module_that_the_code_was_not_seen_to_use_is_not_read_from_its_file(
 
 
 @pytest.mark.valgrind
+@pytest.mark.slow
 def test_what_stands_in_the_place_of_an_installed_function_is_counted(
     server: Server, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -324,6 +324,7 @@ def test_the_share_of_periods_in_which_a_quota_stopped_the_code(
 
 @LINUX
 @pytest.mark.timeout(60)
+@pytest.mark.slow
 def test_a_forked_worker_that_waits_for_threads_it_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, Any]] = []
 

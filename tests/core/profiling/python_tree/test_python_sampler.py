@@ -281,6 +281,7 @@ def test_steps_are_sampled_each_and_added_up() -> None:
     assert total(made.python, "burn") == pytest.approx(made.wall_time, abs=2 * CLOSE)
 
 
+@pytest.mark.slow
 def test_lines_of_a_library_gives_its_calls() -> None:
     text = "import json\nfor _ in range(3): t = json.dumps([0] * 60_000, indent=1)"
     tree = tree_of(text, lines_of=("json.encoder",))

@@ -191,6 +191,7 @@ def test_a_wait_that_is_a_small_share_of_the_cell_gets_no_advice() -> None:
     assert waiting(7.9, ("load", 5, 1.0)) is None
 
 
+@pytest.mark.slow
 def test_spawned_workers_and_streams_are_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[4]))  # a spawned worker imports the class of its dataset
     made = profile(SLOW, globals={"loader": DataLoader(Streamed(), num_workers=1)})
@@ -218,6 +219,7 @@ def test_workers_that_outlive_the_profile_go_on_without_it() -> None:
     assert len(list(loader)) == 12
 
 
+@pytest.mark.slow
 def test_an_error_and_a_killed_worker_are_the_users_as_without(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a broken file"):
         profile(SLOW, globals={"loader": DataLoader(Fails(), num_workers=1)})

@@ -56,6 +56,7 @@ def test_drawing_leaves_torchs_generator_where_it_was() -> None:
     assert torch.equal(torch.rand(4), expected)
 
 
+@pytest.mark.slow
 def test_a_thousand_points_hold_no_tensors() -> None:
     made: list[weakref.ref[torch.Tensor]] = []
     points = fuzz_points("mine:1000", {"mine": recipe(largest=2000)})

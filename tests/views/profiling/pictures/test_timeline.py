@@ -208,6 +208,20 @@ def test_it_is_zoomed_moved_and_brushed_by_keyboard_and_mouse(page: Any) -> None
 
 
 @pytest.mark.browser
+def test_a_span_shorter_than_a_slot_of_the_sums_lists_calls_that_reach_over_both_its_ends(page: Any) -> None:
+    page.locator("canvas").focus()
+    for key in ["+"] * 8 + ["ArrowLeft"] + ["Shift+ArrowRight"] * 3:
+        page.keyboard.press(key)
+    begin, end = (float(x) for x in data(page, "brush").split())
+    slot = 0.01 / 256
+    assert begin < 128 * slot < end < begin + slot, "the brush reaches over an edge of the slots"
+    assert (float(data(page, "listed-from")), float(data(page, "listed-to"))) == pytest.approx((begin, end))
+    ran = timeline(profile_of_two_kernels(HOSTILE)).between(begin, end)
+    assert "gemm" in set(ran["name"])
+    assert sorted(page.locator("tbody tr td:nth-child(2):visible").all_inner_texts()) == sorted(ran["name"])
+
+
+@pytest.mark.browser
 def test_a_wheel_without_ctrl_leaves_the_picture_to_the_page(page: Any) -> None:
     box = page.locator("canvas").bounding_box()
     page.mouse.move(box["x"] + 400, box["y"] + 20)

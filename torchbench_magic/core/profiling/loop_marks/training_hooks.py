@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..torch_events import torch_profiler
 from .compile_pause import CompilePause
 from .compiled_calls import asker_of_compiled_calls, calls_noted_at
 from .marks import BACKWARD, INPUT, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks
@@ -65,7 +66,6 @@ class TrainingHooks:
         if not self._is_on or self._put:
             return
         from torch import autograd, nn, optim
-        from torch.autograd.profiler import record_function
 
         put, noted = self._replace, self._noted
         put(autograd, "backward", lambda was: noted(was, BACKWARD))
@@ -77,8 +77,9 @@ class TrainingHooks:
         self._replace_transfer()
         if self._with_modules:
             put(nn.Module, "__call__", lambda was: calls_noted(was, self.marks, self.outer))
-        put(record_function, "__enter__", self._step_begins)
-        put(record_function, "__exit__", self._step_ends)
+        range_type = torch_profiler.range_type()
+        put(range_type, "__enter__", self._step_begins)
+        put(range_type, "__exit__", self._step_ends)
         asker, name = asker_of_compiled_calls()
         if asker is not None:
             put(asker, name, lambda was: calls_noted_at(was, self.marks))

@@ -34,6 +34,7 @@ __all__ = [
     "marker",
     "new_profiler",
     "profiler_type",
+    "range_type",
     "results_of",
     "step_range",
     "stop_nameless",
@@ -111,6 +112,13 @@ def step_range(name: str) -> AbstractContextManager[object]:
 
     made: AbstractContextManager[object] = record_function(name)
     return made
+
+
+def range_type() -> Any:
+    """``record_function``, as Python code opens it."""
+    from torch.autograd.profiler import record_function
+
+    return record_function
 
 
 def profiler_type() -> type:
