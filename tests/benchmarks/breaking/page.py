@@ -19,28 +19,29 @@ The tables are made by `python tests/benchmarks/faults.py --page` from what `tes
 _INTERRUPTS = """\
 ## Ctrl-C at a random moment
 
-A kernel runs a cell, and SIGINT comes at a moment drawn from the whole length of it; every second time once more, up to
-0.3 s later. Afterwards another cell looks at torch's profiler (its switch, and the memory that 20,000 plain calls
-take), trace and profile functions, `sys.monitoring`, tracemalloc, hooks of modules, the garbage collector, settings of
-torch, random generators, threads, file descriptors and where 0, 1 and 2 lead to, handlers of signals, temporary files
-and child processes. A fault is anything that is not as before, a result that was measured and is not shown and kept, a
-traceback with a frame of this package, or an interrupt that is lost.
+A kernel runs a cell and receives SIGINT at a random moment of the whole run; every second time it receives another one
+up to 0.3 s later. Afterwards another cell checks torch's profiler (its switch, and the memory that 20,000 plain calls
+take), trace and profile functions, `sys.monitoring`, tracemalloc, module hooks, the garbage collector, torch's settings,
+random generators, threads, file descriptors and the targets of 0, 1 and 2, signal handlers, temporary files and child
+processes. A fault is anything that differs from before, a measured result that is not shown and kept, a traceback with
+a frame of this package, or a lost interrupt.
 """
 _KILLS = """\
 ## SIGKILL at a random moment
 
-A fresh kernel is killed while it runs a cell. A fault is a process, or a temporary folder, that is left a minute later.
+A fresh kernel is killed while it runs a cell. A fault is a process or a temporary folder that still exists a minute
+later.
 """
 _FUZZ = """\
 ## Damaged input
 
-Good input with some of its bytes, or some of its values, changed, with a fixed seed. It is read, or refused in one line
-by an error of this package; anything else is a fault. Memory is that above what good input takes.
+Some bytes or some values of good input are changed, with a fixed seed. The input must be read, or refused in one line by
+an error of this package; anything else is a fault. Memory is the amount above what good input takes.
 """
 _WARM = """\
 ## The first count
 
-Seconds of a `%%timer --callgrind` cell in a new kernel.
+Seconds that a `%%timer --callgrind` cell takes in a new kernel.
 """
 _COLUMNS: Mapping[str, Sequence[tuple[str, str]]] = {
     "interrupts": (
