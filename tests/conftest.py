@@ -36,18 +36,19 @@ KEPT_FILES = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Kernels of all tests share the processes that count, in a place of their own; these end a minute after them."""
+    """Kernels of all tests of a worker share the processes that count, which end a minute after them.
+
+    Not those of another worker: some tests kill such a process.
+    """
     os.environ["COLUMNS"] = "100"  # of texts that follow the terminal: workers of xdist have another width
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script started pytest in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started from here has it, too
-    if not hasattr(config, "workerinput"):  # the workers of xdist inherit it
-        os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="torchbench-tests-")
-        os.environ.setdefault("TORCHBENCH_MAGIC_COUNT_IDLE", "60")
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="torchbench-tests-")
+    os.environ.setdefault("TORCHBENCH_MAGIC_COUNT_IDLE", "60")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        shutil.rmtree(os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
+    shutil.rmtree(os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 
 def _state() -> dict[str, Any]:
