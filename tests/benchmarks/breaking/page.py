@@ -21,10 +21,10 @@ _INTERRUPTS = """\
 
 A kernel runs a cell and receives SIGINT at a random moment of the whole run; every second time it receives another one
 up to 0.3 s later. Afterwards another cell checks torch's profiler (its switch, and the memory that 20,000 plain calls
-take), trace and profile functions, `sys.monitoring`, tracemalloc, module hooks, the garbage collector, torch's settings,
-random generators, threads, file descriptors and the targets of 0, 1 and 2, signal handlers, temporary files and child
-processes. A fault is anything that differs from before, a measured result that is not shown and kept, a traceback with
-a frame of this package, or a lost interrupt.
+take), trace and profile functions, `sys.monitoring`, tracemalloc, module hooks, the garbage collector, the settings
+of torch, random generators, threads, file descriptors and the targets of 0, 1 and 2, signal handlers, temporary files
+and child processes. A fault is anything that differs from before, a measured result that is not shown and kept, a
+traceback with a frame of this package, or a lost interrupt.
 """
 _KILLS = """\
 ## SIGKILL at a random moment
@@ -35,8 +35,8 @@ later.
 _FUZZ = """\
 ## Damaged input
 
-Some bytes or some values of good input are changed, with a fixed seed. The input must be read, or refused in one line by
-an error of this package; anything else is a fault. Memory is the amount above what good input takes.
+Some bytes or some values of good input are changed, with a fixed seed. The input must be read, or refused in one line
+by an error of this package; anything else is a fault. Memory is the amount above what good input takes.
 """
 _WARM = """\
 ## The first count
