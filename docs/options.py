@@ -16,8 +16,8 @@ MAGICS = (
 )
 HEAD = """# Every option
 
-Written by `python docs/options.py` from the code; `%%timer?`, `%%tprofile?`, `%tcompare?` and `%tdoctor?` print the
-same. Options come before the statement, long names are not abbreviated, `--` ends them. Where a setting is named,
+`python docs/options.py` writes this page from the code; `%%timer?`, `%%tprofile?`, `%tcompare?` and `%tdoctor?` print the
+same text. Options come before the statement; `--` ends them. Long names cannot be abbreviated. If a setting is named,
 `%config TorchBench.NAME` changes the default.
 """
 
