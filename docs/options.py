@@ -16,9 +16,9 @@ MAGICS = (
 )
 HEAD = """# Every option
 
-`python docs/options.py` writes this page from the code; `%%timer?`, `%%tprofile?`, `%tcompare?` and `%tdoctor?` print the
-same text. Options come before the statement; `--` ends them. Long names cannot be abbreviated. If a setting is named,
-`%config TorchBench.NAME` changes the default.
+`python docs/options.py` writes this page from the code; `%%timer?`, `%%tprofile?`, `%tcompare?` and `%tdoctor?` print
+the same text. Options come before the statement; `--` ends them. Long names cannot be abbreviated. If a setting is
+named, `%config TorchBench.NAME` changes the default.
 """
 
 

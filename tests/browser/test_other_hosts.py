@@ -2,7 +2,7 @@
 
 Both show outputs in a sandboxed frame with a page of their own, put html in by script, and draw widgets with
 ipywidgets' own html-manager, which loads anywidget as an AMD module. The frames, the insertion and the manager here are
-like theirs; what is not here is the kernel behind a widget. ``docs/troubleshooting.md`` says how to look by hand.
+like theirs; what is not here is the kernel behind a widget. ``docs/hosts.md`` says how to check by hand.
 """
 
 from __future__ import annotations

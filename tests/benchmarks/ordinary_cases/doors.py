@@ -30,7 +30,7 @@ CASES = [
         "entrances",
         (_SLOW, "%timer --min-run-time 0.1 -o r rows()"),
         """
-said = "only makes a generator" in outputs[1]
+said = "only creates a generator" in outputs[1]
 seconds = float(r.frame["median"][0])
 outcome = "right" if seconds > 0.02 else "said" if said else "wrong"
 shows = f"{seconds:.2g} s of 0.03 s"

@@ -204,7 +204,7 @@ CASES = [
             "size = 1000",
             '%%timer -t 1 --sweep "n=[10, 1000]" -o r\n# --- setup\nx = torch.randn(size)\n# --- exp\nx.exp()',
         ),
-        "outcome = 'said' if 'axis n is read by no code' in ' '.join(outputs[1].split()) else 'wrong'\nshows = ''",
+        "outcome = 'said' if 'axis `n` is not used by' in ' '.join(outputs[1].split()) else 'wrong'\nshows = ''",
     ),
     Case(
         "a list that is popped until it is empty",

@@ -182,7 +182,7 @@ shows = sentence
         """
 mm = p.ops[p.ops["op"] == "aten::mm"]
 lines = {None if n != n or n is None else int(n) for n in mm["line"].astype(object).where(mm["line"].notna(), None)}
-told = "stand on no line" in " ".join(outputs[1].split())
+told = "on no line" in " ".join(outputs[1].split())
 outcome = "right" if lines == {2} and not told else "said" if told and lines <= {2, None} else "wrong"
 shows = f"forked mm on {sorted(map(str, lines))}, {int(mm['calls'].sum())} calls"
 """,

@@ -49,7 +49,7 @@ CASES = [
         "threads",
         (_SETUP, "%%tprofile -o p\na = forks.both(x)\nb = x.cos()\nfor _ in range(2):\n    c = forks.both(x)"),
         f"""{_LINES_OF}
-mm, told = lines_of("aten::mm"), "stand on no line" in " ".join(outputs[1].split())
+mm, told = lines_of("aten::mm"), "on no line" in " ".join(outputs[1].split())
 outcome = "right" if mm == {{2: 3, 5: 6}} and not told else "said" if told and None in mm else "wrong"
 shows = f"forked mm on {{mm}}"
 """,
@@ -60,7 +60,7 @@ shows = f"forked mm on {{mm}}"
         "threads",
         (_SETUP, "%%tprofile -o p\na = forks.start(x)\nb = forks.both(x)\nc = a.wait()"),
         f"""{_LINES_OF}
-mm, told = lines_of("aten::mm"), "stand on no line" in " ".join(outputs[1].split())
+mm, told = lines_of("aten::mm"), "on no line" in " ".join(outputs[1].split())
 outcome = "right" if mm == {{2: 3, 3: 3}} else "said" if told and None in mm and mm.get(3, 0) <= 3 else "wrong"
 shows = f"forked mm on {{mm}}"
 """,
@@ -74,7 +74,7 @@ shows = f"forked mm on {{mm}}"
 sentence = " ".join(outputs[1].partition("\\n\\n")[0].split())
 on_two = int(p.lines[p.lines["line"] == 2]["allocated"].sum())
 right = on_two >= 7 * 360_000 and ":2 allocates most" in sentence
-outcome = "right" if right else "said" if "are on no line" in sentence else "wrong"
+outcome = "right" if right else "said" if "on no line" in sentence else "wrong"
 shows = sentence[-60:]
 """,
         files={"forks.py": _FORKS},

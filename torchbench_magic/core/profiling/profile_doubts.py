@@ -225,7 +225,7 @@ def _threads_without_lines(run: RecordedRun, joined: Joined) -> Doubt | None:
     names = ", ".join(run.python_threads[thread.segments.native_id] for thread in blind)
     return Doubt(
         "thread-lines",
-        f"{count} ops stand on no line: their threads ({names}) ran none of the code whose lines are recorded, or "
+        f"{count} ops are on no line: their threads ({names}) ran none of the code whose lines are recorded, or "
         "ran before the profiler, which Python 3.11 cannot trace. The cell's own lines are valid.",
         facts={"ops": count},
     )
@@ -248,15 +248,15 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
         return Doubt(
             "torch-threads",
             f"{made} ({_seconds(seconds)}) ran on threads of torch's own, and not within one operation of one line: "
-            "what launched them is not known, and they stand on no line. The other times are valid.",
+            "what launched them is not known, so they are on no line. The other times are valid.",
             "See the rows of `.ops` where `line` is empty.",
             {"ops": len(mine), "seconds": seconds},
         )
     return Doubt(
         "forked-work",
         f"Forked work: {made} ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
-        "torch does not record which line launched them, and it is not clear from the rest: they stand on no line. The "
-        "other times hold; a line that waits for them has the wait.",
+        "torch does not record which line launched them, and the other events do not tell, so they are on no line. "
+        "The other times are valid; the time that a line waits for them counts on that line.",
         "See the rows of `.ops` where `line` is empty; call the functions without a fork to see their lines.",
         {"ops": len(mine), "seconds": seconds},
     )

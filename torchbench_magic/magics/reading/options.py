@@ -98,8 +98,7 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     setup: str | None = option(
         "--setup", metavar="CODE",
-        help="Untimed code that runs once before, ahead of the rest of the magic line and of the section named"
-        " setup.",
+        help="Untimed code that runs once, before the rest of the magic line and the section named setup.",
     )  # fmt: skip
     label = inherited("--label", metavar="TEXT", help="What is measured.", shown_default="In[n]")
     sub_label = inherited("--sub-label", metavar="TEXT", help="The input that is measured.")
@@ -181,8 +180,8 @@ class TimerOptions(SharedOptions, Plan):
     cpp: bool = option(
         "--cpp", default=False,
         help="The cell, its setup and --setup are C++, which sees none of the notebook's names; headers are written"
-        " `// --- NAME`. Compiled once per text, with what torch's own C++ timer includes; the code may be compiled to"
-        " nothing where it has no effect. A section `// --- global setup` is like --global-setup.",
+        " `// --- NAME`. Compiled once per text, with what torch's own C++ timer includes; the compiler may remove"
+        " code that has no effect. A section `// --- global setup` is like --global-setup.",
     )  # fmt: skip
     global_setup: str | None = option(
         "--global-setup", metavar="CODE",

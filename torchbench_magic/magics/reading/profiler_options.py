@@ -54,9 +54,9 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     concurrency = inherited(
         "--concurrency",
-        help="Whether the cores were used well: threads over time, including DataLoader workers, in one word"
-        " (healthy, oversubscribed, contended, gil-bound, lock-bound, serial, waiting, throttled) with the evidence,"
-        " and the cell that compares thread counts. Linux only.",
+        help="Whether the cores were used well: a verdict (healthy, oversubscribed, contended, gil-bound, lock-bound,"
+        " serial, waiting, throttled) with its evidence, threads over time, DataLoader workers included, and a cell"
+        " that compares thread counts. Linux only.",
     )  # fmt: skip
     efficiency = inherited(
         "--efficiency",
@@ -105,7 +105,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     engines: str | None = option(
         "--engines", metavar="PROFILE",
         help="Run the cell on every engine of this ipyparallel cluster (a profile, or a cluster's id), as the ranks of"
-        " one torch.distributed job, and lay them side by side: which one the others wait for, and on which line.",
+        " one torch.distributed job, and show them side by side: which rank the others wait for, and on which line.",
     )  # fmt: skip
     save: str | None = option(
         "--save", metavar="PATH",
@@ -132,7 +132,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     max_events = inherited(
         "--max-events", metavar="N", parse=read_count,
-        help="Limit of line events per thread, and of torch events; above it, detail is dropped, which a warning says.",
+        help="Limit of line events per thread, and of torch events; above it, detail is dropped and a warning says so.",
         shown_default="5 000 000",
     )  # fmt: skip
 
