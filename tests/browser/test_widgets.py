@@ -100,3 +100,38 @@ def test_the_controls_ask_python_and_python_knows_what_is_selected(visit: Any, s
     page.screenshot(path=shots / "lab-widget-tprofile.png")
     expect(run_cell(page, 7)).to_contain_text("('aten::cos',) ['aten::cos'] calls")
     page.close()
+
+
+TRAINING = """\
+torch.set_num_threads(1)
+model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(60)])
+opt = torch.optim.Adam(model.parameters(), foreach=False)
+batch = torch.randn(4, 8)"""
+TRIED = (
+    CELLS[0],
+    TRAINING,
+    "%%tprofile -q\nfor _ in range(5):\n  opt.zero_grad()\n  model(batch).square().mean().backward()\n  opt.step()",
+    "p = _tprofile.explore()\np",
+    "print(p.trials.comparison.frame['description'].tolist())",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_button_tries_a_cure_on_the_profiled_cell(visit: Any, server: Any, shots: Any) -> None:
+    made = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(text) for text in TRIED],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    )
+    nbformat.write(made, server.root / "trials.ipynb")
+    page = open_notebook(visit, server, "lab", "trials.ipynb")
+    for at in range(3):
+        run_cell(page, at)
+    profiled = run_cell(page, 3).locator(".widget-vbox").first
+    button = profiled.get_by_role("button", name="fused-optimizer")
+    button.click()
+    expect(profiled.get_by_text("as it is").first).to_be_visible(timeout=120_000)
+    expect(button).to_be_enabled()
+    page.screenshot(path=shots / "lab-widget-trial.png")
+    expect(run_cell(page, 4)).to_contain_text("['as it is', 'fused-optimizer']")
+    page.close()

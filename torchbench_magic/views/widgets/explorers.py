@@ -40,6 +40,7 @@ from ..profiling.pictures import profile_flame
 from ..profiling.place_names import place
 from ..ranks import rank_document
 from ..timing import comparison as comparison_view
+from .cure_trials import CureTrials, first_by_lever
 
 __all__ = [
     "ComparisonExplorer",
@@ -224,6 +225,10 @@ class ProfileExplorer(Explorer):
     """Choose what the operations are sorted and grouped by, at first as it is given; flame graph and timeline beneath.
 
     What is chosen in one of them is shown by the others.
+
+    Attributes:
+        trials: buttons that try the cures of ``result.insights``; there where a cure can be tried without a change of
+            the code.
     """
 
     result: Profile
@@ -256,6 +261,9 @@ class ProfileExplorer(Explorer):
         super().__init__(profile, [self.metric, self.group_by])
         self.row_limit.value = max(row_limit or 0, 0)
         self.add_class(box_class(profile))
+        if first_by_lever(profile.insights):
+            self.trials = CureTrials(profile.insights, TableWidget)
+            self.children: tuple[ipywidgets.Widget, ...] = (*self.children, self.trials)
         self._add_pictures(profile)
 
     def _add_pictures(self, profile: Profile) -> None:
@@ -270,7 +278,7 @@ class ProfileExplorer(Explorer):
             pictures["timeline"] = self.timeline
         if pictures:
             folded = ipywidgets.Accordion([*pictures.values()], titles=tuple(pictures), selected_index=None)
-            self.children: tuple[ipywidgets.Widget, ...] = (*self.children, folded)
+            self.children = (*self.children, folded)
 
     @property
     def rows(self) -> pd.DataFrame:
