@@ -167,6 +167,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow
 def test_a_limit_of_file_size_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     """Of those that write more than it allows, which a trace in gzip and a file of stacks do not."""
     ran = subprocess.run(

@@ -178,6 +178,7 @@ def test_of_more_rows_than_an_output_holds_each_column_has_its_largest(show: Ope
     expect(status(page)).to_contain_text(f"rows; 3{NARROW}000 in all: .explore() has them")
 
 
+@pytest.mark.slow
 def test_the_widget_holds_all_rows_of_fifty_thousand(show: Open) -> None:
     table = operations(ops_of(50_000), row_limit=-1, most_rest=None)
     assert len(table) + len(table.rest or ()) == 50_000

@@ -35,7 +35,8 @@ CELLS = (
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("front_end", ["lab", "notebook"])
 def test_the_table_fills_while_the_cell_runs_and_stop_keeps_what_is_there(
     visit: Any, server: Any, shots: Any, front_end: str
 ) -> None:

@@ -45,7 +45,8 @@ def result_of(page: Page, first_line: str, at: int = 0) -> Locator:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("front_end", ["lab", pytest.param("notebook", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("front_end", ["lab", "notebook"])
 def test_the_quickstart_runs_sorts_filters_and_comes_back_after_a_reload(visit, server, shots, front_end: str) -> None:
     notebook = f"quickstart in {front_end}.ipynb"
     shutil.copy(QUICKSTART, server.root / notebook)

@@ -85,6 +85,7 @@ def is_alive(page: Page, compared: Locator, profiled: Locator) -> None:
     profiled.get_by_role("button", name="lines", exact=True).click()
 
 
+@pytest.mark.slow
 def test_two_cells_hold_the_modules_and_all_outputs_are_alive_in_the_exported_page(
     visit: Any, executed: Any, tmp_path: Path
 ) -> None:

@@ -196,6 +196,7 @@ def test_the_engine_knows_the_text_of_a_cell_whose_function_travels(cluster: Run
     assert kept == [False, False]
 
 
+@pytest.mark.slow
 def test_fuzzed_points_have_the_tensors_that_they_have_here(cluster: RunningCluster) -> None:
     from torchbench_magic.core.timing.timer import compare_bodies
 

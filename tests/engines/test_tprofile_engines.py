@@ -37,6 +37,7 @@ def kernel(cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory) ->
         yield kernel
 
 
+@pytest.mark.slow
 def test_a_step_of_ddp_is_laid_side_by_side_and_the_straggler_has_its_line(kernel: Kernel) -> None:
     ran = kernel.run(JOB)
     assert not ran.error, ran.error
@@ -154,6 +155,7 @@ def healthy(kernel: Kernel) -> None:
     assert kernel.run("print(len(after.profiles), repr(after.ended))").stdout == "2 ''\n"
 
 
+@pytest.mark.slow
 def test_an_interrupt_brings_all_back_and_shows_what_there_is(kernel: Kernel) -> None:
     kernel.interrupt_after(4)
     code = STEPS + "import time\nif rank == 0:\n    time.sleep(100)\ndist.barrier()"
@@ -164,6 +166,7 @@ def test_an_interrupt_brings_all_back_and_shows_what_there_is(kernel: Kernel) ->
     healthy(kernel)
 
 
+@pytest.mark.slow
 def test_a_deadlock_is_said_to_be_one_with_who_waits_where(kernel: Kernel) -> None:
     kernel.run("from torchbench_magic.core.ranks import engine_job\nengine_job.DEADLOCK = 3.0")
     ran = kernel.run("%%tprofile --engines engines\n" + STEPS + "if rank == 1:\n    dist.all_reduce(torch.ones(3))")

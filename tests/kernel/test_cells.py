@@ -141,6 +141,7 @@ def test_capture_takes_the_output_and_the_lines_are_those_of_the_visible_cell(ke
     assert kernel.run(f"({kernel.number - 1}, 3) in {LINES}").text() == "True"
 
 
+@pytest.mark.slow
 def test_a_long_measurement_shows_progress_and_only_the_result_stays(kernel: Kernel) -> None:
     ran = kernel.run("import time\n%timer --min-run-time 1.6 time.sleep(0.05)")
     assert ran.kinds == ["display_data"]

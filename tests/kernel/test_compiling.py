@@ -112,6 +112,7 @@ def test_after_a_reset_the_function_is_compiled_again_and_that_is_what_is_said(k
     assert said(kernel, FELL_BACK) == "[]"
 
 
+@pytest.mark.slow
 def test_a_cell_compiles_as_many_frames_profiled_as_without(kernel: Kernel) -> None:
     counts = []
     counted = "print(sorted((r.co_name, str(r.recompile_reason)) for r in get_compilation_metrics()))"

@@ -22,6 +22,7 @@ def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     return kernel
 
 
+@pytest.mark.slow
 def test_it_shows_the_verdict_its_evidence_and_the_cell_to_compare(kernel: Kernel) -> None:
     ran = kernel.run("%%tprofile --concurrency\ntime.sleep(0.4)\ny = x @ x")
     assert not ran.error

@@ -43,6 +43,7 @@ def test_a_process_that_computes_is_named(kernel: Kernel) -> None:
         busy.wait()
 
 
+@pytest.mark.slow
 def test_the_self_test_takes_the_place_of_its_progress(kernel: Kernel) -> None:
     ran = kernel.run("%tdoctor --self-test")
     assert not ran.error

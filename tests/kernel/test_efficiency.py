@@ -36,6 +36,7 @@ def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     return made
 
 
+@pytest.mark.slow
 def test_classes_the_roofline_and_what_is_stored(kernel: Kernel) -> None:
     assert not kernel.run(PLANTED).error  # this machine may be busy, and then peaks of several threads are not known
     before = kernel.run("torch.get_num_threads(), torch.initial_seed(), torch.is_grad_enabled()").text()

@@ -114,6 +114,7 @@ def checked(kernel: Kernel, cell: str, *moments: float) -> Ran:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.slow
 def test_an_interrupt_at_any_moment_keeps_what_was_recorded_and_leaves_nothing_switched(
     kernel: Kernel, options: str
 ) -> None:
@@ -174,6 +175,7 @@ def fresh(start_kernel: Callable[..., Kernel]) -> Kernel:
     return start_kernel(startup=True)
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_the_first_imports_leaves_a_kernel_in_which_the_next_cell_works(fresh: Kernel) -> None:
     assert not fresh.run(FIRST).error
     cell = "%%tprofile\nimport torch\nprint(torch.ones(3).sum())"
@@ -238,6 +240,7 @@ def test_a_worker_that_dies_while_the_profile_is_made_does_not_take_it_away(kern
     assert "torchbench_magic" not in ran.error
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_a_result_is_displayed_comes_when_it_stands_there(kernel: Kernel) -> None:
     assert not kernel.run(
         "from torchbench_magic.magics import display\nwas_shown = display.Output.show\n"

@@ -38,6 +38,7 @@ def kernel(start_kernel: Callable[..., Any]) -> Any:
     return made
 
 
+@pytest.mark.slow
 def test_a_comparison_and_a_two_line_training_step_are_small(kernel: Any) -> None:
     alone = kernel.run(PROFILE.format(10))
     assert brought(alone.text("text/html")) == ["table", "flame", "timeline"]

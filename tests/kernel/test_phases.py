@@ -58,6 +58,7 @@ def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     return kernel
 
 
+@pytest.mark.slow
 def test_a_step_that_took_long_is_named_with_the_line_of_the_cell(kernel: Kernel) -> None:
     ran = kernel.run(LOOP)
     assert not ran.error

@@ -73,6 +73,7 @@ def test_an_error_of_the_cell_names_its_own_line_and_no_frame_of_ours(kernel: Ke
     assert "torchbench_magic" not in ran.error
 
 
+@pytest.mark.slow
 def test_an_insight_of_a_profiled_cell_is_tried(kernel: Kernel) -> None:
     assert not kernel.run("%%tprofile -q\nfor i in range(2000):\n    y = x + 1").error
     asked = (

@@ -75,7 +75,9 @@ def test_every_declared_option_has_an_effect_below() -> None:
     assert set(declared_options(DoctorOptions)) == set(EFFECTS)
 
 
-@pytest.mark.parametrize("option", EFFECTS)
+@pytest.mark.parametrize(
+    "option", [pytest.param(option, marks=[pytest.mark.slow] if option == "self_test" else []) for option in EFFECTS]
+)
 def test_an_option_has_its_effect(
     loaded: InteractiveShell, run: Run, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

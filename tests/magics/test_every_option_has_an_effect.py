@@ -649,16 +649,22 @@ def measuring(
     return lambda magic, base: Bench(loaded, run, magic, base)
 
 
+def slow_ones_marked(effects: dict[str, Effect]) -> list[Any]:
+    """The options; those that need engines, processes or the machine's peaks take seconds."""
+    slow = {"engines", "processes", "efficiency"}
+    return [pytest.param(option, marks=[pytest.mark.slow] if option in slow else []) for option in effects]
+
+
 @pytest.mark.parametrize(("options", "effects"), [(TimerOptions, TIMER), (ProfilerOptions, PROFILE)])
 def test_every_declared_option_has_an_effect_below(options: type, effects: dict[str, Effect]) -> None:
     assert set(declared_options(options)) == set(effects)
 
 
-@pytest.mark.parametrize("option", TIMER)
+@pytest.mark.parametrize("option", slow_ones_marked(TIMER))
 def test_an_option_of_the_timer_has_its_effect(measuring: Callable[[str, str], Bench], option: str) -> None:
     TIMER[option](measuring("timer", "-t 1 -n 2 -r 3"))
 
 
-@pytest.mark.parametrize("option", PROFILE)
+@pytest.mark.parametrize("option", slow_ones_marked(PROFILE))
 def test_an_option_of_the_profile_has_its_effect(measuring: Callable[[str, str], Bench], option: str) -> None:
     PROFILE[option](measuring("tprofile", ""))

@@ -77,6 +77,7 @@ except MissingTool as error:
 """
 
 
+@pytest.mark.slow
 def test_times_and_profiles_come_where_a_system_has_less_than_linux() -> None:
     done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip().endswith("not here"), done.stderr

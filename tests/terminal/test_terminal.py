@@ -124,6 +124,7 @@ def test_a_long_run_writes_one_line_over_and_ctrl_c_keeps_what_is_there(terminal
     assert "True" in terminal.type("_timer.partial")
 
 
+@pytest.mark.slow
 def test_a_script_of_cells_runs_without_a_terminal(tmp_path: Path) -> None:
     script = tmp_path / "script.ipy"
     script.write_text(

@@ -65,6 +65,7 @@ def test_what_was_compiled_before_is_not_said_and_warm_code_compiles_nothing() -
     assert seen(lambda: g(torch.ones(3), 1)) == ()
 
 
+@pytest.mark.slow
 def test_more_frames_than_the_compiler_remembers_are_all_noted() -> None:
     def run() -> None:
         for at in range(70):  # it keeps 64 records
@@ -140,6 +141,7 @@ def test_a_limit_an_error_that_is_suppressed_and_a_break_in_a_loop_are_given_up(
     assert "`print` cannot be compiled" in found["loop"]
 
 
+@pytest.mark.slow
 def test_a_compiler_that_is_imported_later_is_watched_too() -> None:
     text = (
         "import sys, torch\n"

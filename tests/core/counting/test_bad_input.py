@@ -113,6 +113,7 @@ def test_a_full_disk_is_told_when_tensors_cannot_be_handed_over(monkeypatch: pyt
 
 
 @pytest.mark.valgrind
+@pytest.mark.slow
 def test_code_that_sleeps_for_ever_is_stopped(server: Server) -> None:
     with pytest.raises(CountError, match="no count after 3 s"):
         total(server, "import time; time.sleep(1e9)", timeout=3)
@@ -152,6 +153,7 @@ def test_code_that_ends_its_process_is_told(server: Server) -> None:
 
 
 @pytest.mark.valgrind
+@pytest.mark.slow
 def test_code_that_forks_at_the_level_of_c_answers_once(server: Server) -> None:
     alone = total(server, "x + 1")
     assert total(server, "import ctypes; ctypes.CDLL(None).fork()") > 0

@@ -107,6 +107,7 @@ def heard(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline())
 
 
+@pytest.mark.slow
 def test_two_kernels_share_one_and_it_ends_with_its_folders_when_both_were_gone_for_the_idle_time(place: Path) -> None:
     first = ready()
     other = kernel(idle=0.2)

@@ -118,6 +118,7 @@ def test_grad_mode_and_threads_are_the_notebooks(server: Server, names: dict[str
     total(server, "assert torch.is_grad_enabled() and torch.get_num_threads() == 1", names, 2)
 
 
+@pytest.mark.slow
 def test_other_settings_of_torch_are_the_notebooks(server: Server, names: dict[str, Any]) -> None:
     with torch.autocast("cpu"), torch.inference_mode():
         total(server, "assert torch.is_autocast_enabled('cpu') and torch.is_inference_mode_enabled()", names, 2)
@@ -136,6 +137,7 @@ def test_counts_at_two_threads_are_the_sum_over_them(server: Server, names: dict
     assert one < two < 1.1 * one  # the work is the same and shared out; one thread's part would be half of it
 
 
+@pytest.mark.slow
 def test_names_file_and_directory_do_not_move_a_count(
     server: Server, names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +291,7 @@ def test_a_shifted_layout_is_the_same_code(server: Server, names: dict[str, Any]
         assert statement.total == pytest.approx(plain[0].total, rel=0.03)
 
 
+@pytest.mark.slow
 def test_another_kernel_is_served_by_the_same_process_with_the_same_numbers(server: Server) -> None:
     code = (
         "import torch\n"

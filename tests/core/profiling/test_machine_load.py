@@ -124,6 +124,7 @@ def test_a_thread_waits_no_longer_than_the_stretch(monkeypatch: pytest.MonkeyPat
     assert seen.spent.waited == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_it_is_in_the_warnings_and_kept_with_the_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(CoreWatch, "stop", lambda watch, wall: waits(0.9, others=1.9))
     made = profile(lambda: torch.ones(3).sum())

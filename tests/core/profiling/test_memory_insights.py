@@ -25,6 +25,7 @@ def cells(every: tuple[LeakCell, ...]) -> list[Any]:
 
 
 @pytest.mark.parametrize("cell", cells(LEAKING))
+@pytest.mark.slow
 def test_the_holder_of_what_grows_or_stays_is_named(cell: LeakCell) -> None:
     (said,) = leaks_said(profile_in_shell(cell))
     assert cell.holder in said.text

@@ -559,6 +559,7 @@ def test_the_value_is_that_of_the_trailing_expression_and_its_display_is_not_pro
     assert set(outcome.profile.ops["op"]) == {"aten::ones", "aten::empty", "aten::fill_", "aten::add"}
 
 
+@pytest.mark.slow
 def test_nothing_of_the_profiler_reaches_the_output_and_all_of_the_users_does() -> None:
     script = (
         "import os, sys, torch\n"

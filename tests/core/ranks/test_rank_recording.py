@@ -92,6 +92,7 @@ def head_of(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", ["destroys", "keeps"])
+@pytest.mark.slow
 def test_an_unchanged_script_leaves_a_trace_a_rank_and_the_late_line_is_named(folder: Path, how: str) -> None:
     process = started(folder, how)
     said, _ = process.communicate(timeout=120)

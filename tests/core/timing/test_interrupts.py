@@ -82,6 +82,7 @@ def test_an_interrupt_at_any_line_of_a_timing_leaves_nothing_switched(step: int)
         assert made or isinstance(error, KeyboardInterrupt), (place, error)
 
 
+@pytest.mark.slow
 def test_two_interrupts_leave_nothing_switched_either() -> None:
     places = lines_run(lambda: compare_bodies(task()), TIMING)
     for place in places[::120]:

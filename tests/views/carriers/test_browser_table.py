@@ -331,6 +331,7 @@ def open_widget(page: Page, tmp_path: Path, answers: str = "false") -> None:
     page.goto(file.as_uri())
 
 
+@pytest.mark.slow
 def test_the_widget_says_so_when_python_does_not_answer(page: Page, tmp_path: Path) -> None:
     open_widget(page, tmp_path, "true")
     line, rows = page.locator("#w > p[role=status]"), page.locator(".tb tbody tr.row")

@@ -202,6 +202,7 @@ def refused(value: Any) -> str:
     return said
 
 
+@pytest.mark.slow
 def test_handles_are_refused_in_one_line_and_never_replaced_by_a_look_alike(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     process = subprocess.Popen(["true"])

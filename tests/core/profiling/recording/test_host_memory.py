@@ -26,6 +26,7 @@ def test_numpy_arrays_stand_on_their_lines_with_their_temporaries() -> None:
     assert row(outcome, 6)["host_net"] == pytest.approx(0, abs=slack)
 
 
+@pytest.mark.slow
 def test_the_record_of_the_line_events_is_not_counted() -> None:
     outcome = profiled("for i in range(60_000):\n    pass\n", {}, host_memory=True)
     assert outcome.profile.n_line_events > 100_000, "more than 1.6 MB of them"

@@ -82,6 +82,7 @@ def test_gradients_and_views_of_older_tensors_are_found_once() -> None:
     assert view is not None
 
 
+@pytest.mark.slow
 def test_a_block_at_the_address_of_one_from_an_earlier_profile_has_its_own_size() -> None:
     """torch keeps the sizes of blocks of an earlier profile and would report the freeing of a later one with them."""
     names: dict[str, Any] = {"torch": torch}

@@ -218,6 +218,7 @@ def test_every_alternative_draws_the_same_random_numbers_in_its_samples() -> Non
     assert all(k.same(a, b) for k, a, b in zip(before.kinds, before.values, before_again.values, strict=True))
 
 
+@pytest.mark.slow
 def test_check_runs_each_alternative_with_the_settings_as_they_were() -> None:
     names = {"torch": torch, "random": random, "x": torch.ones(2)}
     bodies = {"a": "torch.set_default_dtype(torch.float64); clock.work(10); (x * random.random(), torch.rand(2))"}
