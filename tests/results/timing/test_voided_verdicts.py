@@ -65,7 +65,7 @@ def test_where_the_typical_block_waits_for_a_core_there_is_no_verdict_and_no_int
 
 def test_the_sentence_the_table_and_the_doubts_agree_on_it() -> None:
     shown = said(STALLED)
-    assert shown.startswith("b against a is undecided: its threads waited for other processes")
+    assert shown.startswith("b against a is undecided: threads waited for other processes")
     assert "! Busy machine (other processes used up to 1.6 cores): absolute times are unreliable" in shown
     assert "no verdict on b. Measure again on a quiet machine" in shown
     assert "ratios are still valid" not in shown

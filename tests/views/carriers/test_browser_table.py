@@ -424,6 +424,20 @@ def test_names_give_way_so_that_no_number_falls_off_the_end(show: Show, page: Pa
     assert said.evaluate("td => td.scrollWidth <= td.clientWidth"), "it has the numbers' room"
 
 
+def test_what_a_row_is_of_keeps_twice_the_room_of_other_names(show: Show, page: Page) -> None:
+    names = [Column("op", "operation", kind="code", widest=30), Column("line", "line", widest=30)]
+    heads = [Column(f"n{at}", f"a number {at}", "ms", "number") for at in range(3)]
+    columns = (*names, *heads, Column("shapes", "input shapes", widest=30))
+    rows = (Row((Cell("aten::convolution_backward_and_more"), Cell("In[12]:4 (53 %) and 2 more lines"),
+                 *[Cell("12", 12.0)] * 3, Cell("[16, 32, 28, 28] [16, 16, 30, 30]"))),)  # fmt: skip
+    drawn = show(Document("found", (Phrase("found"),), (Table("ops", columns, (Group(rows),)),)))
+    page.set_viewport_size({"width": 700, "height": 500})
+    page.wait_for_timeout(200)
+    widths = [drawn.locator("tbody tr td").nth(at).evaluate("td => td.offsetWidth") for at in range(2)]
+    assert widths[0] == pytest.approx(2 * widths[1], rel=0.1)
+    assert widths[1] > 70
+
+
 def test_an_insight_unfolds_to_its_evidence_and_cures(show: Show) -> None:
     line = (Phrase("overhead", "strong"), Phrase(": "), Phrase("In[1]:4", "code"), Phrase(" runs many"))
     under = ((Phrase("operations 400."),), (Phrase("Fuse <b>them</b>."),))

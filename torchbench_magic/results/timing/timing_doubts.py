@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from torchbench_magic import units
 
@@ -250,15 +251,31 @@ def _by_cpu_clock(made: Comparison) -> Iterator[Doubt]:
     frame = replace(made, clock="cpu").frame
     rows = frame[frame["verdict"].notna() & (frame["verdict"] != "baseline") & frame["ratio_low"].gt(0)]
     rows = rows[np.isfinite(rows["ratio_high"])]
+    if rows.empty:
+        return
+    by_wall = made.frame.loc[rows.index]
+    others = rows[rows["verdict"] != by_wall["verdict"]]
+    same = len(rows) - len(others)
+    if same > 1 and others.empty:
+        apart = float((rows["ratio"] / by_wall["ratio"]).map(lambda ratio: max(ratio, 1 / ratio) - 1).max())
+        text = f"By CPU time, all {same} verdicts are the same; the ratios differ by at most {units.percent(apart)} %."
+    else:
+        text = _said_by_cpu(made, others if same > 1 else rows, same if same > 1 else 0)
+    yield Doubt("cpu-clock", text, "", {"rows": list(rows.index)})
+
+
+def _said_by_cpu(made: Comparison, rows: pd.DataFrame, same: int) -> str:
+    """The first ``rows`` with their ratios by processor time; ``same``: how many others have the verdict they had."""
     in_speeds = are_speeds(made.frame["verdict"].dropna())
     said = []
     for i, *ends in rows[["ratio", "ratio_low", "ratio_high"]].head(_MOST_BY_CPU).itertuples():
         ratio, low, high = (1 / ends[0], 1 / ends[2], 1 / ends[1]) if in_speeds else ends
         said.append(f"{point_name(made, i)} {units.ratio(ratio, low, high)} ({units.interval(low, high)})")
-    if said:
-        more = f"; {len(rows) - len(said)} more" if len(rows) > len(said) else ""
-        text = f"By CPU time, times as {'fast' if in_speeds else 'long'}: {'; '.join(said)}{more}."
-        yield Doubt("cpu-clock", text, "", {"rows": list(rows.index)})
+    if len(rows) > len(said):
+        said.append(f"{len(rows) - len(said)} more")
+    if same:
+        said.append(f"the other {same} verdicts are the same")
+    return f"By CPU time, times as {'fast' if in_speeds else 'long'}: {'; '.join(said)}."
 
 
 def _machine(made: Comparison) -> Iterator[Doubt]:

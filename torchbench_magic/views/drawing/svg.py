@@ -21,6 +21,7 @@ _COLOURS = {  # variables of the front ends, the first that is known; and what s
     "rule1": ("--jp-border-color1,var(--vscode-panel-border,", "#bfc3c8", "#4d5157"),
     "rule2": ("--jp-border-color2,var(--vscode-panel-border,", "#e3e5e8", "#2b2e32"),
 }
+_LEAST = 520  # px: narrower, the letters of the widest picture can hardly be read
 
 
 def theme(box: str, names: tuple[str, ...], own: str) -> str:
@@ -50,7 +51,8 @@ def figure(
     ground: tuple[int, int], around: tuple[int, int, int, int], said: str, parts: Iterable[str], more: str = ""
 ) -> str:
     """``parts`` on a plotted ground. What is drawn has its ``fill`` and ``stroke`` as attributes too. A front end that
-    takes the svg away and leaves its words (JupyterLab, of a notebook that is not trusted) shows them in size 0.
+    takes the svg away and leaves its words (JupyterLab, of a notebook that is not trusted) shows them in size 0. In a
+    narrow place all of it is drawn smaller; below `_LEAST` it is scrolled.
 
     Args:
         ground: its width and height, px.
@@ -62,6 +64,7 @@ def figure(
     width, height = left + ground[0] + right, top + ground[1] + bottom
     return (
         f'<span style=font-size:0><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f' style="max-width:100%;min-width:{min(width, _LEAST)}px;height:auto"'
         f' role="img"{more} fill="currentColor" font-family="sans-serif" font-size="11" '
         f'aria-label="{attribute(said)}"><g transform="translate({left},{top})">{"".join(parts)}</g></svg></span>'
     )

@@ -21,7 +21,7 @@ from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
 from .insight_lines import MOST_SHOWN, first_insights, unfolding
 from .lines import lines_table
-from .loops.phases_table import loop_clause, loop_footer, phases_table
+from .loops.phases_table import loop_clause, loop_footer, phases_table, place_in_clause
 from .loops.step_strip import step_strips
 from .modules import modules_table
 from .of_roof import efficiency_clause, efficiency_footer
@@ -102,9 +102,9 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
         if not loop:
             yield Phrase(f"no training loop steps in {units.seconds_text(profile.wall_time)}")
         return
-    if loop:
-        yield Phrase("; ")
-    yield from _time_clause(profile, is_by_module)
+    clause = list(_time_clause(profile, is_by_module))
+    if not loop or clause[0].text != place_in_clause(profile):  # else it says the same line twice
+        yield from (Phrase("; "), *clause) if loop else clause
     yield from python_clause(profile)
     yield from cores_clause(profile)
     yield from efficiency_clause(profile)

@@ -51,7 +51,7 @@ tr.sums td{font-weight:600}tr.sums td.code{font-family:var(--ui);font-size:12.5p
 td.code.quiet,tfoot td.code{font-family:var(--ui)}
 tr.sums:not(:first-child)>*{border-top:1px solid var(--rule2)}tr.sums~tr.row>td:first-child{padding-left:14px}
 select{font:12px/20px var(--ui);color:var(--ink1);background:var(--bg);border:1px solid var(--rule1);border-radius:3px;height:24px;max-width:260px}
-.acts{float:right;display:inline-flex;gap:14px}.acts [role=status]:empty{display:none}
+.acts{float:right;display:inline-flex;gap:14px;margin-left:14px}::slotted([slot=picture]){clear:both}.acts [role=status]:empty{display:none}
 .pinned{margin:0 0 8px;padding-left:10px;border-left:2px solid var(--brand)}.pinned th{color:var(--ink1)}.pinned tr th:first-child{width:30%;overflow:hidden;text-overflow:ellipsis}
 tr.pin>td:first-child{box-shadow:inset 2px 0 var(--brand)}.sampler{display:block}.sampler:hover{background:var(--hover)}
 .facts{display:flex;flex-wrap:wrap;gap:2px 18px;margin:0 0 4px;line-height:17px}.facts div{display:flex;gap:5px}dt{color:var(--ink2)}dd{margin:0}

@@ -111,8 +111,8 @@ export class TableView {
     return { element, ch, px };
   }
 
-  // Before a number falls off the end give way: what is drawn and stands beside as figures, then columns of names, the
-  // widest first; their titles have the whole name. What is wider all the same is scrolled, which a line says.
+  // Before a number falls off the end give way: what is drawn and stands beside as figures, then columns of names,
+  // whose titles have the whole name. What is wider all the same is scrolled, which a line says.
   fit() {
     const room = this.pane.clientWidth;
     if (room === this.room || !room) return;
@@ -147,10 +147,15 @@ export class TableView {
     this.table.style.minWidth = `calc(${this.least})`;
     const over = this.table.offsetWidth - room, leastName = room < NARROW_ROOM ? LEAST_NARROW : LEAST_NAME;
     const names = this.columns.map((column, at) => ({ column, px: this.heads[at].offsetWidth, kind: this.spec.columns[at].kind }))
-      .filter(({ column, kind }) => GIVES_WAY.has(kind) && column.element.style.width).sort((one, other) => other.px - one.px);
+      .filter(({ column, kind }) => GIVES_WAY.has(kind) && column.element.style.width);
+    // All are cut to one width, the first, which says what the row is of, to twice that: the widest that is enough.
+    const parts = (most) => names.map(({ px }, at) => Math.max(px - Math.max(most * (at ? 1 : 2), leastName * textScale()), 0));
+    const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+    let most = room;
+    while (most > 0 && sum(parts(most)) < over) most -= 2;
     let gained = 0;
-    for (const { column, px } of names) {
-      const part = Math.min(over - gained, Math.max(px - leastName * textScale(), 0));
+    for (const [at, wide] of parts(most).entries()) {
+      const { column } = names[at], part = Math.min(over - gained, wide);
       if (part <= 0) continue;
       column.full ??= column.element.style.width;
       column.element.style.width = `calc(${column.full} - ${part}px)`;

@@ -23,8 +23,8 @@ _MOST_NAMED = 4
 _MOST_SWAPS = 3
 
 WHY = {
-    "stalled": "its threads waited for other processes",
-    "unlike-blocks": "its warm-up was disturbed",
+    "stalled": "threads waited for other processes",
+    "unlike-blocks": "the warm-up was disturbed",
     "few-rounds": "there are too few rounds",
     "unsteady": "the ratio changed during the run",
     "few-processes": "too few processes gave a ratio",

@@ -38,16 +38,27 @@ def loop_clause(profile: Profile) -> Iterator[Phrase]:
     seconds = step_seconds(profile.phases)
     if seconds.empty or seconds.sum() <= 0:
         return
-    parts = profile.phases_by_line
-    top = max(shares_of(parts), key=lambda each: each.share)
+    top = max(shares_of(profile.phases_by_line), key=lambda each: each.share)
     yield Phrase(f"a step takes {units.seconds_text(float(seconds.median()))}: ")
     yield Phrase(f"{units.percent(top.share)} % {_WORDS[top.phase]}")
-    if top.line is not None and top.line_share >= _MOST:
+    if (where := _said_place(profile, top)) is not None:
         yield Phrase(" at ")
-        yield code(_place(profile, top.source_id, top.line))
+        yield code(where)
     for outlier in _outliers(profile)[:1]:
         yield Phrase("; ")
         yield from _outlier(profile, outlier)
+
+
+def place_in_clause(profile: Profile) -> str | None:
+    """The line that `loop_clause` names for the phase with most of the time; None where it names none."""
+    if not step_seconds(profile.phases).sum() > 0:
+        return None
+    return _said_place(profile, max(shares_of(profile.phases_by_line), key=lambda each: each.share))
+
+
+def _said_place(profile: Profile, top: StepShare) -> str | None:
+    is_said = top.line is not None and top.line_share >= _MOST
+    return _place(profile, top.source_id, top.line) if is_said else None
 
 
 def _outliers(profile: Profile) -> tuple[Outlier, ...]:
