@@ -55,7 +55,7 @@ def test_pressure_says_what_still_stands() -> None:
 def test_several_rows_that_cpu_time_judges_alike_are_one_line_without_a_list() -> None:
     (doubt,) = (d for d in doubts_of(comparison([steady(1e-5), steady(2e-5), steady(3e-5)], load={"pressure": 0.62}))
                 if d.kind == "cpu-clock")  # fmt: skip
-    assert doubt.text.startswith("By CPU time, all 2 verdicts are the same; the ratios differ by at most ")
+    assert doubt.text.startswith("By CPU time, both verdicts are the same; the ratios differ by ")
     assert doubt.facts["rows"] == [1, 2]
 
 

@@ -219,3 +219,16 @@ def test_where_it_is_narrow_the_name_of_an_input_goes_on_in_the_rows_below() -> 
     assert leads == ["k0 5678, k1 1234, x", "discontiguous"] * 2 + [next_name, "", ""]
     assert ["alone" in line for line in shown[2:]].index(True) == 2
     assert "…" not in "\n".join(shown)
+
+
+@pytest.mark.parametrize(("room", "shown"), [(70, "undecided, see below"), (56, "undecided")])
+def test_where_it_is_narrow_a_note_after_a_verdict_is_left_out_whole(room: int, shown: str) -> None:
+    columns = (
+        Column("name", "alternative", kind="code", widest=40),
+        *[Column(f"n{at}", "median", "µs", "number") for at in range(2)],
+        Column("verdict", "verdict", kind="verdict", widest=30),
+    )
+    row = Row((Cell("a name of some length"), *[Cell("12", 12.0)] * 2, Cell("undecided", note="see below")))
+    drawn = text.table_text(Table("rows", columns, (Group((row,)),)), width=room)
+    (line,) = (line for line in drawn.splitlines() if "undecided" in line)
+    assert line.rstrip().endswith(f" {shown}")

@@ -65,6 +65,10 @@ def test_the_sentence_begins_with_the_alternative_that_is_faster_everywhere() ->
         (judged("b", ("undecided", 1.02)), "b against a is undecided"),
         ([Judged("b", 1.4, 1.02, 241.0, "slower")], "b takes 1.4 times as long as a (1.02 … 241)"),
         ([Judged("b", 2.0, 0.0, math.inf, "undecided", "it waited")], "b against a is undecided: it waited"),
+        (
+            [Judged(name, 2.0, 0.0, math.inf, "undecided", why) for name, why in (("b", "x"), ("c", "x"), ("d", "y"))],
+            "b and c against a are undecided: x; d is undecided: y",
+        ),
         (judged("b", ("faster", 0.5), ("slower", 1.5)), "b against a: 1 faster, 1 slower"),
         (judged("b", ("", 1.0)), "b against a is not judged"),
     ],

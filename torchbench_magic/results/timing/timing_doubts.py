@@ -258,7 +258,9 @@ def _by_cpu_clock(made: Comparison) -> Iterator[Doubt]:
     same = len(rows) - len(others)
     if same > 1 and others.empty:
         apart = float((rows["ratio"] / by_wall["ratio"]).map(lambda ratio: max(ratio, 1 / ratio) - 1).max())
-        text = f"By CPU time, all {same} verdicts are the same; the ratios differ by at most {units.percent(apart)} %."
+        all_of_them, most = "both" if same == 2 else f"all {same}", units.percent(apart)
+        most = f"less than {most[1:]}" if most.startswith("<") else f"at most {most}"
+        text = f"By CPU time, {all_of_them} verdicts are the same; the ratios differ by {most} %."
     else:
         text = _said_by_cpu(made, others if same > 1 else rows, same if same > 1 else 0)
     yield Doubt("cpu-clock", text, "", {"rows": list(rows.index)})

@@ -30,6 +30,7 @@ _BAR = 9  # characters of the longest bar
 _GAP = "  "
 _LEAST, _NAMES = 8, 18  # columns that a text keeps; and that the names of the rows keep while others can give way
 _VERDICT, _SOURCE = 10, 28  # columns that a verdict keeps; and that source keeps while bars can give way
+_NOTE = 12  # columns of a note after a verdict; less of it is left out
 _KEEP = "\ue000"  # a space that tabulate must not strip; a private character, which `printable` lets nobody else use
 
 _FIGURE = re.compile(r"(?<=\d) (?=(?:[nµm]?s|[KMG]?i?B|%)(?!\w))")  # a number and its unit stay together
@@ -294,9 +295,15 @@ def _fitted(
             elif rest.get(at):
                 line[at] = rest[at].pop(0)
             else:
-                line[at] = _clip(row[at], limit)
+                line[at] = _clip(_without_note(row[at], limit) if columns[at].kind == "verdict" else row[at], limit)
         fitted += [line] if row else []
     return fitted, begins
+
+
+def _without_note(verdict: str, limit: int) -> str:
+    """``undecided`` of ``undecided, see below`` where a word of the note at most would be left."""
+    word = verdict.partition(", ")[0]
+    return word if _columns_of(verdict) > limit and limit < _columns_of(word) + _NOTE else verdict
 
 
 def _remainder(rest: dict[int, list[str]], columns: int) -> list[list[str]]:

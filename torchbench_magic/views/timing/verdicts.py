@@ -73,16 +73,25 @@ def sentence(judged: Sequence[Judged], baseline: str | None, places: str = "poin
 
 
 def _together(ordered: Sequence[list[Judged]]) -> list[list[list[Judged]]]:
-    """The alternatives, those that take the same time at equally many points as one clause."""
+    """The alternatives; as one clause those that take the same time, or are undecided for the same reason, at equally
+    many points."""
     clauses: list[list[list[Judged]]] = []
     for points in ordered:
         last = clauses[-1][0] if clauses else []
-        is_same = _common(points) == "same" and last and _common(last) == "same" and _base(points) == _base(last)
-        if is_same and len(last) == len(points):
+        if last and _common(points) in ("same", "undecided") and _alike(points) == _alike(last):
             clauses[-1].append(points)
         else:
             clauses.append([points])
     return clauses
+
+
+def _alike(points: Sequence[Judged]) -> tuple[object, ...]:
+    return _common(points), _base(points), len(points), _reasons(points)
+
+
+def _reasons(points: Sequence[Judged]) -> list[str]:
+    """Why they are undecided, each reason once."""
+    return list(dict.fromkeys(point.why for point in points if point.why))
 
 
 def _base(points: Sequence[Judged]) -> str | None:
@@ -137,9 +146,9 @@ def _clause(
         counts = Counter(point.verdict or "not judged" for point in points)
         words = sorted(counts, key=lambda word: _ORDER.get(word, 5))
         return [*against, Phrase(": " + ", ".join(f"{counts[word]} {word}" for word in words))]
-    reasons = list(dict.fromkeys(point.why for point in points if point.why))
-    why = f": {', '.join(reasons)}" if reasons else ""
-    return [*against, Phrase(f" is {common or 'not judged'}{_everywhere(points, places)}{why}")]
+    why = f": {', '.join(reasons)}" if (reasons := _reasons(points)) else ""
+    verb = "are" if is_plural else "is"
+    return [*against, Phrase(f" {verb} {common or 'not judged'}{_everywhere(points, places)}{why}")]
 
 
 def _everywhere(points: Sequence[Judged], places: str) -> str:
