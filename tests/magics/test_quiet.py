@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,18 @@ def test_a_quiet_result_is_in_its_variable_and_nowhere_else(
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_what_could_not_be_stored_is_told_though_nothing_else_is(
+    loaded: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    run(loaded, "import shutil")
+    said = run(loaded, "%%tprofile -q --trace runs/t.json\nshutil.rmtree('runs')")
+    assert "The trace could not be written: " in said
+    assert "`.export_trace(PATH)` writes it." in said
+    assert "wall time" not in said
 
 
 def test_a_result_that_was_shown_stays_in_out_as_ever(loaded: Any, run: Run) -> None:

@@ -33,8 +33,7 @@ def keeping(options: TimerOptions, progress: Progress) -> Iterator[Recording | N
         progress: told while another process holds the store; a Ctrl-C ends the wait.
 
     Raises:
-        Interrupted: in the block; its partial result has what is to be said of the store. Where nothing is shown, it
-            stands in the exception's text that an unfinished measurement is not stored.
+        Interrupted: in the block; its partial result has what is to be said of the store.
         OptionError: ``--resume`` without a store.
         StoreError: the store cannot be written.
     """
@@ -60,8 +59,6 @@ def keeping(options: TimerOptions, progress: Progress) -> Iterator[Recording | N
             except Interrupted as again:
                 partial = again.partial
             interrupt.partial = partial
-            if options.quiet:
-                interrupt.args = tuple(doubt.text for doubt in partial.warnings if doubt.kind == "not-stored")
         raise
 
 

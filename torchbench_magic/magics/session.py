@@ -233,6 +233,9 @@ class Delivery:
                 shell.push({self.options.output: result})
             if self.options.quiet:
                 self.output.clear()
+                for doubt in result.warnings:
+                    if doubt.kind == "not-stored":  # or it would seem to be in the file
+                        sys.stderr.write(f"{doubt}\n")
             else:
                 self.output.show(*bundle_of(shell, result, explore=self.options.explore, **self.view))
             ShownOnce.mark(shell, result, keeps_out=self.keeps_out and not self.options.quiet)

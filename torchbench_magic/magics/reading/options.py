@@ -48,7 +48,7 @@ class SharedOptions:
         "-o", metavar="NAME", parse=read_variable,
         help="Store the result in this variable; a variable that holds anything else is never replaced.",
     )  # fmt: skip
-    quiet: bool = option("-q", default=False, help="Show nothing.")
+    quiet: bool = option("-q", default=False, help="Show nothing; only a file that could not be written is reported.")
     explore: bool = option("-w", "--explore", default=False, help="Show the live widget instead of the inline table.")
 
 
