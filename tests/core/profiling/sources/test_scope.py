@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -25,6 +26,22 @@ def test_cells_and_files_of_the_folder_are_in(tmp_path: Path) -> None:
     assert scope("/tmp/ipykernel_1/cell.py")
     assert scope(str(tmp_path / "model.py"))
     assert scope(str(tmp_path / "package" / "deep" / "module.py"))
+
+
+def test_a_files_path_is_looked_up_once_for_all_runs_and_a_relative_one_in_each_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[str] = []
+    real = os.path.realpath
+    file = str(tmp_path / "seen_once.py")
+    monkeypatch.setattr(os.path, "realpath", lambda path: (looked_up.append(str(path)), real(path))[1])
+    for _ in range(3):
+        assert RecordedFiles(tmp_path, cells)(file)
+    assert looked_up.count(file) == 1
+    monkeypatch.chdir(tmp_path)
+    assert RecordedFiles(tmp_path, cells)("beside.py")
+    monkeypatch.chdir("/")
+    assert not RecordedFiles(tmp_path, cells)("beside.py")
 
 
 def test_libraries_and_other_files_are_out(tmp_path: Path) -> None:

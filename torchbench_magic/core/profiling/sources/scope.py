@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from torchbench_magic.core.code.library_files import is_library_file
@@ -38,10 +39,16 @@ class RecordedFiles:
             return True
         if file.startswith("<") and file.endswith(">"):
             return False
-        path = os.path.realpath(file)
+        path = _real(file) if os.path.isabs(file) else os.path.realpath(file)
         if any(_under(path, prefix) for prefix in self._extra):
             return True
         return path.endswith(".py") and _under(path, self._root) and not is_library_file(file)
+
+
+@lru_cache(maxsize=1 << 15)
+def _real(file: str) -> str:
+    """Remembered from run to run: some 30 us a file, which would be the time of the line that calls into it first."""
+    return os.path.realpath(file)
 
 
 def _under(path: str, prefix: str) -> bool:
