@@ -71,7 +71,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
     for piece in _cut(pieces, steps):
         at = bisect_right(begins, piece.begin) - 1
         number = at if at >= 0 and piece.begin < steps[at][1] else -1
-        mode = _mode(piece, roles) if piece.phase == FORWARD else ""
+        mode = _mode(piece, roles) if piece.phase == FORWARD else modes.UNCLEARED if piece.is_uncleared else ""
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode]
         mine.ns += piece.end - piece.begin
         mine.calls += (piece.begin, piece.phase) in entered
