@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchbench_magic import profile, step
+from torchbench_magic.results.profiling.loops.outliers import outliers_of
 from torchbench_magic.results.profiling.profile import Profile
 
 Runs = Callable[[Callable[[], object]], Profile]
@@ -193,6 +194,38 @@ def test_an_evaluation_within_the_loop_is_no_step(run: Runs) -> None:
     parts = made.phases_by_line
     modes = set(parts["mode"].dropna())
     assert modes == {"train graph varies trained", "varies evaluation"}
+
+
+def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(run: Runs) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    held_out = [torch.ones(4)] * 9
+
+    def train() -> None:
+        for x in held_out: net(x)  # noqa: E701
+        for at in range(12):
+            optimizer.zero_grad()
+            net(torch.ones(4)).sum().backward()
+            optimizer.step()
+            if at == 5:
+                for x in held_out: net(x)  # noqa: E701
+        with torch.no_grad():
+            for x in held_out: net(x)  # noqa: E701
+
+    made = run(train)
+    assert steps_of(made) == 12
+    assert calls(made)["forward"].tolist() == [1] * 5 + [10] + [1] * 6
+    parts = made.phases_by_line
+    evaluated = parts[parts["mode"].fillna("").str.contains("evaluation")]
+    first = train.__code__.co_firstlineno
+    places = {(row.step, row.line - first): row.calls for row in evaluated.fillna({"step": -1}).itertuples()}
+    assert places == {(-1, 1): 9, (5, 7): 9, (-1, 9): 9}
+    slower = parts["mode"].fillna("").str.contains("evaluation") & parts["step"].notna()
+    parts.loc[slower, "seconds"] += 10.0
+    (longest,) = outliers_of(parts, 1)
+    assert (longest.step, longest.phase, longest.line - first) == (5, "evaluation", 7)
+    assert "18 forward passes" in str(made)
+    assert "Evaluation outside of the steps" in str(made)
 
 
 def test_a_loop_without_an_optimizer_has_no_steps(run: Runs) -> None:

@@ -1,14 +1,15 @@
 """Where the steps of a training loop begin and end, recognised from what its optimizers and its loader do.
 
 A step ends where an iteration does. With every step of an optimizer there is one, or (gradient accumulation) some: so a
-step begins where the loop first asks for input after an optimizer's step, and without input with the first phase after
-it. What lies between belongs to the step that was: a checkpoint, logging, an evaluation.
+step begins where the loop first asks for input after an optimizer's step, and without input with the phase that most
+steps begin with, or the first after it. What lies between belongs to the step that was: a checkpoint, logging, an
+evaluation.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
@@ -40,6 +41,7 @@ def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
     found = _asking(spans, ends)
     apart = [span for span in spans if not span.is_inner and (span.phase != OPTIMIZER or span.fact >= 0)]
     first = [span.begin for span in apart]
+    opening = _opening(apart, first, ends)
     starts = []
     for at, last in enumerate(ends):
         before = ends[at - 1] if at else -1
@@ -48,7 +50,9 @@ def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
         if asked:
             starts.append(asked[-min(found[1], len(asked))])
         elif at:
-            starts.append(first[after] if after < len(first) and first[after] < last else before)
+            mine = apart[after : bisect_left(first, last)]
+            opens = (span.begin for span in mine if (span.phase, span.place) == opening)
+            starts.append(next(opens, mine[0].begin if mine else before))
         else:
             starts.append(_first_start(apart, ends))
     return list(zip(starts, [*starts[1:], _last_end(spans, found[0], ends[-1], end)], strict=True))
@@ -122,6 +126,18 @@ def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float
         return None
     soon = [moments[low] - after for (low, high), after in zip(each, ends, strict=False) if high > low]
     return median(count for count in counts if count), median(soon)
+
+
+def _opening(apart: Sequence[Span], first: Sequence[int], ends: Sequence[int]) -> tuple[int, int] | None:
+    """(phase, place) that most steps begin with after an optimizer's step; None where there is no such one. What comes
+    before it, as an evaluation, is of the step that was."""
+    found = ((bisect_left(first, before), bisect_left(first, last)) for before, last in pairwise(ends))
+    opened = [apart[at] for at, end in found if at < end]
+    if not opened:
+        return None
+    counted = Counter((span.phase, span.place) for span in opened)
+    most, often = counted.most_common(1)[0]
+    return most if often >= _USUAL * len(opened) else None
 
 
 def _first_start(apart: Sequence[Span], ends: Sequence[int]) -> int:

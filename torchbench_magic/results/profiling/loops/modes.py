@@ -14,7 +14,7 @@ VARIES = "varies"
 TRAINED = "trained"
 """A backward pass followed, before the loop asked for its next input."""
 EVALUATION = "evaluation"
-"""It is of a loop none of whose iterations has a backward pass."""
+"""It is of a loop none of whose iterations has a backward pass, or one of several in a row that lead to none."""
 UNCLEARED = "uncleared"
 """Of an optimizer's step: a backward pass has added to the gradients of its step before, which nothing had cleared."""
 
