@@ -228,6 +228,59 @@ def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(ru
     assert "Evaluation outside of the steps" in str(made)
 
 
+@pytest.mark.usefixtures("compiled_anew")
+def test_a_step_that_is_one_compiled_function_is_a_step(run: Runs) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    @torch.compile(backend="eager")
+    def made_step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def train() -> None:
+        for _ in range(2):
+            for x, y in DataLoader(DATA, batch_size=8):
+                made_step(x, y)
+
+    train()
+    made = run(train)
+    assert steps_of(made) == 6
+    assert (calls(made)["backward"] == 1).all()
+    assert "compiled-phases" in [doubt.kind for doubt in made.warnings]
+    adds_up(made)
+
+
+@pytest.mark.usefixtures("compiled_anew")
+@pytest.mark.parametrize("eager_backward", [True, False])
+def test_a_compiled_function_that_may_be_a_part_of_a_step_is_none(run: Runs, eager_backward: bool) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def gradients(x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).sum()
+        if not eager_backward:
+            loss.backward()
+        return loss
+
+    compiled = torch.compile(gradients, backend="eager")
+    update = torch.compile(lambda: optimizer.step(), backend="eager")
+
+    def train() -> None:
+        for at, (x, _) in enumerate(DataLoader(DATA, batch_size=4)):
+            loss = compiled(x)
+            if eager_backward:
+                loss.backward()
+            if at % 3 == 2:
+                update()
+
+    train()
+    assert steps_of(run(train)) == 0
+
+
 def test_a_loop_without_an_optimizer_has_no_steps(run: Runs) -> None:
     net = Net()
 

@@ -259,6 +259,7 @@ def test_passes_that_may_lead_to_a_backward_pass_are_none() -> None:
     assert not any(passes(*STEP * 2, (FORWARD, TRAINED, 1), *within, *STEP * 2))
     assert passes(*STEP * 2, (FORWARD, TRAINED, 1), *within, *STEP * 2, graph=False).count(True) == 3
     assert not any(passes((FORWARD, EVALUATED, 9), (FORWARD, HEAD, 1), (BACKWARD, 0, 1)))
+    assert not any(passes((FORWARD, EVALUATED, 9)))
 
 
 def test_passes_of_most_steps_and_single_ones_are_none() -> None:

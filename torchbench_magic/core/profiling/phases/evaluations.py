@@ -23,12 +23,15 @@ def evaluation_passes(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -
     """(begin, end) of each such pass, by its beginning.
 
     Several of one line in a row, in no more than half of the steps, which cannot lead to a backward pass: they record
-    no graph, or no backward pass comes after them, or a step begins before it does.
+    no graph, or no backward pass comes after them, or a step begins before it does. None without steps: a later cell
+    may run the backward pass.
 
     Args:
         spans: by their beginning.
         steps: (begin, end) of each, one after the other.
     """
+    if not steps:
+        return []
     found = []
     usual = _usual(spans, steps)
     backward = [span.begin for span in spans if span.phase == BACKWARD and not span.is_inner]

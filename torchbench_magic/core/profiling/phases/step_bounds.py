@@ -17,7 +17,7 @@ from statistics import median
 from ..loop_marks.marks import BACKWARD, INPUT, OPTIMIZER, ZERO_GRAD
 from .spans import Span
 
-__all__ = ["recognised_steps"]
+__all__ = ["asked_steps", "recognised_steps"]
 
 FEWEST = 2
 """Optimizer steps: one alone is no loop."""
@@ -26,6 +26,23 @@ _IN_TURN = 0.8  # of the steps of one optimizer that have one of every other bet
 _RARE = 10  # times as many steps as another optimizer has: the other one has nothing to do with this loop
 
 _Key = tuple[int, ...]
+
+
+def asked_steps(spans: Sequence[Span], ends: Sequence[int]) -> list[tuple[int, int]]:
+    """(begin, end) of each step, of a loop that asks for input in each and once more to end; else none.
+
+    Args:
+        spans: by their beginning, heads of loops included.
+        ends: moments, one in each step.
+    """
+    if len(ends) < FEWEST:
+        return []
+    asked, often = _asking(spans, ends, by_line=True)
+    edges = [bisect_left(asked, moment) for moment in ends]
+    starts = [asked[at - min(often, at)] for at in edges if at]
+    if len(starts) < len(ends) or len(set(edges)) < len(ends) or edges[-1] >= len(asked):
+        return []
+    return list(zip(starts, [*starts[1:], asked[edges[-1]]], strict=True))
 
 
 def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
@@ -89,9 +106,13 @@ def _leading(by_one: Mapping[int, Sequence[int]]) -> int | None:
     return leading
 
 
-def _asking(spans: Sequence[Span], ends: Sequence[int]) -> tuple[list[int], int]:
+def _asking(spans: Sequence[Span], ends: Sequence[int], *, by_line: bool = False) -> tuple[list[int], int]:
     """(when the loop asks for its input, how often it does so in a step): of all inputs that are asked for in most
-    steps, the one that is asked for once, and of these the first; empty where none is."""
+    steps, the one that is asked for once, and of these the first; empty where none is.
+
+    Args:
+        by_line: loaders of one line are one: each epoch may make its own.
+    """
     by_loader: dict[_Key, list[int]] = defaultdict(list)
     by_place: dict[_Key, list[int]] = defaultdict(list)
     last: _Key | None = None
@@ -108,7 +129,7 @@ def _asking(spans: Sequence[Span], ends: Sequence[int]) -> tuple[list[int], int]
             by_loader[key].append(span.begin)
             by_place[(span.place,)].append(span.begin)
         last = key
-    for keys in (by_loader, by_place):
+    for keys in (by_place,) if by_line else (by_loader, by_place):
         counted = {key: found for key, moments in keys.items() if (found := _per_step(moments, ends)) is not None}
         if counted:
             best = min(counted, key=lambda key: (abs(counted[key][0] - 1), counted[key][1]))
