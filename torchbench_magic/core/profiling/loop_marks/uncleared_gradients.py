@@ -18,7 +18,7 @@ __all__ = ["UnclearedGradients"]
 _MOST = 64  # optimizers: one for each parameter is another kind of loop
 
 
-@dataclass
+@dataclass(slots=True)
 class _Watched:
     """An optimizer that has stepped, and one of its parameters.
 
@@ -63,12 +63,20 @@ class UnclearedGradients:
         if self._depth or optimizer is None:  # within the backward pass, parameter by parameter
             return False
         known = self._watched.get(id(optimizer))
-        found = known is not None and known.optimizer() is optimizer and known.is_kept and known.is_added_to
-        self._watch(optimizer)
+        if known is None or known.optimizer() is not optimizer:
+            self._watch(optimizer)
+            return False
+        found, now = known.is_kept and known.is_added_to, _seen(known.parameter())
+        if now is None:  # of another parameter, then
+            self._watch(optimizer)
+        else:
+            known.seen, known.is_kept, known.is_added_to = now, True, False
         return found
 
     def _watch(self, optimizer: Any) -> None:
         self._watched.pop(id(optimizer), None)
+        if len(self._watched) >= _MOST:
+            self._watched = {key: each for key, each in self._watched.items() if each.optimizer() is not None}
         with contextlib.suppress(Exception):  # a user's optimizer may be anything
             parameter = next(
                 (each for group in optimizer.param_groups for each in group["params"] if each.grad is not None), None
