@@ -95,6 +95,40 @@ def test_a_later_cell_that_calls_what_was_given_up_earlier_shows_that_it_fell_ba
     assert "torch.compiler.reset()" in said(kernel, "print(_tprofile.insights[0].cures)")
 
 
+LOOP = """\
+def looped(x):
+    for i in range(200):
+        x = x + i
+        print(end="")
+    return x
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return looped(x) * 2
+c, net = torch.compile(looped, backend="eager"), torch.compile(Net(), backend="eager")
+c(x)
+"""
+
+
+def test_a_later_cell_that_calls_what_a_graph_break_ended_earlier_shows_the_line_and_the_reason(kernel: Kernel) -> None:
+    assert not kernel.run(LOOP).error
+    cell = kernel.number
+    ran = kernel.run("%%tprofile\nfor i in range(20):\n    c(x)")
+    assert not ran.error
+    why = f"it could not continue after a graph break before this run: `print` cannot be compiled, at `In[{cell}]:4`"
+    assert said(kernel, FELL_BACK) == repr([why])
+    assert said(kernel, ROWS) == f"[['looped', {cell}, 1, 'earlier']]"
+    assert said(kernel, "print(len(_tprofile.graph_breaks))") == "0"
+    assert f"looped runs uncompiled ({why})".replace("`", "") in " ".join(ran.text().split()).replace("`", "")
+
+
+def test_a_function_that_a_graph_break_ended_and_that_is_called_by_itself_is_not_said(kernel: Kernel) -> None:
+    assert not kernel.run(LOOP).error
+    for calls in ("looped(x)", "looped(x); h(x, 'n')"):
+        assert not kernel.run(f"%%tprofile\nfor i in range(20):\n    {calls}").error
+        assert "fell-back" not in said(kernel, KINDS), calls
+        assert "earlier" not in said(kernel, ROWS), calls
+
+
 def test_of_a_call_that_finds_its_compiled_code_and_of_one_that_asks_for_none_nothing_is_said(kernel: Kernel) -> None:
     assert not kernel.run(REFUSED).error
     for calls in ("h(x, 'n')", "named(x, 'another')", "plain(x)", "h(x, 'n'); named(x, 'another')"):

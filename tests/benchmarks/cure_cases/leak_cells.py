@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import sys
 from dataclasses import dataclass
@@ -48,6 +49,17 @@ class Log:
         self.past.append(t)
         if len(self.past) > 30:
             del self.past[0]"""
+NODE = """\
+class Node:
+    def __init__(self, value, before):
+        self.value = value
+        self.before = before"""
+RUNNER = """\
+class Runner:
+    node = None
+    def step(self, t):
+        self.node = Node(t.exp(), self.node)
+runner = Runner()"""
 TRAIN = """\
 for i in range(20):
     opt.zero_grad()
@@ -89,6 +101,21 @@ LEAKING = (
     LeakCell("a list of a class", (BATCH, ("class Store:\n    items = []\n    def put(self, t):\n"
                                           "        self.items.append(t.exp())"), "store = Store()"),
              "for i in range(20):\n    store.put(x)", "the list `Store.items`", "list"),
+    LeakCell("tensors that hold the one before", (BATCH,),
+             "cur = None\nfor i in range(16):\n    t = x * i\n    t.prev = cur\n    cur = t",
+             "with each of 16 runs: the chain of `cur.prev` holds 4.00 MiB", "chain", 4),
+    LeakCell("objects that hold the one before", (BATCH, NODE, "last = None"),
+             "for i in range(16):\n    last = Node(x.exp(), last)",
+             "the chain of `last.before` holds 4.00 MiB", "chain", 3),
+    LeakCell("states that an object links", (BATCH, NODE, RUNNER), "for i in range(16):\n    runner.step(x)",
+             "the chain of `runner.node.before` holds 4.00 MiB", "chain"),
+    LeakCell("what a context variable collects", (BATCH, "import contextvars; log = contextvars.ContextVar('log')"),
+             "def note(t):\n    return log.set([*log.get([]), t])\nfor i in range(16):\n    note(x * i)\nnote(x)",
+             "with each of 16 runs: the list `log` (a context variable)", "list", 5),
+    LeakCell("what a generator yields, kept", (BATCH, "kept = []"),
+             "def batches():\n    for i in range(16):\n        yield x * i\n"
+             "for t in batches():\n    kept.append(t)\ndel t",
+             "with each of 16 runs: the list `kept` holds 4.00 MiB", "list", 4),
 )  # fmt: skip
 
 HEALTHY = (
@@ -116,12 +143,21 @@ HEALTHY = (
              "for i in range(25):\n    log.note(x * i)"),
     LeakCell("a mean that moves", (BATCH, "mean = torch.zeros(256, 256)"),
              "for i in range(40):\n    mean = 0.9 * mean + 0.1 * x"),
+    LeakCell("a chain that the code cuts", (BATCH, NODE, "last = None"),
+             "for i in range(16):\n    last = Node(x.exp(), last)\n    if i > 100:\n        last.before.before = None"),
+    LeakCell("a chain that the code walks along", (BATCH, NODE, "last = None"),
+             "for i in range(16):\n    last = Node(x.exp(), last)\ntotal = 0\nnode = last\nwhile node is not None:\n"
+             "    total = total + node.value.sum()\n    node = node.before"),
     LeakCell("a small value at the end", (NET, BATCH), f"{LOOP}        y = net(x)\ny.mean()"),
 )  # fmt: skip
 
 
 def profile_in_shell(cell: LeakCell, options: str = "") -> Profile:
-    """The profile of the cell in a shell of its own, as a notebook runs it."""
+    """The profile of the cell in a shell of its own, as a notebook runs it; context variables that it sets are gone."""
+    return contextvars.copy_context().run(_profile_in_shell, cell, options)
+
+
+def _profile_in_shell(cell: LeakCell, options: str) -> Profile:
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 

@@ -43,7 +43,8 @@ class CompiledFrame:
         failed_at: (file, line) where it did.
         is_whole: a graph break is an error that is raised (``fullgraph=True``).
         is_suppressed: the function runs as it is, though an error would be raised by default.
-        refused_before: the limit that was reached before the run; empty for what the compiler did in it.
+        refused_before: the limit that was reached before the run, or ``graph break``; empty for what the compiler did
+            in it.
     """
 
     compile_id: str

@@ -13,11 +13,12 @@ from .breaks import break_in_words
 from .compile_watch import CompiledFrame
 from .guards import guard_text
 
-__all__ = ["BEFORE", "is_broken_for_good", "refused_before", "switched_off", "why_given_up"]
+__all__ = ["BEFORE", "broken_before", "is_broken_for_good", "refused_before", "switched_off", "why_given_up"]
 
 BEFORE = "before this run"
 """Ends why a function runs as it is, where the compiler had given it up earlier in this process."""
 
+_BREAK = "graph break"
 _UNSUPPORTED = "Unsupported"  # the exception of what the compiler cannot trace
 _CALLED = re.compile(r"\btorch\.compile\b|\.compile\(")
 _LIMIT = re.compile(r"exceeding the (\w+) cache size limit \(currently set to (\d+)\)")
@@ -25,6 +26,8 @@ _LIMIT = re.compile(r"exceeding the (\w+) cache size limit \(currently set to (\
 
 def why_given_up(frame: CompiledFrame) -> str:
     """In words, why the function runs as it is from then on; empty where it does not."""
+    if frame.refused_before == _BREAK:
+        return f"it could not continue after a graph break {BEFORE}: {break_in_words(frame.why)[0]}"
     if frame.refused_before:
         return f"{frame.refused_before} of {dynamo.recompile_limit()} reached {BEFORE}"
     if (found := _LIMIT.search(frame.why)) is not None:
@@ -67,6 +70,38 @@ def refused_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame
     return found
 
 
+def broken_before(codes: Iterable[CodeType], compiled: Collection[CompiledFrame]) -> list[CompiledFrame]:
+    """Of the codes that ran though the compiler was asked for them, those whose newest record, of before this run, is
+    of a graph break after which it could not go on: it runs them as they are since then. Of many compilations the
+    compiler forgets the oldest records, and then nothing is known.
+    """
+    seen = {frame.code for frame in compiled}
+    newest = {}
+    for one in dynamo.frame_records():
+        record = dynamo.read_record(one)
+        if record.function and not record.is_backward:
+            newest[record.file, record.line, record.function] = record
+    found = []
+    for code in dict.fromkeys(codes):
+        last = newest.get((code.co_filename, code.co_firstlineno, code.co_name))
+        if code in seen or last is None or last.failure != _UNSUPPORTED or _LIMIT.search(last.why):
+            continue
+        found.append(
+            CompiledFrame(
+                compile_id=last.compile_id,
+                name=code.co_qualname.replace("<locals>.", ""),
+                file=code.co_filename,
+                line=code.co_firstlineno,
+                code=code,
+                failure=last.failure,
+                why=last.why,
+                failed_at=last.failed_at,
+                refused_before=_BREAK,
+            )
+        )
+    return found
+
+
 def switched_off(texts: Iterable[str]) -> Doubt | None:
     """What is to be said where code calls ``torch.compile`` and that does nothing; None where it works, or is not
     called."""
@@ -81,4 +116,4 @@ def switched_off(texts: Iterable[str]) -> Doubt | None:
 
 def is_broken_for_good(frame: CompiledFrame) -> bool:
     """Whether a graph broke where the rest of the function cannot be compiled by itself, as in a loop, or may not."""
-    return frame.failure == _UNSUPPORTED and _LIMIT.search(frame.why) is None
+    return frame.failure == _UNSUPPORTED and not frame.refused_before and _LIMIT.search(frame.why) is None

@@ -88,7 +88,8 @@ def report(
     python, doubts_of_python = _python(run, read, whole, texts, body)
     workers = worker_table(run.workers, lambda file, line: _as_shown(file, line, body.cells))
     of_compiler = with_time_around(run.compiled, read.of_body, run.record.streams)
-    of_compiler += given_up_before(run.compiled, run.record.codes, laid.frames, laid.ops)
+    asked = {code for _, code in run.marks.asked.values()}
+    of_compiler += given_up_before(run.compiled, run.record.codes, asked, laid.frames, laid.ops)
     compilations, graph_breaks = compilation_tables(of_compiler, laid.ops, texts, body.cells)
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)

@@ -245,7 +245,7 @@ LOOP_COLUMNS: dict[str, str] = {
     "inner_source_id": _TEXT,  # of `input`: where the line runs code of the user's, such as `__getitem__`,
     "inner_line": _MAYBE,  # the line of that with the most time in it
     "inner_seconds": _SECONDS,
-    "mode": _TEXT,  # of `forward`: words of loops.modes; else None
+    "mode": _TEXT,  # of `forward` and `optimizer`: words of loops.modes; else None
 }
 
 PROFILE_TABLES: dict[str, dict[str, str]] = {

@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchbench_magic import profile, step
+from torchbench_magic.results.profiling.loops.outliers import outliers_of
 from torchbench_magic.results.profiling.profile import Profile
 
 Runs = Callable[[Callable[[], object]], Profile]
@@ -193,6 +194,91 @@ def test_an_evaluation_within_the_loop_is_no_step(run: Runs) -> None:
     parts = made.phases_by_line
     modes = set(parts["mode"].dropna())
     assert modes == {"train graph varies trained", "varies evaluation"}
+
+
+def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(run: Runs) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    held_out = [torch.ones(4)] * 9
+
+    def train() -> None:
+        for x in held_out: net(x)  # noqa: E701
+        for at in range(12):
+            optimizer.zero_grad()
+            net(torch.ones(4)).sum().backward()
+            optimizer.step()
+            if at == 5:
+                for x in held_out: net(x)  # noqa: E701
+        with torch.no_grad():
+            for x in held_out: net(x)  # noqa: E701
+
+    made = run(train)
+    assert steps_of(made) == 12
+    assert calls(made)["forward"].tolist() == [1] * 5 + [10] + [1] * 6
+    parts = made.phases_by_line
+    evaluated = parts[parts["mode"].fillna("").str.contains("evaluation")]
+    first = train.__code__.co_firstlineno
+    places = {(row.step, row.line - first): row.calls for row in evaluated.fillna({"step": -1}).itertuples()}
+    assert places == {(-1, 1): 9, (5, 7): 9, (-1, 9): 9}
+    slower = parts["mode"].fillna("").str.contains("evaluation") & parts["step"].notna()
+    parts.loc[slower, "seconds"] += 10.0
+    (longest,) = outliers_of(parts, 1)
+    assert (longest.step, longest.phase, longest.line - first) == (5, "evaluation", 7)
+    assert "18 forward passes" in str(made)
+    assert "Evaluation outside of the steps" in str(made)
+
+
+@pytest.mark.usefixtures("compiled_anew")
+def test_a_step_that_is_one_compiled_function_is_a_step(run: Runs) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    @torch.compile(backend="eager")
+    def made_step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def train() -> None:
+        for _ in range(2):
+            for x, y in DataLoader(DATA, batch_size=8):
+                made_step(x, y)
+
+    train()
+    made = run(train)
+    assert steps_of(made) == 6
+    assert (calls(made)["backward"] == 1).all()
+    assert "compiled-phases" in [doubt.kind for doubt in made.warnings]
+    adds_up(made)
+
+
+@pytest.mark.usefixtures("compiled_anew")
+@pytest.mark.parametrize("eager_backward", [True, False])
+def test_a_compiled_function_that_may_be_a_part_of_a_step_is_none(run: Runs, eager_backward: bool) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def gradients(x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).sum()
+        if not eager_backward:
+            loss.backward()
+        return loss
+
+    compiled = torch.compile(gradients, backend="eager")
+    update = torch.compile(lambda: optimizer.step(), backend="eager")
+
+    def train() -> None:
+        for at, (x, _) in enumerate(DataLoader(DATA, batch_size=4)):
+            loss = compiled(x)
+            if eager_backward:
+                loss.backward()
+            if at % 3 == 2:
+                update()
+
+    train()
+    assert steps_of(run(train)) == 0
 
 
 def test_a_loop_without_an_optimizer_has_no_steps(run: Runs) -> None:

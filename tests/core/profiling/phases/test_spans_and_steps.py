@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from torchbench_magic.core.profiling.loop_marks import outer_modules
 from torchbench_magic.core.profiling.loop_marks.marks import (
     BACKWARD,
     FORWARD,
@@ -15,6 +16,7 @@ from torchbench_magic.core.profiling.loop_marks.marks import (
     TRANSFER,
     ZERO_GRAD,
 )
+from torchbench_magic.core.profiling.phases.evaluations import evaluation_passes
 from torchbench_magic.core.profiling.phases.loop_lines import PlaceNumbers
 from torchbench_magic.core.profiling.phases.phase_rows import Loop, loop_rows
 from torchbench_magic.core.profiling.phases.spans import Span, pieces_of, spans_of, with_loop_heads
@@ -99,6 +101,15 @@ def test_accumulated_gradients_make_one_step_of_several_batches() -> None:
         told.does((OPTIMIZER, 5, ONE), (ZERO_GRAD, 2))
     told.does((INPUT, 1, LOADER))
     assert [begin for begin, _ in told.steps] == begins(told, INPUT)[:-1:4]
+
+
+def test_an_evaluation_before_the_usual_beginning_of_a_step_is_of_the_step_that_was() -> None:
+    told = Told()
+    for at in range(8):
+        told.does((ZERO_GRAD, 2), (FORWARD, 10), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
+        if at % 4 == 3:
+            told.does(*[(FORWARD, 100)] * 6)
+    assert [begin for begin, _ in told.steps] == begins(told, ZERO_GRAD)
 
 
 def test_two_optimizers_that_take_turns_make_one_step() -> None:
@@ -207,6 +218,55 @@ def test_the_head_of_a_loop_is_input_unless_it_trains_or_is_of_the_model() -> No
     spans = [Span(10, 20, FORWARD, 0), Span(30, 40, BACKWARD, 0)]
     heads = [Span(0, 9, INPUT, 1), Span(12, 13, INPUT, 2), Span(25, 45, INPUT, 3)]
     assert [s.place for s in with_loop_heads(spans, heads) if s.phase == INPUT] == [1]
+
+
+# ---- evaluation -----------------------------------------------------------------------------------------------------
+
+TRAINED, EVALUATED, HEAD = 21, 22, 23  # lines
+
+
+def passes(*given: tuple[int, int, int], graph: bool = True) -> list[bool]:
+    """Whether each forward pass is of an evaluation, of (phase, line, times) one after the other; each optimizer's step
+    ends a step."""
+    spans, steps, now, since = [], [], 0, -1
+    for phase, line, times in given:
+        for _ in range(times):
+            has_graph = graph or line != EVALUATED
+            fact = outer_modules.GRAD if phase == FORWARD and has_graph else ONE if phase == OPTIMIZER else -1
+            spans.append(Span(now, now + 1, phase, line, fact))
+            since = now if since < 0 and line != EVALUATED else since
+            now += 2
+            if phase == OPTIMIZER:
+                steps.append((since, now))
+                since = -1
+    found = [begin for begin, _ in evaluation_passes(spans, steps)]
+    return [span.begin in found for span in spans if span.phase == FORWARD]
+
+
+STEP = ((FORWARD, TRAINED, 1), (BACKWARD, 0, 1), (OPTIMIZER, 0, 1))
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_passes_in_a_row_before_after_and_between_steps_are_of_an_evaluation(graph: bool) -> None:
+    evaluation = (FORWARD, EVALUATED, 3)
+    assert passes(evaluation, *STEP * 3, graph=graph) == [True] * 3 + [False] * 3
+    assert passes(*STEP * 3, evaluation, graph=graph) == [False] * 3 + [True] * 3
+    assert passes(*STEP * 2, evaluation, *STEP * 2, graph=graph) == [False] * 2 + [True] * 3 + [False] * 2
+
+
+def test_passes_that_may_lead_to_a_backward_pass_are_none() -> None:
+    within = ((FORWARD, EVALUATED, 3), *STEP)
+    assert not any(passes(*STEP * 2, (FORWARD, TRAINED, 1), *within, *STEP * 2))
+    assert passes(*STEP * 2, (FORWARD, TRAINED, 1), *within, *STEP * 2, graph=False).count(True) == 3
+    assert not any(passes((FORWARD, EVALUATED, 9), (FORWARD, HEAD, 1), (BACKWARD, 0, 1)))
+    assert not any(passes((FORWARD, EVALUATED, 9)))
+
+
+def test_passes_of_most_steps_and_single_ones_are_none() -> None:
+    with_teacher = ((FORWARD, TRAINED, 1), (FORWARD, EVALUATED, 2), (BACKWARD, 0, 1), (OPTIMIZER, 0, 1))
+    assert not any(passes(*with_teacher * 4, graph=False))
+    assert not any(passes((FORWARD, EVALUATED, 1), *STEP * 3))
+    assert not any(passes((FORWARD, HEAD, 3), (BACKWARD, 0, 1), (OPTIMIZER, 0, 1), *STEP * 3))
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------

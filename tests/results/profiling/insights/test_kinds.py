@@ -97,6 +97,17 @@ def test_recording_that_took_most_of_the_time_leaves_overhead_and_nothing_else()
     assert not loop("y = x.contiguous()", copying, profiler_cost="most").insights
 
 
+@pytest.mark.parametrize("without", [2e-3, 1.2e-3, None])
+def test_a_tiny_loop_has_no_more_at_stake_than_it_took(without: float | None) -> None:
+    """Nor, where that was measured, than it took without recording, though that added more than it is known to."""
+    did = Did(1000, 0.002, [Op("aten::add", 1000, 0.004)])
+    made = built_profile("%%tprofile\nfor t in ts:\n    y = t + 1", {3: did}, unprofiled_time=without)
+    (insight,) = made.insights
+    assert insight.kind == "overhead"
+    assert insight.seconds <= (without or 0.006)
+    assert insight.share <= 1
+
+
 def test_with_twice_all_that_recording_added_is_taken_off() -> None:
     (estimated,) = loop("y = y + 1", SMALL).insights
     profile = loop("y = y + 1", SMALL, unprofiled_time=0.291 - 0.03)

@@ -31,6 +31,7 @@ for x, y in held_out:
     net(x)
 for _ in range(20):
     net(x)
+for _ in range(20): net(x)
 """
 LINES = {"input": 2, "zero_grad": 3, "forward": 4, "backward": 5, "optimizer": 6}
 USUAL = {"input": 0.001, "zero_grad": 0.0005, "forward": 0.01, "backward": 0.02, "optimizer": 0.002}
@@ -155,6 +156,7 @@ def test_an_evaluation_that_records_a_graph_is_said() -> None:
 
 def test_a_module_that_is_tried_again_and_again_in_training_mode_is_no_evaluation() -> None:
     assert said(profile_of([*rows(10), evaluated(10, "train graph evaluation")])) == []
+    assert said(profile_of([*rows(10), evaluated(11, "train graph evaluation")])) == []
     assert said(profile_of([*rows(10), evaluated(10, "graph evaluation")])) == [("grad-unused", 10)]
 
 

@@ -11,6 +11,7 @@ import functools
 import gc
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import Context
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -83,6 +84,9 @@ def parts(value: Any) -> _Parts:
         return
     elif issubclass(kind, type):
         yield from _of_class(value)
+        return
+    elif kind is Context:
+        yield from ((Lead("within"), each) for each in value.values())
         return
     elif issubclass(kind, ModuleType) or _library_of(kind) in _SHELLS:
         return
@@ -198,7 +202,8 @@ def _of_class(kind: type) -> _Parts:
 
 
 def _leads_away(value: Any) -> bool:
-    return isinstance(value, type | ModuleType) or type(value) is FrameType
+    """A context leads from a token, a task or a thread to what context variables hold by themselves."""
+    return isinstance(value, type | ModuleType) or type(value) in (FrameType, Context)
 
 
 _names_of: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()  # a node's class may be the user's

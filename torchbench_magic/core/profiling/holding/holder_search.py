@@ -11,7 +11,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Token
 from dataclasses import dataclass, field
+from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -20,7 +22,7 @@ from torchbench_magic.printable import printable
 
 from ..torch_events.older_blocks import without_overrides
 from .held_objects import ATOMS, CONTAINERS, Lead, limit_of, node_parts, parts
-from .roots import CAN_READ_LOCALS, Root, hidden_roots, local_roots, module_roots, variable_roots
+from .roots import CAN_READ_LOCALS, Root, context_roots, hidden_roots, local_roots, module_roots, variable_roots
 
 __all__ = ["MOST_SECONDS", "HeldBlock", "Holdings", "find_holders"]
 
@@ -31,6 +33,9 @@ _CLOCK_EVERY = 256  # objects between two looks at the clock
 _ITEMS_EVERY = 4096  # of one object
 _INNER = frozenset({"_modules", "_parameters", "_buffers"})  # dicts of a module, whose keys are attributes to its user
 _LONGEST_KEY = 24
+_LINKS = 3
+"""Attributes of one name after another, each of an object of the same type, from which on they are a chain: a model in
+a wrapper in a wrapper has two."""
 _ENDS_NAME = frozenset({"closure", "default", "cache", "hook"})
 
 
@@ -42,7 +47,8 @@ class HeldBlock:
         address, nbytes, device: of the storage.
         holder: in words, with code in backticks: "the list `losses`", "`Out[3]`".
         kind: ``variable``, ``attribute``, ``graph``, ``closure``, ``default``, ``cache``, ``hook``, ``output``,
-            ``history``, ``traceback``, or the kind of a container: ``list``, ``dict``, ``set``, ``deque`` ...
+            ``history``, ``traceback``, ``chain`` (objects of which each holds the one before by the same attribute), or
+            the kind of a container: ``list``, ``dict``, ``set``, ``deque`` ...
         name: the variable that leads there.
         role: ``parameter``, ``buffer``, ``gradient``, ``optimizer state`` or empty.
         through_graph: the holder's tensors keep it in their autograd graph.
@@ -87,6 +93,7 @@ class _Met:
     steps: list[Lead] = field(default_factory=list)
     roots: list[Root] = field(default_factory=list)  # of each
     graphs: list[int] = field(default_factory=list)  # of what a graph led to: the graph's first node; else -1
+    chains: list[int] = field(default_factory=list)  # of what a chain led to: the object that makes it one; else -1
     seen: set[int] = field(default_factory=set)
     broken: int = 0  # objects that could not be looked into
 
@@ -99,12 +106,25 @@ class _Met:
         at = len(self.objects) - 1
         graph = self.graphs[above] if above >= 0 else -1
         self.graphs.append(at if graph < 0 and step.way in ("graph", "saved") else graph)
+        chain = self.chains[above] if above >= 0 else -1
+        self.chains.append(at if chain < 0 and step.way == "attribute" and self._is_linked(at) else chain)
         return at
 
+    def _is_linked(self, at: int) -> bool:
+        """Whether the last steps to it are a chain's."""
+        kind, link = type(self.objects[at]), self.steps[at]
+        for _ in range(_LINKS):
+            if self.above[at] < 0 or self.steps[at] != link or type(self.objects[self.above[at]]) is not kind:
+                return False
+            at = self.above[at]
+        return True
+
     def way_to(self, at: int) -> list[tuple[Any, Lead]]:
-        """(object, step from it) from the root on; into a graph, which may be as long as a training, one step."""
+        """(object, step from it) from the root on; into a graph, which may be as long as a training, one step; of a
+        chain, which may be as long, those that tell it."""
         way: list[tuple[Any, Lead]] = []
         at = self.graphs[at] if self.graphs[at] >= 0 else at
+        at = self.chains[at] if self.chains[at] >= 0 else at
         while self.above[at] >= 0:
             way.append((self.objects[self.above[at]], self.steps[at]))
             at = self.above[at]
@@ -134,7 +154,7 @@ def find_holders(
     met.seen.update(map(id, apart))
     cut = False
     with without_overrides():
-        visible = (variable_roots(namespace), local_roots(running), module_roots(namespace))
+        visible = (chain(variable_roots(namespace), context_roots()), local_roots(running), module_roots(namespace))
         for roots in (*visible, [*([last] if last is not None else []), *hidden_roots(namespace)]):
             if not cut:
                 cut = _walk(roots, met, found, torch.Tensor, lambda: clock() - started > most_seconds)
@@ -151,13 +171,14 @@ def _walk(
     roots: Iterable[Root], met: _Met, found: dict[int, HeldBlock], tensor: type, is_over: Callable[[], bool]
 ) -> bool:
     """Search from these roots on. Whether it was cut off."""
-    todo, graphs = deque[int](), deque[int]()  # a graph leads to what variables and modules hold by themselves, too
-    for root in roots:
+    todo, later = deque[int](), deque[int]()  # a graph leads to what variables and modules hold by themselves, too,
+    for root in roots:  # and the token of a context variable to what that still holds
         if type(root.value) not in ATOMS and id(root.value) not in met.seen:
-            todo.append(met.add(root.value, -1, Lead("within"), root))
+            into = later if type(root.value) is Token else todo
+            into.append(met.add(root.value, -1, Lead("within"), root))
     count = 0
-    while todo or graphs:
-        at = todo.popleft() if todo else graphs.popleft()
+    while todo or later:
+        at = todo.popleft() if todo else later.popleft()
         value = met.objects[at]
         count += 1
         if count % _CLOCK_EVERY == 0 and is_over():
@@ -166,10 +187,9 @@ def _walk(
             if issubclass(type(value), tensor):
                 _note(value, at, met, found)
             for number, (step, each) in enumerate(node_parts(value) if met.steps[at].way == "graph" else parts(value)):
-                if step.way == "graph" and each is not None and id(each) not in met.seen:
-                    graphs.append(met.add(each, at, step, met.roots[at]))
-                elif type(each) not in ATOMS and id(each) not in met.seen:
-                    todo.append(met.add(each, at, step, met.roots[at]))
+                if type(each) not in ATOMS and id(each) not in met.seen:
+                    into = later if step.way == "graph" or type(each) is Token else todo
+                    into.append(met.add(each, at, step, met.roots[at]))
                 if number % _ITEMS_EVERY == _ITEMS_EVERY - 1 and is_over():
                     return True
         except Exception:  # noqa: BLE001  # an object may be broken in any way; it is said that it was not searched
@@ -185,16 +205,16 @@ def _note(value: Any, at: int, met: _Met, found: dict[int, HeldBlock]) -> None:
         address, nbytes = storage.data_ptr(), storage.nbytes()
         known = found.get(address)
         if nbytes and address and (known is None or known.through_graph):
-            made = _described(value, met.way_to(at), met.roots[at], address, nbytes)
+            made = _described(value, at, met, address, nbytes)
             if known is None or not made.through_graph:  # a graph saves what a variable or module holds too
                 found[address] = made
 
 
-def _described(value: Any, way: list[tuple[Any, Lead]], root: Root, address: int, nbytes: int) -> HeldBlock:
+def _described(value: Any, at: int, met: _Met, address: int, nbytes: int) -> HeldBlock:
     import torch
 
-    through_graph = any(step.way in ("graph", "saved") for _, step in way)
-    holder, kind = _holder(way, root)
+    way, root, through_graph = met.way_to(at), met.roots[at], met.graphs[at] >= 0
+    holder, kind = _holder(way, root, is_chain=met.chains[at] >= 0)
     limits = [limit for each, _ in way if (limit := limit_of(each)) is not None]
     role = ""
     if not through_graph:
@@ -210,8 +230,12 @@ def _described(value: Any, way: list[tuple[Any, Lead]], root: Root, address: int
     return HeldBlock(address, nbytes, device, holder, kind, root.name, role, through_graph, min(limits, default=-1))
 
 
-def _holder(way: list[tuple[Any, Lead]], root: Root) -> tuple[str, str]:
-    """In words, and its kind: the first thing on the way that may hold many, else the name that leads there."""
+def _holder(way: list[tuple[Any, Lead]], root: Root, *, is_chain: bool) -> tuple[str, str]:
+    """In words, and its kind: the first thing on the way that may hold many, else the name that leads there.
+
+    Args:
+        is_chain: the way ends with the steps that tell a chain.
+    """
     if root.kind != "variable":
         return root.says or f"`{root.name}`", root.kind
     name, kind = root.name, "variable"
@@ -234,6 +258,8 @@ def _holder(way: list[tuple[Any, Lead]], root: Root) -> tuple[str, str]:
             name, kind = _key(step.name), "attribute"
         elif step.way == "gradient":
             name += ".grad"
+    if is_chain:
+        return f"the chain of `{name.removesuffix(f'.{_key(way[-1][1].name)}' * (_LINKS - 1))}`", "chain"
     return (root.says if root.says and kind == "variable" else f"`{name}`"), kind
 
 

@@ -6,17 +6,20 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 from torchbench_magic.core.code.library_files import is_users_file
 from torchbench_magic.core.code.reached_objects import is_users_module
+from torchbench_magic.printable import printable
 from torchbench_magic.results.cell_text import CellText
 
 __all__ = [
     "CAN_READ_LOCALS",
     "Root",
+    "context_roots",
     "hidden_roots",
     "is_users_code",
     "last_value",
@@ -69,6 +72,13 @@ def local_roots(running: Iterable[FrameType]) -> Iterator[Root]:
         code = frame.f_code.co_qualname.replace("<locals>.", "")
         for name, value in list(frame.f_locals.items()):
             yield Root(name, "variable", value, f"`{name}` in `{code}`, which is still running")
+
+
+def context_roots() -> Iterator[Root]:
+    """What context variables hold."""
+    for variable, value in copy_context().items():
+        name = printable(variable.name).replace("`", "'")
+        yield Root(name, "variable", value, f"`{name}` (a context variable)")
 
 
 def module_roots(namespace: Mapping[str, Any]) -> Iterator[Root]:

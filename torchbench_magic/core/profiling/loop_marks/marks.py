@@ -29,6 +29,7 @@ __all__ = [
     "PlaceBook",
     "STEP",
     "TRANSFER",
+    "UNCLEARED",
     "WIDTH",
     "ZERO_GRAD",
 ]
@@ -41,6 +42,8 @@ STEP = 100
 """The mark of a step that the code itself ended (`torchbench_magic.step`)."""
 COMPILED = 101
 """The mark of a call of compiled code that begins."""
+UNCLEARED = 102
+"""The mark, within an optimizer's step, that nothing has cleared its gradients since the one before."""
 WIDTH = 4
 """Numbers of a mark: Unix ns, the mark, the place (as a phase begins) or -1, and a fact (as it ends): the number of
 the loader or the optimizer, or the flags of a module's call."""
@@ -103,6 +106,7 @@ class LoopMarks:
         record: ``[time, mark, place, fact, ...]``.
         book: of the places in the record.
         is_full: marks were left out from some moment on.
+        asked: codes that were called as compiled ones, by what compiles them.
         begin: ``begin(phase)``: a phase begins, called from code that the user's code called.
         begin_at: ``begin_at(phase, frame)``: the same, with the frame that the phase is called from.
         end: ``end(phase, fact)``: the phase that began last as this one ends.
@@ -113,6 +117,7 @@ class LoopMarks:
         self.record = array("q")
         self.book = PlaceBook()
         self.is_full = False
+        self.asked: dict[int, tuple[Any, CodeType | None]] = {}  # by id of the asker
         self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = 0
         self.begin, self.begin_at, self.end = self._writers()
@@ -143,8 +148,15 @@ class LoopMarks:
 
     def compiled(self) -> None:
         """A call of compiled code begins."""
+        self._note(COMPILED)
+
+    def uncleared(self) -> None:
+        """Nothing has cleared the gradients of the optimizer that steps now."""
+        self._note(UNCLEARED)
+
+    def _note(self, mark: int) -> None:
         if len(self.record) < WIDTH * MOST:
-            self.record.extend((time.time_ns(), COMPILED, -1, -1))
+            self.record.extend((time.time_ns(), mark, -1, -1))
 
     def step(self) -> None:
         """The code says that a step ends here."""

@@ -22,6 +22,7 @@ from .compile_pause import CompilePause
 from .compiled_calls import asker_of_compiled_calls, calls_noted_at
 from .marks import BACKWARD, INPUT, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks
 from .outer_modules import OuterCalls, calls_noted
+from .uncleared_gradients import UnclearedGradients
 
 __all__ = ["TrainingHooks"]
 
@@ -42,6 +43,7 @@ class TrainingHooks:
         self.marks = marks
         self.outer = OuterCalls(marks)
         self._with_modules = with_modules
+        self._gradients = UnclearedGradients()
         self._put: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what we put
         self._pause = CompilePause(self._leave, self._enter)
         self._is_on = False
@@ -68,7 +70,7 @@ class TrainingHooks:
         from torch import autograd, nn, optim
 
         put, noted = self._replace, self._noted
-        put(autograd, "backward", lambda was: noted(was, BACKWARD))
+        put(autograd, "backward", self._watched_backward)
         put(autograd, "grad", lambda was: noted(was, BACKWARD))
         put(optim.Optimizer, "zero_grad", lambda was: noted(was, ZERO_GRAD))
         put(nn.Module, "zero_grad", lambda was: noted(was, ZERO_GRAD))
@@ -190,6 +192,24 @@ class TrainingHooks:
 
         return noted
 
+    def _watched_backward(self, was: Any) -> Any:
+        """``torch.autograd.backward`` with its marks, between two looks at gradients."""
+        noted, gradients = self._noted(was, BACKWARD), self._gradients
+        thread, get_ident = self.marks.thread, threading.get_ident
+
+        @functools.wraps(was)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if get_ident() != thread:
+                return was(*args, **kwargs)
+            gradients.backward_begins()
+            try:
+                return noted(*args, **kwargs)
+            finally:
+                gradients.backward_ends()
+
+        return backward
+
     def _step_begins(self, was: Any) -> Any:
         """`record_function.__enter__` that tells of an optimizer's step."""
         begin_at, thread, get_ident, here = self.marks.begin_at, self.marks.thread, threading.get_ident, sys._getframe
@@ -204,14 +224,17 @@ class TrainingHooks:
 
     def _step_ends(self, was: Any) -> Any:
         """`record_function.__exit__` that does; a step that an exception ends was none."""
-        end, number_of, thread = self.marks.end, self.marks.number_of, self.marks.thread
+        marks, gradients, thread = self.marks, self._gradients, self.marks.thread
         get_ident, here = threading.get_ident, sys._getframe
 
         @functools.wraps(was)
         def left(range_: Any, kind: Any, error: Any, traceback: Any) -> Any:
             made = was(range_, kind, error, traceback)
             if range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
-                end(OPTIMIZER, number_of(here(1).f_locals.get("self")) if kind is None else -1)
+                optimizer = here(1).f_locals.get("self") if kind is None else None
+                if kind is None and gradients.stepped(optimizer):
+                    marks.uncleared()
+                marks.end(OPTIMIZER, marks.number_of(optimizer) if kind is None else -1)
             return made
 
         return left

@@ -14,6 +14,7 @@ from torchbench_magic.results.profiling.trace import Trace
 from ..loop_marks.line_samples import LineSamples
 from ..loop_marks.marks import STEP, WIDTH, LoopMarks, PlaceBook
 from ..sources.code_sources import CodeSources, ProfiledBody, sources_of
+from .compiled_stretches import compiled_steps
 from .loop_lines import PlaceNumbers, RecordedLines, SampledLines
 from .phase_rows import Loop, loop_rows
 from .spans import said_steps, spans_of, with_loop_heads
@@ -40,7 +41,7 @@ def recorded_loop(
     every = {**sources, **known}
     lines = RecordedLines.of(trace, every, places)
     spans = with_loop_heads(spans_of(record), lines.heads())
-    steps = said_steps(marks.record, spans)
+    steps = said_steps(marks.record, spans) or compiled_steps(marks, spans)
     if between_steps:
         steps = [(a[1], b[0]) for a, b in pairwise(between_steps)]
     loop = Loop(spans, trace.begin, trace.begin + trace.duration, places, lines, steps)
@@ -59,7 +60,8 @@ def sampled_loop(
     for at in range(1, len(looked), 2):
         looked[at] = of_samples[looked[at]] if looked[at] >= 0 else -1
     spans = spans_of(_with_numbers(marks.record, numbers))
-    loop = Loop(spans, begin, end, places, SampledLines(looked), said_steps(marks.record, spans))
+    steps = said_steps(marks.record, spans) or compiled_steps(marks, spans)
+    loop = Loop(spans, begin, end, places, SampledLines(looked), steps)
     return loop_rows(loop, sources), sources, texts
 
 

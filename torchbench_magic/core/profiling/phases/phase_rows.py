@@ -16,6 +16,7 @@ from torchbench_magic.results.profiling.profile import Source
 
 from ..loop_marks import outer_modules
 from ..loop_marks.marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER
+from .evaluations import evaluation_passes
 from .loop_lines import LinesSeen, PlaceNumbers
 from .spans import Span, pieces_of
 from .step_bounds import recognised_steps
@@ -64,6 +65,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
     """
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans)
+    evaluated = evaluation_passes(loop.spans, steps)
     pieces = pieces_of(loop.spans)
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
@@ -71,7 +73,9 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
     for piece in _cut(pieces, steps):
         at = bisect_right(begins, piece.begin) - 1
         number = at if at >= 0 and piece.begin < steps[at][1] else -1
-        mode = _mode(piece, roles) if piece.phase == FORWARD else ""
+        mode = modes.UNCLEARED if piece.is_uncleared else ""
+        if piece.phase == FORWARD:
+            mode = _mode(piece, modes.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode]
         mine.ns += piece.end - piece.begin
         mine.calls += (piece.begin, piece.phase) in entered
@@ -154,9 +158,17 @@ def _roles(spans: Sequence[Span]) -> tuple[list[int], list[str]]:
     return [begin for begin, _, _, _ in asked], roles
 
 
-def _mode(piece: Span, roles: tuple[list[int], list[str]]) -> str:
+def _role(piece: Span, roles: tuple[list[int], list[str]]) -> str:
     at = bisect_right(roles[0], piece.begin) - 1
-    role = roles[1][at] if at >= 0 else ""
+    return roles[1][at] if at >= 0 else ""
+
+
+def _is_within(piece: Span, passes: Sequence[tuple[int, int]]) -> bool:
+    at = bisect_right(passes, piece.begin, key=lambda each: each[0]) - 1
+    return at >= 0 and piece.begin < passes[at][1]
+
+
+def _mode(piece: Span, role: str) -> str:
     flags = max(piece.fact, 0)
     return modes.mode_text(
         {

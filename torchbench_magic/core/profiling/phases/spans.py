@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..loop_marks.marks import BACKWARD, COMPILED, INPUT, OPTIMIZER, STEP, TRANSFER, WIDTH
+from ..loop_marks.marks import BACKWARD, COMPILED, INPUT, OPTIMIZER, STEP, TRANSFER, UNCLEARED, WIDTH
 
 __all__ = ["Span", "pieces_of", "said_steps", "spans_of", "with_loop_heads"]
 
@@ -22,6 +22,7 @@ class Span:
         fact: number of the loader or the optimizer, or the flags of a module's call; -1 where there is none.
         is_inner: it ran within another phase.
         in_backward: within a backward pass.
+        is_uncleared: the step of an optimizer whose gradients nothing has cleared since its step before.
     """
 
     begin: int
@@ -31,6 +32,7 @@ class Span:
     fact: int = -1
     is_inner: bool = False
     in_backward: bool = False
+    is_uncleared: bool = False
 
 
 def spans_of(record: Sequence[int]) -> list[Span]:
@@ -38,11 +40,14 @@ def spans_of(record: Sequence[int]) -> list[Span]:
     transfer that moved nothing."""
     running: list[tuple[int, int, int]] = []  # (begin, phase, place)
     found: list[Span] = []
+    uncleared: set[int] = set()  # when these began
     for at in range(0, len(record) - WIDTH + 1, WIDTH):
         time, mark, place, fact = record[at], record[at + 1], record[at + 2], record[at + 3]
         if mark in (STEP, COMPILED):
             continue
-        if mark > 0:
+        if mark == UNCLEARED:
+            uncleared.update(begin for begin, _, _ in running[-1:])
+        elif mark > 0:
             running.append((time, mark, place))
         elif any(phase == -mark for _, phase, _ in running):
             while running[-1][1] != -mark:
@@ -50,7 +55,7 @@ def spans_of(record: Sequence[int]) -> list[Span]:
             begin, phase, where = running.pop()
             if phase != TRANSFER or fact == 1:
                 backward = any(around == BACKWARD for _, around, _ in running)
-                found.append(Span(begin, time, phase, where, fact, bool(running), backward))
+                found.append(Span(begin, time, phase, where, fact, bool(running), backward, begin in uncleared))
     return sorted(found, key=lambda span: (span.begin, -span.end))
 
 

@@ -1,14 +1,15 @@
 """Where the steps of a training loop begin and end, recognised from what its optimizers and its loader do.
 
 A step ends where an iteration does. With every step of an optimizer there is one, or (gradient accumulation) some: so a
-step begins where the loop first asks for input after an optimizer's step, and without input with the first phase after
-it. What lies between belongs to the step that was: a checkpoint, logging, an evaluation.
+step begins where the loop first asks for input after an optimizer's step, and without input with the phase that most
+steps begin with, or the first after it. What lies between belongs to the step that was: a checkpoint, logging, an
+evaluation.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
@@ -16,7 +17,7 @@ from statistics import median
 from ..loop_marks.marks import BACKWARD, INPUT, OPTIMIZER, ZERO_GRAD
 from .spans import Span
 
-__all__ = ["recognised_steps"]
+__all__ = ["asked_steps", "recognised_steps"]
 
 FEWEST = 2
 """Optimizer steps: one alone is no loop."""
@@ -25,6 +26,23 @@ _IN_TURN = 0.8  # of the steps of one optimizer that have one of every other bet
 _RARE = 10  # times as many steps as another optimizer has: the other one has nothing to do with this loop
 
 _Key = tuple[int, ...]
+
+
+def asked_steps(spans: Sequence[Span], ends: Sequence[int]) -> list[tuple[int, int]]:
+    """(begin, end) of each step, of a loop that asks for input in each and once more to end; else none.
+
+    Args:
+        spans: by their beginning, heads of loops included.
+        ends: moments, one in each step.
+    """
+    if len(ends) < FEWEST:
+        return []
+    asked, often = _asking(spans, ends, by_line=True)
+    edges = [bisect_left(asked, moment) for moment in ends]
+    starts = [asked[at - min(often, at)] for at in edges if at]
+    if len(starts) < len(ends) or len(set(edges)) < len(ends) or edges[-1] >= len(asked):
+        return []
+    return list(zip(starts, [*starts[1:], asked[edges[-1]]], strict=True))
 
 
 def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
@@ -40,6 +58,7 @@ def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
     found = _asking(spans, ends)
     apart = [span for span in spans if not span.is_inner and (span.phase != OPTIMIZER or span.fact >= 0)]
     first = [span.begin for span in apart]
+    opening = _opening(apart, first, ends)
     starts = []
     for at, last in enumerate(ends):
         before = ends[at - 1] if at else -1
@@ -48,7 +67,9 @@ def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
         if asked:
             starts.append(asked[-min(found[1], len(asked))])
         elif at:
-            starts.append(first[after] if after < len(first) and first[after] < last else before)
+            mine = apart[after : bisect_left(first, last)]
+            opens = (span.begin for span in mine if (span.phase, span.place) == opening)
+            starts.append(next(opens, mine[0].begin if mine else before))
         else:
             starts.append(_first_start(apart, ends))
     return list(zip(starts, [*starts[1:], _last_end(spans, found[0], ends[-1], end)], strict=True))
@@ -85,9 +106,13 @@ def _leading(by_one: Mapping[int, Sequence[int]]) -> int | None:
     return leading
 
 
-def _asking(spans: Sequence[Span], ends: Sequence[int]) -> tuple[list[int], int]:
+def _asking(spans: Sequence[Span], ends: Sequence[int], *, by_line: bool = False) -> tuple[list[int], int]:
     """(when the loop asks for its input, how often it does so in a step): of all inputs that are asked for in most
-    steps, the one that is asked for once, and of these the first; empty where none is."""
+    steps, the one that is asked for once, and of these the first; empty where none is.
+
+    Args:
+        by_line: loaders of one line are one: each epoch may make its own.
+    """
     by_loader: dict[_Key, list[int]] = defaultdict(list)
     by_place: dict[_Key, list[int]] = defaultdict(list)
     last: _Key | None = None
@@ -104,7 +129,7 @@ def _asking(spans: Sequence[Span], ends: Sequence[int]) -> tuple[list[int], int]
             by_loader[key].append(span.begin)
             by_place[(span.place,)].append(span.begin)
         last = key
-    for keys in (by_loader, by_place):
+    for keys in (by_place,) if by_line else (by_loader, by_place):
         counted = {key: found for key, moments in keys.items() if (found := _per_step(moments, ends)) is not None}
         if counted:
             best = min(counted, key=lambda key: (abs(counted[key][0] - 1), counted[key][1]))
@@ -122,6 +147,18 @@ def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float
         return None
     soon = [moments[low] - after for (low, high), after in zip(each, ends, strict=False) if high > low]
     return median(count for count in counts if count), median(soon)
+
+
+def _opening(apart: Sequence[Span], first: Sequence[int], ends: Sequence[int]) -> tuple[int, int] | None:
+    """(phase, place) that most steps begin with after an optimizer's step; None where there is no such one. What comes
+    before it, as an evaluation, is of the step that was."""
+    found = ((bisect_left(first, before), bisect_left(first, last)) for before, last in pairwise(ends))
+    opened = [apart[at] for at, end in found if at < end]
+    if not opened:
+        return None
+    counted = Counter((span.phase, span.place) for span in opened)
+    most, often = counted.most_common(1)[0]
+    return most if often >= _USUAL * len(opened) else None
 
 
 def _first_start(apart: Sequence[Span], ends: Sequence[int]) -> int:

@@ -20,6 +20,7 @@ __all__ = ["hide_from_compiler"]
 _OBSERVERS = (
     "torchbench_magic.core.profiling.loop_marks.line_samples",
     "torchbench_magic.core.profiling.loop_marks.marks",
+    "torchbench_magic.core.profiling.loop_marks.uncleared_gradients",
     "torchbench_magic.core.profiling.python_tree.sampler",
     "torchbench_magic.core.profiling.recording.host_memory",
     "torchbench_magic.core.profiling.recording.module_calls",

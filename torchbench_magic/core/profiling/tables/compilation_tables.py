@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from types import CodeType
 from typing import Any
 
@@ -12,7 +13,7 @@ import pandas as pd
 
 from torchbench_magic.core.compiler.breaks import break_in_words
 from torchbench_magic.core.compiler.compile_watch import CompiledFrame, function_of, region_of
-from torchbench_magic.core.compiler.given_up import is_broken_for_good, refused_before, why_given_up
+from torchbench_magic.core.compiler.given_up import broken_before, is_broken_for_good, refused_before, why_given_up
 from torchbench_magic.core.compiler.guards import change_of
 from torchbench_magic.results.profiling.columns import COMPILATION_COLUMNS, GRAPH_BREAK_COLUMNS, frame_of
 from torchbench_magic.results.profiling.frames.run_uncompiled import runs_as_it_is
@@ -37,20 +38,31 @@ def cells_compiled(frames: Sequence[CompiledFrame], known: Sequence[CodeType], c
 
 
 def given_up_before(
-    compiled: Sequence[CompiledFrame], codes: Iterable[CodeType], frames: pd.DataFrame, ops: pd.DataFrame
+    compiled: Sequence[CompiledFrame],
+    codes: Collection[CodeType],
+    asked: Collection[CodeType | None],
+    frames: pd.DataFrame,
+    ops: pd.DataFrame,
 ) -> list[CompiledFrame]:
     """Functions that the compiler had given up before the run, and that ran in it as they are though the compiler was
-    asked: without a look for compiled code in vain, they were called as they are.
+    asked: at a limit it looks for compiled code in vain, at a graph break it does not look any more.
 
     Args:
-        codes: that ran.
+        codes: that ran; ``asked``: that were called as compiled ones.
         frames, ops: the tables of the run.
     """
+    of_breaks = broken_before([code for code in codes if code in asked], compiled)
+    of_limits = _at_limits(compiled, codes, ops)
+    return [each for each in (*of_breaks, *of_limits) if runs_as_it_is(frames, each.name)[0]]
+
+
+def _at_limits(
+    compiled: Sequence[CompiledFrame], codes: Iterable[CodeType], ops: pd.DataFrame
+) -> list[CompiledFrame]:
+    """Those that have reached a limit: without a look for compiled code in vain, they were called as they are."""
     calls = dict(ops.groupby("op")["calls"].sum())
     in_vain = int(calls.get(_LOOKUP, 0)) - sum(int(count) for op, count in calls.items() if region_of(str(op)))
-    if in_vain <= 0:
-        return []
-    return [each for each in refused_before(codes, compiled) if runs_as_it_is(frames, each.name)[0]]
+    return refused_before(codes, compiled) if in_vain > 0 else []
 
 
 def with_time_around(
@@ -151,8 +163,17 @@ def _row(frame: CompiledFrame, places: _Places, names: Mapping[tuple[str, str], 
         "before": (change.before or None) if change is not None else None,
         "after": (change.after or None) if change is not None else None,
         "guard": frame.guard or None,
-        "fell_back": why_given_up(frame) or None,
+        "fell_back": f"{why_given_up(frame)}{_broken_at(frame, places)}" or None,
     }
+
+
+def _broken_at(frame: CompiledFrame, places: _Places) -> str:
+    """``, at `In[3]:5```: of a graph break before the run, which the table of breaks does not have."""
+    if not frame.refused_before or not frame.failed_at[1]:
+        return ""
+    found = places.of(*frame.failed_at)
+    label = PurePath(frame.failed_at[0]).name if pd.isna(found["cell"]) else f"In[{found['cell']}]"
+    return f", at `{label}:{found['line']}`"
 
 
 def _graph_breaks(frames: Sequence[CompiledFrame], places: _Places) -> pd.DataFrame:

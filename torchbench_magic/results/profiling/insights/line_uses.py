@@ -149,7 +149,10 @@ def recorded_lines(profile: Profile) -> Recorded:
     )
     surely = 1.0 if profile.unprofiled_time else _SURELY
     added = surely * scale
-    return Recorded(lines, max(profile.wall_time - added * whole, 0.0), added * per_op, surely)
+    wall = max(profile.wall_time - added * whole, 0.0)
+    if profile.unprofiled_time:  # recording added more to a tiny loop than that: nothing saves more than it took
+        wall = min(wall, profile.unprofiled_time)
+    return Recorded(lines, wall, added * per_op, surely)
 
 
 _Place = tuple[str, int]

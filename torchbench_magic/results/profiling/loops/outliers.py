@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from .modes import EVALUATION
 from .phases import phases_of, step_seconds
 
 __all__ = ["Outlier", "outliers_of"]
@@ -25,8 +26,8 @@ class Outlier:
 
     Attributes:
         seconds: of the step; ``times``: of the median.
-        phase, source_id, line: what has most of the time that it took more than usual; empty and None where nothing
-            has half of it.
+        phase, source_id, line: what has most of the time that it took more than usual, a phase or `EVALUATION`; empty
+            and None where nothing has half of it.
         share: of the step, that this took.
     """
 
@@ -49,7 +50,12 @@ def outliers_of(parts: pd.DataFrame, most: int = 3) -> tuple[Outlier, ...]:
     long = seconds.iloc[1:]
     long = long[(long > TIMES * median) & (long > median + LEAST)].nlargest(most)
     inside = parts[parts["step"].notna()]
-    keyed = inside.assign(source_id=inside["source_id"].fillna(""), line=inside["line"].fillna(-1).astype("int64"))
+    evaluates = inside["mode"].fillna("").map(lambda mode: EVALUATION in mode.split()).astype(bool)
+    keyed = inside.assign(
+        source_id=inside["source_id"].fillna(""),
+        line=inside["line"].fillna(-1).astype("int64"),
+        phase=inside["phase"].mask(evaluates, EVALUATION),
+    )
     table = keyed.pivot_table("seconds", "step", ["phase", "source_id", "line"], aggfunc="sum", fill_value=0.0)
     usual = table.median()
     found = []

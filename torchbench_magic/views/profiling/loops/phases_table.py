@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchbench_magic import units
 from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
+from torchbench_magic.results.profiling.loops.modes import EVALUATION
 from torchbench_magic.results.profiling.loops.outliers import Outlier, outliers_of
 from torchbench_magic.results.profiling.loops.phases import StepShare, shares_of, step_seconds
 from torchbench_magic.results.profiling.loops.worker_shares import busy_shares
@@ -137,11 +138,29 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
             + (" Work on a device overlaps with them." if _has_device(profile) else "")
         ),
     )
+    yield from _evaluated(profile)
     if said := _workers(profile):
         yield (Phrase(said),)
     for outlier in _outliers(profile)[1:]:
         first, *rest = _outlier(profile, outlier)
         yield (Phrase(first.text[0].upper() + first.text[1:]), *rest, Phrase("."))
+
+
+def _evaluated(profile: Profile) -> Iterator[StyledText]:
+    """The evaluation that is no part of a step, with its line with the most time."""
+    parts = profile.phases_by_line
+    outside = parts[parts["step"].isna() & parts["mode"].notna()]
+    mine = outside[outside["mode"].map(lambda mode: EVALUATION in str(mode).split()).astype(bool)]
+    mine = mine[mine["line"].notna()].sort_values("seconds", ascending=False)
+    seconds = float(mine["seconds"].sum())
+    if seconds <= 0:
+        return
+    passes = units.count(int(mine["calls"].sum()))
+    yield (
+        Phrase(f"Evaluation outside of the steps: {passes} forward passes, {units.seconds_text(seconds)}, at "),
+        code(_place(profile, mine["source_id"].iloc[0], mine["line"].iloc[0])),
+        Phrase("." if len(mine) == 1 else " and other lines."),
+    )
 
 
 def _workers(profile: Profile) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from ....insights import CodeLine
 from ...profile import Profile
 from ...trace import Trace
+from ..source_trees import place_in
 
 __all__ = ["FEWEST_RUNS", "GrowingLine", "growing_lines", "line_named"]
 
@@ -23,6 +25,8 @@ _STEADY = 0.4
 """Of the even growth: the least that each stretch of the loop must add. A cache that is full, state that the first
 step makes, and a buffer that has reached its limit add nothing in the last stretches; blocks of equal size, one a run,
 add the whole."""
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 _Key = tuple[str, int, int]
 
@@ -56,14 +60,15 @@ def growing_lines(profile: Profile) -> Iterator[GrowingLine]:
     key: Any
     for key, kept in left.groupby(["device", "source_id", "line", "thread"], sort=False):
         device, source_id, line, thread = key
-        moments = _moments_of_runs(trace, (str(source_id), int(line), int(thread)))
+        repeating = _repeating(trace, (str(source_id), int(line), int(thread)))
+        moments = _moments_of_runs(trace, repeating)
         if moments is None:
             continue
         mine = made[(made["device"] == device) & (made["source_id"] == source_id) & (made["line"] == line)]
         if _rises(known[known["block"].isin(mine.loc[mine["thread"] == thread, "block"])], moments):
             blocks, sizes = kept["block"].astype("int64").tolist(), kept["change"].astype("int64").tolist()
             where = line_named(profile, str(source_id), int(line))
-            yield GrowingLine(where, str(device), len(moments), tuple(blocks), tuple(sizes))
+            yield GrowingLine(where, str(device), _runs(profile, trace, repeating), tuple(blocks), tuple(sizes))
 
 
 def line_named(profile: Profile, source_id: str, line: int) -> CodeLine:
@@ -71,14 +76,14 @@ def line_named(profile: Profile, source_id: str, line: int) -> CodeLine:
     return CodeLine(f"{source.label if source is not None else '?'}:{line}", source_id, line)
 
 
-def _moments_of_runs(trace: Trace, key: _Key) -> NDArray[np.float64] | None:
-    """Seconds at which the line that repeats this one ran: the outermost that ran often enough, itself included. None
-    where there is none. A function that fills a cache runs less and less often; the line that calls it does not."""
+def _repeating(trace: Trace, key: _Key) -> int:
+    """The node of the line that repeats this one: the outermost that ran often enough, itself included; -1 where there
+    is none. A function that fills a cache runs less and less often; the line that calls it does not."""
     nodes = trace.nodes
     parent, calls = nodes["parent"].to_numpy(), nodes["calls"].to_numpy()
     source = nodes["source"].to_numpy()
     if key[0] not in trace.sources:
-        return None
+        return -1
     is_line = (source == trace.sources.index(key[0])) & (nodes["line"].to_numpy() == key[1])
     repeating = -1
     for at in np.flatnonzero(is_line & (nodes["thread"].to_numpy() == key[2])).tolist():
@@ -88,15 +93,46 @@ def _moments_of_runs(trace: Trace, key: _Key) -> NDArray[np.float64] | None:
             at = int(parent[at])
         if found >= 0 and (repeating < 0 or calls[found] > calls[repeating]):
             repeating = found
-    if repeating < 0:
+    return repeating
+
+
+def _moments_of_runs(trace: Trace, node: int) -> NDArray[np.float64] | None:
+    """Seconds at which the line of a node ran; None for -1, and where that was not often enough."""
+    if node < 0:
         return None
     segments = trace.segments
-    starts = segments["start"].to_numpy()[segments["node"].to_numpy() == repeating]
+    starts = segments["start"].to_numpy()[segments["node"].to_numpy() == node]
     if len(starts) < FEWEST_RUNS:
         return None
     # a run has a segment for each stretch that the line itself is active in: they are about as many in each run
-    some = np.linspace(0, len(starts) - 1, int(calls[repeating])).round().astype(int)
+    some = np.linspace(0, len(starts) - 1, int(trace.nodes["calls"].iloc[node])).round().astype(int)
     return np.asarray(starts[some] / 1e9, dtype=np.float64)
+
+
+def _runs(profile: Profile, trace: Trace, node: int) -> int:
+    """How often the line of a node ran; of the head of a loop the iterations, since it runs once more to end."""
+    nodes = trace.nodes
+    calls, parent = int(nodes["calls"].iloc[node]), int(nodes["parent"].iloc[node])
+    source = profile.sources.get(trace.sources[int(nodes["source"].iloc[node])])
+    place = place_in(source, int(nodes["line"].iloc[node]))
+    loops = [each for each in place.statements if isinstance(each, _LOOPS)] if place is not None else []
+    if source is None or place is None or not loops:
+        return calls
+    beside = nodes[(nodes["parent"] == parent) & (nodes["source"] == nodes["source"].iloc[node])]
+    beside = beside[beside["thread"] == nodes["thread"].iloc[node]]
+
+    def first_calls(loop: ast.stmt) -> int:
+        """Of the first line within a loop; 0 where it is not known."""
+        line = loop.body[0].lineno if isinstance(loop, _LOOPS) else loop.lineno
+        return int(beside.loc[beside["line"] == line + source.first_line - 1, "calls"].sum())
+
+    if loops[0].body[0].lineno > loops[0].lineno and (found := first_calls(loops[0])):
+        return found
+    around = place.repeated_by
+    if isinstance(around, _LOOPS):
+        entered = first_calls(around) if around.body[0] is not loops[0] else 0
+        return calls - entered if entered else calls
+    return calls - (int(nodes["calls"].iloc[parent]) if around is not None and parent >= 0 else 1)
 
 
 def _rises(changes: pd.DataFrame, moments: NDArray[np.float64]) -> bool:

@@ -1,10 +1,14 @@
-"""What the text of the code says of a container: whether it is emptied too, and whether its items are used later."""
+"""What the text of the code says of a container, or of a chain of objects: whether it is emptied too, and whether what
+it holds is used later."""
 
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
-__all__ = ["is_emptied", "is_made_in", "is_read_after_its_loop"]
+from ..source_trees import FUNCTIONS
+
+__all__ = ["is_cut", "is_emptied", "is_made_in", "is_read_after_its_loop", "is_walked"]
 
 _EMPTIES = frozenset({"pop", "popleft", "popitem", "clear", "remove", "discard"})
 
@@ -44,6 +48,34 @@ def is_read_after_its_loop(tree: ast.Module, name: str) -> bool:
         isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and node.lineno > max(ends)
         for node in ast.walk(tree)
     )
+
+
+def is_cut(tree: ast.Module, link: str) -> bool:
+    """Whether the attribute ``link`` is taken away somewhere: `del t.prev`, `t.prev.prev = None` in a loop or function.
+    What makes an object begins with None too."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and node.name != "__init__"]
+    later = {id(each) for place in (*_loops(tree), *functions) for each in ast.walk(place)}
+    return any(
+        isinstance(node, ast.Delete) or (id(node) in later and ast.unparse(node.value) == "None")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Delete | ast.Assign) and any(_is_link(each, link) for each in node.targets)
+    )
+
+
+def is_walked(tree: ast.Module, link: str) -> bool:
+    """Whether code goes from an object to the one before: `t = t.prev`, `t.prev.prev`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.NamedExpr) and _is_link(node.value, link):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(ast.unparse(each) == ast.unparse(node.value.value) for each in targets):
+                return True
+        if isinstance(node, ast.Attribute) and _is_link(node, link) and _is_link(node.value, link):
+            return True
+    return False
+
+
+def _is_link(node: ast.AST, link: str) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and node.attr == link
 
 
 def _loops(tree: ast.Module) -> list[ast.For | ast.AsyncFor | ast.While]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...profile import Profile
 from ..source_trees import parsed_text
 from ..wording import places_text
 from .growing_lines import FEWEST_RUNS, growing_lines
-from .kept_on_purpose import is_emptied, is_made_in, is_read_after_its_loop
+from .kept_on_purpose import is_cut, is_emptied, is_made_in, is_read_after_its_loop, is_walked
 
 __all__ = ["LEAST_BYTES", "LEAST_OF_ALL", "leak"]
 
@@ -27,7 +27,7 @@ LEAST_BYTES = 1 << 20
 LEAST_OF_ALL = 0.05
 """Of all bytes that tensors took at the peak, as the least share of the time is for other kinds."""
 _CONTAINERS = frozenset({"list", "dict", "deque", "set"})
-_EMPTIED = _CONTAINERS | {"closure", "default"}
+_EMPTIED = _CONTAINERS | {"closure", "default", "chain"}
 _BY_ITSELF = ("output", "history", "traceback")
 
 
@@ -79,8 +79,11 @@ def _growing(profile: Profile) -> Iterator[Insight]:
     by_holder: dict[tuple[str, str], _Held] = {}
     of_block = _holder_of_block(profile)
     for line in growing_lines(profile):
+        chains = _chains(of_block[block] for block in line.blocks if block in of_block)
         for block, nbytes in zip(line.blocks, line.bytes_of, strict=True):
             row = of_block.get(block)
+            if row is not None and row["kind"] in ("variable", "attribute"):
+                row = chains.get(row["name"], row)
             says = row["holder"] if row is not None else ""
             held = by_holder.setdefault((line.device, says), _Held(says))
             if row is not None:
@@ -104,6 +107,12 @@ def _holder_of_block(profile: Profile) -> dict[int, dict[Any, Any]]:
     return {int(row["block"]): row for row in rows.to_dict("records")}
 
 
+def _chains(rows: Iterable[dict[Any, Any]]) -> dict[str, dict[Any, Any]]:
+    """By the variable that a chain begins with, a block of it: what the variable and its first links hold belongs to
+    it."""
+    return {row["name"]: row for row in rows if row["kind"] == "chain"}
+
+
 def _is_on_purpose(profile: Profile, held: _Held) -> bool:
     if held.limit is not None and held.kind != "cache":
         return True
@@ -113,6 +122,9 @@ def _is_on_purpose(profile: Profile, held: _Held) -> bool:
         return False
     place = held.says.partition("`")[2].partition("`")[0]
     trees = [tree for source in profile.sources.values() if (tree := parsed_text(source.text)) is not None]
+    if held.kind == "chain":
+        link = place.rpartition(".")[2]
+        return any(is_cut(tree, link) or is_walked(tree, link) for tree in trees)
     if any(is_emptied(tree, place) for tree in trees):
         return True
     own = profile.sources.get(profile.source_id or "")
@@ -166,6 +178,10 @@ def _cures(held: _Held) -> tuple[Cure, ...]:
         "closure": Cure("It lives as long as the function: empty it after each use, or pass it in."),
         "default": Cure("A default argument is created once and shared by all calls: use `None`, and create it"
         " inside."),
+        "chain": Cure(
+            "Cut the chain where what came before is no longer needed.",
+            f"{place} = None" if (place := held.says.partition("`")[2].partition("`")[0]) else None,
+        ),
     }
     cures = [numbers] if held.through_graph else []
     if held.kind in ends:

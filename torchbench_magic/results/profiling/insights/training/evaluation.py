@@ -112,6 +112,9 @@ def _with(parts: pd.DataFrame, *words: str) -> pd.DataFrame:
 
 def _is_over_range(profile: Profile, source_id: str, line: int) -> bool:
     place = place_in(profile.sources.get(source_id), line)
-    loop = place.repeated_by if place is not None else None
+    if place is None:
+        return False
+    own = [each for each in place.statements if isinstance(each, ast.For | ast.AsyncFor)]  # the body is on its line
+    loop = own[-1] if own else place.repeated_by
     over = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
     return isinstance(over, ast.Call) and call_name(over) == "range"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from torchbench_magic import units
 
-from ....insights import Cure, Insight
+from ....insights import CodeLine, Cure, Insight
+from ...loops.modes import UNCLEARED
 from ...profile import Profile
-from .loop_facts import FEWEST_STEPS, loop_facts
+from ..source_trees import calls_in, place_in
+from .loop_facts import FEWEST_STEPS, LoopFacts, loop_facts
 
 __all__ = ["no_zero_grad"]
 
@@ -22,16 +25,27 @@ calls the same operations."""
 
 
 def no_zero_grad(profile: Profile) -> list[Insight]:
-    """One at most, on the line of ``backward``. It is about the result, which the share of the time says nothing of.
+    """One on the line of ``backward``, or one for each optimizer on the line of its ``step``. It is about the result,
+    which the share of the time says nothing of.
 
-    Speaks only where each of these is seen: an optimizer's step and one backward pass in each step, no ``zero_grad`` in
-    any, and that autograd adds to gradients that are there, in all steps but the first.
+    Of a loop without any ``zero_grad`` it speaks only where each of these is seen: an optimizer's step and one backward
+    pass in each step, and that autograd adds to gradients that are there, in all steps but the first. Of an optimizer
+    beside others, where all of its steps but the first were made on gradients that a backward pass had added to those
+    of the step before (see `UNCLEARED`).
     Silent: for gradients that are cleared by hand (set to None: nothing is added; set to zero: an operation does it),
-    or that the code changes itself; for gradient accumulation; without operations (``--phases``).
+    or that the code changes itself; for gradient accumulation.
     Seconds at stake: the steps after the first, which do not do what was meant.
     """
     facts = loop_facts(profile)
-    if facts is None or facts.steps < FEWEST_STEPS or profile.frames.empty:
+    if facts is None or facts.steps < FEWEST_STEPS:
+        return []
+    if any(_WRITES.search(source.text) for source in profile.sources.values()):
+        return []
+    return _of_the_loop(profile, facts) or _of_optimizers(profile, facts)
+
+
+def _of_the_loop(profile: Profile, facts: LoopFacts) -> list[Insight]:
+    if profile.frames.empty:
         return []
     counts = facts.parts.groupby(["phase", "step"])["calls"].sum()
     if "zero_grad" in counts or not {"backward", "optimizer"} <= set(counts.index.get_level_values(0)):
@@ -39,8 +53,6 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
     if not (counts["backward"] == 1).all() or len(counts["backward"]) < facts.steps:
         return []
     if (facts.outside["phase"] == "zero_grad").any() or _zeroed_by_hand(profile) >= facts.steps - 1:
-        return []
-    if any(_WRITES.search(source.text) for source in profile.sources.values()):
         return []
     added, expected = _added(profile), _NEARLY_ALL * (facts.steps - 1) / facts.steps
     if not added[1] or added[0] < expected * added[1]:
@@ -57,6 +69,40 @@ def no_zero_grad(profile: Profile) -> list[Insight]:
     evidence: dict[str, object] = {"steps": facts.steps, "gradients_added_to": added[0], "gradients": added[1]}
     cure = Cure("Clear the gradients before each backward pass.", "optimizer.zero_grad()")
     return [Insight("no-zero-grad", seconds, seconds / facts.wall, text, evidence, (where,), (cure,))]
+
+
+def _of_optimizers(profile: Profile, facts: LoopFacts) -> list[Insight]:
+    found = []
+    made = facts.parts[(facts.parts["phase"] == "optimizer") & facts.parts["line"].notna()]
+    for (source_id, line), mine in made.groupby(["source_id", "line"], sort=False):
+        steps = mine["step"].astype("int64").unique()
+        uncleared = mine.loc[mine["mode"] == UNCLEARED, "step"].astype("int64").unique()
+        if len(steps) < FEWEST_STEPS or len(uncleared) < len(steps) - 1:
+            continue
+        where = facts.line(source_id, line)
+        name = _optimizer_at(profile, where)
+        seconds = float(facts.step_seconds.loc[uncleared].sum())
+        text = (
+            f"`{where}` steps {f'`{name}`' if name else 'an optimizer'} on gradients that nothing clears in "
+            f"{units.count(len(steps))} steps, so all but the first step are wrong."
+        )
+        evidence: dict[str, object] = {"steps": len(steps), "steps_on_uncleared_gradients": len(uncleared)}
+        cure = Cure("Clear its gradients before each backward pass.", f"{name or 'optimizer'}.zero_grad()")
+        found.append(Insight("no-zero-grad", seconds, seconds / facts.wall, text, evidence, (where,), (cure,)))
+    return found
+
+
+def _optimizer_at(profile: Profile, where: CodeLine) -> str:
+    """What the code calls the optimizer that steps on a line: of `a.step()` and `scaler.step(a)` `a`; else empty."""
+    place = place_in(profile.sources.get(where.source_id), where.line)
+    calls = calls_in(place.head) if place is not None else []
+    steps = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "step"]
+    if len(steps) != 1 or not isinstance(steps[0].func, ast.Attribute):
+        return ""
+    of = steps[0].func.value
+    if steps[0].args and "scaler" in ast.unparse(of).lower():
+        of = steps[0].args[0]
+    return ast.unparse(of) if isinstance(of, ast.Name | ast.Attribute) else ""
 
 
 def _added(profile: Profile) -> tuple[int, int]:

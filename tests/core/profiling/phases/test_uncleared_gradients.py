@@ -1,0 +1,154 @@
+"""Loops with several optimizers: the one whose gradients nothing clears is named, and no other is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from torchbench_magic import profile
+from torchbench_magic.results.insights import Insight
+
+Loop = Callable[[], object]
+
+
+def said_of(loop: Loop, **options: Any) -> list[Insight]:
+    made = profile(loop, **options)
+    return [each for each in made.insights if each.kind == "no-zero-grad"]
+
+
+class Pair:
+    """A maker and its judge, as in a GAN, each with an optimizer."""
+
+    def __init__(self) -> None:
+        self.maker, self.judge = nn.Linear(64, 64), nn.Linear(64, 1)
+        self.of_maker = torch.optim.SGD(self.maker.parameters(), 1e-3)
+        self.of_judge = torch.optim.SGD(self.judge.parameters(), 1e-3)
+
+    def judged(self) -> torch.Tensor:
+        fake = self.maker(torch.rand(8, 64))
+        return self.judge(fake.detach()).mean() - self.judge(torch.rand(8, 64)).mean()
+
+    def made(self) -> torch.Tensor:
+        return self.judge(self.maker(torch.rand(8, 64))).mean()
+
+
+@pytest.mark.parametrize("phases", [True, False])
+def test_the_optimizer_that_is_forgotten_is_named_with_its_line(phases: bool) -> None:
+    pair = Pair()
+    of_maker, of_judge = pair.of_maker, pair.of_judge
+
+    def train() -> None:
+        for _ in range(6):
+            of_judge.zero_grad()
+            pair.judged().backward()
+            of_judge.step()
+            pair.made().backward()
+            of_maker.step()
+
+    (found,) = said_of(train, phases=phases)
+    assert found.places[0].line == train.__code__.co_firstlineno + 6
+    assert "steps `of_maker` on gradients that nothing clears in 6 steps" in found.text
+    assert found.cures[0].code == "of_maker.zero_grad()"
+
+
+def test_with_a_scaler_the_optimizer_is_named_and_not_the_scaler() -> None:
+    pair, scaler = Pair(), torch.amp.GradScaler("cpu")
+    of_maker, of_judge = pair.of_maker, pair.of_judge
+
+    def train() -> None:
+        for _ in range(6):
+            of_judge.zero_grad()
+            scaler.scale(pair.judged()).backward()
+            scaler.step(of_judge)
+            scaler.scale(pair.made()).backward()
+            scaler.step(of_maker)
+            scaler.update()
+
+    (found,) = said_of(train, phases=True)
+    assert "`of_maker`" in found.text
+
+
+def both_cleared(pair: Pair, *, to_none: bool) -> None:
+    for _ in range(6):
+        pair.of_judge.zero_grad(set_to_none=to_none)
+        pair.judged().backward()
+        pair.of_judge.step()
+        pair.of_maker.zero_grad(set_to_none=to_none)
+        pair.made().backward()
+        pair.of_maker.step()
+
+
+def cleared_by_modules(pair: Pair, *, to_none: bool) -> None:
+    for _ in range(6):
+        pair.judge.zero_grad(set_to_none=to_none)
+        pair.judged().backward()
+        pair.of_judge.step()
+        pair.maker.zero_grad(set_to_none=to_none)
+        pair.made().backward()
+        pair.of_maker.step()
+
+
+def accumulated(pair: Pair, *, to_none: bool) -> None:
+    for at in range(12):
+        pair.of_judge.zero_grad(set_to_none=to_none)
+        pair.judged().backward()
+        pair.of_judge.step()
+        pair.made().backward()
+        if at % 3 == 2:
+            pair.of_maker.step()
+            pair.of_maker.zero_grad(set_to_none=to_none)
+
+
+def shared(pair: Pair, *, to_none: bool) -> None:
+    again = torch.optim.SGD(pair.maker.parameters(), 1e-3, momentum=0.9)
+    for _ in range(6):
+        again.zero_grad(set_to_none=to_none)
+        pair.made().backward()
+        again.step()
+        pair.of_maker.step()
+
+
+def cleared_by_hand(pair: Pair, *, to_none: bool) -> None:
+    def clear(module: nn.Module) -> None:
+        for each in module.parameters():
+            if to_none:
+                setattr(each, "grad", None)  # noqa: B010  # not as the text of what changes gradients
+            elif each.grad is not None:
+                torch.zero_(each.grad)
+
+    for _ in range(6):
+        clear(pair.judge)
+        pair.judged().backward()
+        pair.of_judge.step()
+        clear(pair.maker)
+        pair.made().backward()
+        pair.of_maker.step()
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("loop", [both_cleared, cleared_by_modules, accumulated, shared, cleared_by_hand])
+def test_gradients_that_are_cleared_in_any_way_are_not_said(loop: Callable[..., None], to_none: bool) -> None:
+    pair = Pair()
+    assert said_of(lambda: loop(pair, to_none=to_none), phases=True) == []
+
+
+def test_gradients_that_are_cleared_are_freed_while_the_loop_is_watched() -> None:
+    import weakref
+
+    pair = Pair()
+    alive = []
+
+    def train() -> None:
+        for _ in range(3):
+            pair.judged().backward()
+            pair.of_judge.step()
+            seen = weakref.ref(pair.judge.weight.grad.untyped_storage())
+            pair.of_judge.zero_grad()
+            alive.append(seen())
+
+    said_of(train, phases=True)
+    assert alive == [None, None, None]

@@ -1,0 +1,95 @@
+"""Which optimizers step on gradients that nothing has cleared since their last step.
+
+Of each optimizer one gradient is looked at, before and after each backward pass: as long as it is the same memory with
+the same version (the count of writes that torch keeps of a tensor), nobody has cleared it, by whatever means. A write
+between two passes is taken for clearing, so that code that changes gradients itself is left alone. No reference to a
+gradient is kept: a cleared one is freed as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["UnclearedGradients"]
+
+_MOST = 64  # optimizers: one for each parameter is another kind of loop
+
+
+@dataclass(slots=True)
+class _Watched:
+    """An optimizer that has stepped, and one of its parameters.
+
+    Attributes:
+        seen: (address, version) of that one's gradient.
+        is_kept: nothing has cleared it since the last step; ``is_added_to``: and a backward pass has added to it.
+    """
+
+    optimizer: weakref.ref[Any]
+    parameter: weakref.ref[Any]
+    seen: tuple[int, int] | None
+    is_kept: bool = True
+    is_added_to: bool = False
+
+
+class UnclearedGradients:
+    """Told of backward passes and of optimizers' steps, on the thread of the loop."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, _Watched] = {}  # by id of the optimizer
+        self._depth = 0
+
+    def backward_begins(self) -> None:
+        self._depth += 1
+        if self._depth > 1:
+            return
+        for each in self._watched.values():
+            each.is_kept = each.is_kept and each.seen is not None and _seen(each.parameter()) == each.seen
+
+    def backward_ends(self) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        for each in self._watched.values():
+            now = _seen(each.parameter())
+            if now is not None and each.seen is not None and now[0] == each.seen[0]:
+                each.is_added_to = each.is_added_to or now[1] > each.seen[1]
+            each.seen = now
+
+    def stepped(self, optimizer: Any) -> bool:
+        """An optimizer has made a step. Whether nothing had cleared its gradients since the one before."""
+        if self._depth or optimizer is None:  # within the backward pass, parameter by parameter
+            return False
+        known = self._watched.get(id(optimizer))
+        if known is None or known.optimizer() is not optimizer:
+            self._watch(optimizer)
+            return False
+        found, now = known.is_kept and known.is_added_to, _seen(known.parameter())
+        if now is None:  # of another parameter, then
+            self._watch(optimizer)
+        else:
+            known.seen, known.is_kept, known.is_added_to = now, True, False
+        return found
+
+    def _watch(self, optimizer: Any) -> None:
+        self._watched.pop(id(optimizer), None)
+        if len(self._watched) >= _MOST:
+            self._watched = {key: each for key, each in self._watched.items() if each.optimizer() is not None}
+        with contextlib.suppress(Exception):  # a user's optimizer may be anything
+            parameter = next(
+                (each for group in optimizer.param_groups for each in group["params"] if each.grad is not None), None
+            )
+            if parameter is not None and len(self._watched) < _MOST:
+                references = weakref.ref(optimizer), weakref.ref(parameter)
+                self._watched[id(optimizer)] = _Watched(*references, _seen(parameter))
+
+
+def _seen(parameter: Any) -> tuple[int, int] | None:
+    """(address, version) of a parameter's gradient; None where it has none, or one that has no memory."""
+    try:
+        gradient = parameter.grad
+        return None if gradient is None else (gradient.data_ptr(), gradient._version)
+    except Exception:  # noqa: BLE001  # the parameter is gone; a wrapper of tensors has no address
+        return None
