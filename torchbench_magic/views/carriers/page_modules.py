@@ -24,6 +24,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Protocol
 
+from .renamed_script import renamed
 from .shortened_script import shortened
 
 __all__ = [
@@ -125,10 +126,10 @@ def versioned(name: str) -> str:
 @cache
 def _text_to_bring(names: tuple[str, ...]) -> str:
     """A classic script that makes the modules known to the page, and all that they import."""
-    made = [_EXPORT.sub("", _module(name).text) for name in _ordered(("page",))]
+    made = [shortened(_EXPORT.sub("", _module(name).text)) for name in _ordered(("page",))]
     shared = (name for name in _ordered(names) if name in _shared())
-    made += [f'bring("{versioned(name)}", (page) => {{\n{_body(name)}}});\n' for name in shared]
-    return shortened(f'(() => {{\n"use strict";\n{"".join(made)}}})();\n')
+    made += [f'bring("{versioned(name)}",(page)=>{{{renamed(shortened(_body(name)))}}});\n' for name in shared]
+    return f'(()=>{{"use strict";{"".join(made)}}})();\n'
 
 
 @cache
