@@ -16,7 +16,7 @@ from ..document import Document, StyledText, Unfolding, clipped, printable
 from ..table import HUES, Cell, Column, Row, Table
 from . import document_json
 from .mounting import attribute, mounted, stored
-from .page_modules import es_module, is_own_page, own_page, with_modules
+from .page_modules import es_module, is_own_page, own_page, together, with_modules
 
 __all__ = ["MOST_BYTES", "around", "in_frame", "module", "page", "render", "static"]
 
@@ -42,7 +42,7 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
     """The static part, and the document as packed JSON: `with_modules` adds the modules that draw it. At most about
     ``most_bytes`` when stored, with these."""
     scripts = "".join(drawn.scripts for drawn in document.drawn)
-    parts = mounted(
+    element, script = mounted(
         "torchbench",
         document.kind,
         static(document),
@@ -50,7 +50,8 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
         lambda room: document_json.as_json(document, room),
         most_bytes=most_bytes - stored(scripts) - _MODULES,
     )
-    return "".join(parts) + scripts
+    scripts = script + scripts
+    return element + (scripts if is_own_page() else together(scripts))  # a picture of a page takes its own script along
 
 
 def page(document: Document) -> str:
@@ -167,7 +168,8 @@ def _head(column: Column) -> str:
 
 def _cell(cell: Cell, column: Column, places: int) -> str:
     if column.kind == "bar":
-        return f"<td{_LEFT}>{_bar(cell)}</td>"
+        bar = _bar(cell)
+        return f"<td{_LEFT if bar else ''}>{bar}</td>"
     if column.kind == "change":
         return f"<td style=text-align:left;white-space:nowrap>{_change(cell)}</td>"
     if column.kind == "dots":
@@ -182,7 +184,7 @@ def _cell(cell: Cell, column: Column, places: int) -> str:
         inner = f"<code{' style=white-space:pre' if ' ' in inner else ''}>{inner}</code>"
     if cell.note:
         inner += f" <small>{_text(cell.note)}</small>"
-    return f"<td{'' if column.right else _LEFT}{title}>{inner}</td>"
+    return f"<td{'' if column.right or not inner else _LEFT}{title}>{inner}</td>"
 
 
 def _bar(cell: Cell) -> str:

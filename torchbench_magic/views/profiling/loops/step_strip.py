@@ -35,6 +35,7 @@ _STYLE = (
     + theme(".tb-steps", ("ink0", "ink2", "rule1"), "margin:8px 0;overflow-x:auto")
     + ".tb-steps text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
     "font-variant-numeric:tabular-nums}.tb-steps .ax{stroke:var(--rule1)}.tb-steps .cut{fill:var(--ink0)}"
+    ".tb-steps [color]{fill:color-mix(in srgb,currentColor 84%,var(--ink0))}</style>"
 )
 
 
@@ -60,8 +61,7 @@ def step_strips(profile: Profile) -> str:
     ]
     said = "The phases of each step, stacked; the table of phases has the numbers."
     drawn = figure((_WIDTH, _HEIGHT), (56, 24, 16, 46), said, parts)
-    hues = (f".tb-steps .p-{name}{{fill:color-mix(in srgb,{_HUES[name]} 84%,var(--ink0))}}" for name in used)
-    return f'{_STYLE}{"".join(hues)}</style><div class="tb-steps">{drawn}</div>'
+    return f'{_STYLE}<div class="tb-steps">{drawn}</div>'
 
 
 def _bars(table: pd.DataFrame, top: float) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _bars(table: pd.DataFrame, top: float) -> Iterator[str]:
             if high - low >= _THINNEST
         ]
         if moves:
-            yield f'<path class="p-{name}" fill="{_HUES[name]}" d="{"".join(moves)}"/>'
+            yield f'<path color="{_HUES[name]}" d="{"".join(moves)}"/>'
     for at in np.nonzero(table.sum(axis=1).to_numpy() > top * 1.0001)[0].tolist():
         yield f'<path class="cut" d="M{tenths(at * wide + bar / 2 - 4)} -1h8l-4 -5z"/>'
 
@@ -100,6 +100,6 @@ def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str
 def _legend(used: list[str]) -> Iterator[str]:
     x = 0
     for name in used:
-        yield f'<rect class="p-{name}" fill="{_HUES[name]}" x="{x}" y="{_HEIGHT + 25}" width="10" height="10"/>'
+        yield f'<rect color="{_HUES[name]}" x="{x}" y="{_HEIGHT + 25}" width="10" height="10"/>'
         yield svg_text(x + 14, _HEIGHT + 34, name, "start")
         x += 30 + 6 * len(name)
