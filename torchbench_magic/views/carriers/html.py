@@ -32,6 +32,7 @@ _AS_HIGH = (
 )
 
 _ENDS = re.compile(r"</(?:td|th|tr|tbody)>|</thead>(?=<tbody)")
+_QUOTED = re.compile(r'="([\w.#%:(),+-]+)"(?=[ >])')  # needless quotes, which take four bytes of a notebook
 _BOX = "display:inline-block;height:8px;width"
 _RIGHT, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left
 _THINNEST = 2  # px of a bar: a thinner one is not seen, and its number stands beside it
@@ -94,8 +95,10 @@ def static(document: Document) -> str:
     footer = f"<p><small>{' '.join(map(_line, document.footer))}</small></p>" if document.footer else ""
     doubts = "".join(map(_doubt, document.first_doubts)) + _more_doubts(document.folded_doubts)
     if document.folded:
-        return f"<details><summary>{sentence}</summary>{insights}{tables}{footer}</details>{doubts}"
-    return f"<p>{sentence}</p>{insights}{tables}{doubts}{footer}"
+        made = f"<details><summary>{sentence}</summary>{insights}{tables}{footer}</details>{doubts}"
+    else:
+        made = f"<p>{sentence}</p>{insights}{tables}{doubts}{footer}"
+    return _QUOTED.sub(r"=\1", made)
 
 
 def _doubt(line: StyledText) -> str:
