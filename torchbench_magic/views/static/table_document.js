@@ -93,7 +93,7 @@ export const mounting = (View) => (el, spec, on = () => {}) => {
     const box = draw(View, spec, state, on, { tell, tables });
     if (others) follow({ detail: others });
     if (textScale() !== 1) box.style.zoom = textScale();
-    return [h("style", {}, THEME + TABLE_STYLE), box];
+    return [h("style", {}, THEME + TABLE_STYLE + (View.css ?? "")), box];
   };
   const first = drawn(); // before the shadow root, so that an error leaves the static table
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });

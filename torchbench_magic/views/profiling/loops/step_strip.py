@@ -12,7 +12,7 @@ from torchbench_magic.results.profiling.loops.phases import PHASES
 from torchbench_magic.results.profiling.profile import Profile
 
 from ...drawing.scales import round_ticks
-from ...drawing.svg import figure, svg_text, tenths, theme
+from ...drawing.svg import figure, svg_text, tenths
 
 __all__ = ["step_strips"]
 
@@ -30,11 +30,10 @@ _HUES = {
     "zero_grad": "#c9a9bb",
     "other": "#9aa0a6",
 }
-_STYLE = (
-    "<style>"
-    + theme(".tb-steps", ("ink0", "ink2", "rule1"), "margin:8px 0;overflow-x:auto")
-    + ".tb-steps text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
-    "font-variant-numeric:tabular-nums}.tb-steps .ax{stroke:var(--rule1)}.tb-steps .cut{fill:var(--ink0)}"
+_STYLE = (  # the colours are those of the live tables round it; elsewhere text is of the colour around it
+    "<style>.tb-steps{margin:8px 0;overflow-x:auto}"
+    ".tb-steps text{fill:var(--ink2);font:11px var(--ui,sans-serif);font-variant-numeric:tabular-nums}"
+    ".tb-steps .ax{stroke:var(--rule1,#7b8087)}.tb-steps .cut{fill:var(--ink0)}"
     ".tb-steps [color]{fill:color-mix(in srgb,currentColor 84%,var(--ink0))}</style>"
 )
 
