@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -166,6 +167,19 @@ def test_an_ordinary_output_is_small() -> None:
 def test_two_outputs_of_the_same_result_do_not_share_a_name() -> None:
     first, second = (Elements(html.render(long_document(1))) for _ in range(2))
     assert not {v for k, v in first.attributes if k == "id"} & {v for k, v in second.attributes if k == "id"}
+
+
+def test_plain_lines_below_the_tables_are_sent_once() -> None:
+    drawn = comparison.document(comparison_of())
+    plain, styled = (Phrase("torch",),), (Phrase("a"), Phrase("b", "code"))
+    for footer, doubts, is_once in (((plain,), (plain,) * 5, True), ((styled,), (styled,), False)):
+        made = html.render(replace(drawn, footer=footer, doubts=doubts))
+        (spec,) = sent(made)
+        assert (made.count("slot=foot"), made.count("slot=doubt")) == ((1, 2) if is_once else (0, 0))
+        assert (spec["footer"], spec["doubts"]) == (([], []) if is_once else ([["a", ["b", "code"]]],) * 2)
+        assert len(spec.get("moreDoubts", ())) == (3 if is_once else 0)
+    for other in ({"folded": True}, {"footer": ((Phrase("$x$"),),)}, {"rest": "3 more", "tables": drawn.tables * 2}):
+        assert "slot=foot" not in html.render(replace(drawn, **other))
 
 
 def test_nothing_is_fetched() -> None:
