@@ -33,6 +33,9 @@ def test_an_untrusted_notebook_shows_tables_and_no_rubble_of_pictures(visit: Any
         rubble = shown.locator('span[style*="font-size"]')
         assert rubble.count() > 0
         assert {each.bounding_box()["height"] for each in rubble.all()} == {0}, "words of a picture without the picture"
+        bars = [each.bounding_box() for each in shown.locator('span[style*="background-color"]').all()]
+        assert at > 0 or bars
+        assert {bar["height"] for bar in bars} <= {8}, "a bar of a table is not drawn"
         shown.scroll_into_view_if_needed()
         page.screenshot(path=shots / f"lab-sanitised-{at}.png")
     page.evaluate(THEME, "JupyterLab Dark")

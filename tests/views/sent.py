@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["brought", "left_out", "sent", "unpacked"]
 
-_DATA = re.compile(r"<script data-needs=([a-z_]+)-\w+>[^<]*?\.push\(\['[\w-]+','([^'<]*)'\]\)</script>")
+_DATA = re.compile(r"<script data-needs=([\w,-]+)>[^<]*?\.push\(\[(?:'[\w-]+'|id),'([^'<]*)'(?:,at)?\]\)+</script>")
 
 
 def unpacked(text: str) -> str:
@@ -20,7 +20,8 @@ def unpacked(text: str) -> str:
 
 def sent(html: str) -> list[Any]:
     """The data of each drawing, in their order."""
-    return [json.loads(unpacked(data)) for _, data in _DATA.findall(html)]
+    given = [(listed.count(","), json.loads(unpacked(data))) for listed, data in _DATA.findall(html)]
+    return [each for others, data in given for each in (data if others else [data])]
 
 
 def brought(html: str) -> list[str]:
@@ -31,4 +32,5 @@ def brought(html: str) -> list[str]:
 
 def left_out(html: str) -> set[str]:
     """Names of those that it needs and does not bring."""
-    return {name for name, _ in _DATA.findall(html)} - set(brought(html))
+    needs = {name.rpartition("-")[0] for listed, _ in _DATA.findall(html) for name in listed.split(",")}
+    return needs - set(brought(html))

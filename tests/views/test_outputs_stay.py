@@ -116,7 +116,7 @@ def named(match: re.Match[str]) -> str:
     """A script with its data as JSON, and with the names of the modules that it brings instead of their text."""
     if match[1].startswith("<script data-brings="):
         return f"[{' '.join(brought(match[0]))}]\n"
-    said = re.sub(r"'([^' ]+)'\]\)$", lambda data: f"{unpacked(data[1])}])", match[2])
+    said = re.sub(r"'([^' ]+)'((?:,at)?\]\)+)$", lambda data: f"{unpacked(data[1])}{data[2]}", match[2])
     return f"{match[1]}{said}{match[3]}"
 
 

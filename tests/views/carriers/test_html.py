@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -168,11 +169,24 @@ def test_two_outputs_of_the_same_result_do_not_share_a_name() -> None:
     assert not {v for k, v in first.attributes if k == "id"} & {v for k, v in second.attributes if k == "id"}
 
 
+def test_plain_lines_below_the_tables_are_sent_once() -> None:
+    drawn = comparison.document(comparison_of())
+    plain, styled = (Phrase("torch",),), (Phrase("a"), Phrase("b", "code"))
+    for footer, doubts, is_once in (((plain,), (plain,) * 5, True), ((styled,), (styled,), False)):
+        made = html.render(replace(drawn, footer=footer, doubts=doubts))
+        (spec,) = sent(made)
+        assert (made.count("slot=foot"), made.count("slot=doubt")) == ((1, 2) if is_once else (0, 0))
+        assert (spec["footer"], spec["doubts"]) == (([], []) if is_once else ([["a", ["b", "code"]]],) * 2)
+        assert len(spec.get("moreDoubts", ())) == (3 if is_once else 0)
+    for other in ({"folded": True}, {"footer": ((Phrase("$x$"),),)}, {"rest": "3 more", "tables": drawn.tables * 2}):
+        assert "slot=foot" not in html.render(replace(drawn, **other))
+
+
 def test_nothing_is_fetched() -> None:
     page = html.page(comparison.document(comparison_of()))
-    page += "".join(map(unpacked, re.findall(r"unpacked\('(.*?)'\)", page)))
+    page += "".join(map(unpacked, re.findall(r"await \w+\('(.*?)'\)", page)))
     page = re.sub(r"'[^' ]{400,}'", "''", page)  # what is packed reads like anything
-    assert "function usablePattern" in page
+    assert "not a usable pattern" in page
     assert not re.search(r"(src|href)\s*=|@import|url\(|fetch\(|import\(|XMLHttp", page)
     assert set(re.findall(r"https?://[^\s\"']+", page)) == {"http://www.w3.org/2000/svg"}  # the name of a namespace
 

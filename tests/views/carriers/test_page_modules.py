@@ -9,7 +9,14 @@ import pytest
 
 from torchbench_magic.views.carriers import html, page_modules
 from torchbench_magic.views.carriers.any_result import mimebundle
-from torchbench_magic.views.carriers.page_modules import packed_text, self_unpacking, shown_on, versioned, with_modules
+from torchbench_magic.views.carriers.page_modules import (
+    packed_text,
+    self_unpacking,
+    shown_on,
+    together,
+    versioned,
+    with_modules,
+)
 from torchbench_magic.views.timing import comparison
 
 from ..builders import HOSTILE, comparison_of, profile_of
@@ -108,3 +115,19 @@ def test_no_two_modules_that_stand_in_one_text_have_a_name_in_common(kind: str) 
             names += re.findall(r"(?<=, )([A-Z_]{3,})(?= = )", found.partition("(")[0])
     assert len(names) > 3
     assert sorted(set(names)) == sorted(names)
+
+
+def test_the_views_of_one_output_have_their_data_in_one_script() -> None:
+    result = profiled()
+    fragment, apart = mimebundle(result)["text/html"], result.to_html() or ""
+    assert (fragment.count("<script data-needs="), apart.count("<script data-needs=")) == (1, 2)
+    assert [next(iter(each)) for each in sent(fragment)] == ["kind", "title"]
+    assert brought(fragment) == ["table", "flame"]
+
+
+def test_large_data_and_what_is_no_script_of_data_stay_apart() -> None:
+    made = [page_modules.data_script(name, name, packed_text(f'["{name}"]')) for name in ("table", "flame")]
+    assert sent(together("".join(made))) == [["table"], ["flame"]]
+    assert together("".join(made) + "<p>") == "".join(made) + "<p>"
+    large = page_modules.data_script("table", "table", "0" * 20_000)
+    assert together(large + made[1]) == large + made[1]

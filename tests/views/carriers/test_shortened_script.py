@@ -15,9 +15,9 @@ from torchbench_magic.views.carriers.shortened_script import shortened
         ("return  -a - -b + +c;", "return-a- -b+ +c;"),
         ('f("a  b//c", \'//\');', 'f("a  b//c",\'//\');'),
         ('if (/[/ "]  x/u.test( a )) b = c / d / e;', 'if(/[/ "]  x/u.test(a))b=c/d/e;'),
-        ("x = `a  ${f( `}  ${y}` )}  b`;", "x=`a  ${f( `}  ${y}` )}  b`;"),
+        ("x = `a  ${f( `}  ${y}` )}  b`;", "x=`a  ${f(`}  ${y}`)}  b`;"),
         ("const css = `\n  a b { c: d } /* why */\n`;", "let css=`\na b { c: d }\n`;"),
-        ("class A {\n  b() {\n    return c\n  }\n\n  get d() { e(); }\n}", "class A{b(){return c}\nget d(){e();}}"),
+        ("class A {\n  b() {\n    return c\n  }\n\n  get d() { e(); }\n}", "class A{b(){return c}get d(){e()}}"),
     ],
 )
 def test_only_what_people_read_is_left_out(text: str, short: str) -> None:

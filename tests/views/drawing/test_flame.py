@@ -138,7 +138,7 @@ def test_a_profiles_output_has_the_flame_graph_behind_the_view_switch() -> None:
     (drawn,) = document.drawn
     made = html.render(document)
     assert drawn.name == "flame graph"
-    assert 'slot="drawn-0"' in made
+    assert "slot=drawn-0" in made
     assert len(sent(made)) == 2
     assert len(made) < html.MOST_BYTES
     assert profile_view.document(profile_of()).drawn == ()

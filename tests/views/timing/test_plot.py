@@ -154,7 +154,7 @@ def test_the_picture_stands_under_the_tables_of_the_output_and_its_swap_in_the_s
     made = comparison.document(sweep())
     static = html.static(made)
     assert "bmm is faster than mul_sum below n" in plain(made.sentence)
-    assert static.index("</table>") < static.index('<div slot="picture"><style>') < static.index("Times as fast = ")
+    assert static.index("</table>") < static.index("<div slot=picture><style>") < static.index("Times as fast = ")
     assert "<svg" not in document_json.as_json(made, 100_000)
     assert 'h("slot", { name: "picture" })' in html.module()
 

@@ -141,7 +141,8 @@ def _cell(cell: Cell, column: Column) -> Any:
     if column.scale is not None and _is_number(cell, column):
         return _short(cell.value)
     value = cell.value if cell.value is None or math.isfinite(cell.value) else _beyond(cell.value)
-    full = [_text(cell.text), _short(value), cell.tone, _text(cell.note), _text(cell.flat), _finite(cell.picture)]
+    picture = _shares(cell.picture) if column.kind == "bar" else _finite(cell.picture)
+    full = [_text(cell.text), _short(value), cell.tone, _text(cell.note), _text(cell.flat), picture]
     while full and (full[-1] is None or full[-1] == "" or full[-1] == ()):
         full.pop()
     return full[0] if len(full) == 1 else full or ""
@@ -198,6 +199,13 @@ def _short(value: float | None) -> float | int | None:
         return int(value)
     short = float(f"{value:.5g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def _shares(picture: Any) -> Any:
+    """To a thousandth of a bar, which is less than a tenth of a pixel."""
+    if isinstance(picture, tuple | list):
+        return tuple(_shares(part) for part in picture)
+    return _short(round(picture, 3)) if isinstance(picture, float) and math.isfinite(picture) else _finite(picture)
 
 
 def _finite(picture: Any) -> Any:

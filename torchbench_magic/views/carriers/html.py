@@ -8,6 +8,8 @@ part is what is read. Nothing is fetched: `page_modules` says how an output come
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 
 from torchbench_magic import units
@@ -16,7 +18,7 @@ from ..document import Document, StyledText, Unfolding, clipped, printable
 from ..table import HUES, Cell, Column, Row, Table
 from . import document_json
 from .mounting import attribute, mounted, stored
-from .page_modules import es_module, is_own_page, own_page, with_modules
+from .page_modules import es_module, is_own_page, own_page, together, with_modules
 
 __all__ = ["MOST_BYTES", "around", "in_frame", "module", "page", "render", "static"]
 
@@ -32,6 +34,7 @@ _AS_HIGH = (
 )
 
 _ENDS = re.compile(r"</(?:td|th|tr|tbody)>|</thead>(?=<tbody)")
+_QUOTED = re.compile(r'="([\w.#%:(),+-]+)"(?=[ >])')  # needless quotes, which take four bytes of a notebook
 _BOX = "display:inline-block;height:8px;width"
 _RIGHT, _LEFT = " align=right", " style=text-align:left"  # notebooks align all to the right, pages to the left
 _THINNEST = 2  # px of a bar: a thinner one is not seen, and its number stands beside it
@@ -42,15 +45,16 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
     """The static part, and the document as packed JSON: `with_modules` adds the modules that draw it. At most about
     ``most_bytes`` when stored, with these."""
     scripts = "".join(drawn.scripts for drawn in document.drawn)
-    parts = mounted(
+    element, script = mounted(
         "torchbench",
         document.kind,
         static(document),
         "table_explorer" if is_own_page() else "table",
-        lambda room: document_json.as_json(document, room),
+        lambda room: document_json.as_json(_without_what_stands_below(document), room),
         most_bytes=most_bytes - stored(scripts) - _MODULES,
     )
-    return "".join(parts) + scripts
+    scripts = script + scripts
+    return element + (scripts if is_own_page() else together(scripts))  # a picture of a page takes its own script along
 
 
 def page(document: Document) -> str:
@@ -82,6 +86,8 @@ def in_frame(fragment: str, title: str) -> str:
 
 def static(document: Document) -> str:
     """The document without script: plain elements, numbers as text, no style that it could not be read without."""
+    foot = " slot=foot" if _is_taken(document, document.footer) else ""
+    doubt = " slot=doubt" if _is_taken(document, document.first_doubts) else ""
     document = document.still
     sentence = _line(document.sentence)
     insights = "".join(map(_unfolding, document.insights))
@@ -90,15 +96,33 @@ def static(document: Document) -> str:
         drawing = f'<div slot="picture">{document.picture}</div>'  # shown in the live drawing too
         tables = drawing + tables if document.picture_first else tables + drawing
     tables += "".join(drawn.element for drawn in document.drawn)
-    footer = f"<p><small>{' '.join(map(_line, document.footer))}</small></p>" if document.footer else ""
-    doubts = "".join(map(_doubt, document.first_doubts)) + _more_doubts(document.folded_doubts)
+    footer = f"<p{foot}><small>{' '.join(map(_line, document.footer))}</small></p>" if document.footer else ""
+    doubts = "".join(_doubt(each, doubt) for each in document.first_doubts) + _more_doubts(document.folded_doubts)
     if document.folded:
-        return f"<details><summary>{sentence}</summary>{insights}{tables}{footer}</details>{doubts}"
-    return f"<p>{sentence}</p>{insights}{tables}{doubts}{footer}"
+        made = f"<details><summary>{sentence}</summary>{insights}{tables}{footer}</details>{doubts}"
+    else:
+        made = f"<p>{sentence}</p>{insights}{tables}{doubts}{footer}"
+    return _QUOTED.sub(r"=\1", made)
 
 
-def _doubt(line: StyledText) -> str:
-    return f'<p style="{_DOUBT}">{_line(line)}</p>'
+def _is_taken(document: Document, lines: Sequence[StyledText]) -> bool:
+    """Whether what is drawn takes these lines from the static part, which has them anyway: they are text, which no
+    formula that a notebook typesets has changed."""
+    runs = [run for line in lines for run in line]
+    is_text = not any(run.style or set("$\\") & set(run.text) for run in runs)
+    return is_text and not document.folded and document.still is document
+
+
+def _without_what_stands_below(document: Document) -> Document:
+    if _is_taken(document, document.footer):
+        document = replace(document, footer=())
+    if _is_taken(document, document.first_doubts):
+        document = replace(document, doubts=document.folded_doubts, doubts_shown=0)
+    return document
+
+
+def _doubt(line: StyledText, slot: str = "") -> str:
+    return f'<p style="{_DOUBT}"{slot}>{_line(line)}</p>'
 
 
 def _more_doubts(doubts: tuple[StyledText, ...]) -> str:
@@ -167,7 +191,7 @@ def _head(column: Column) -> str:
 
 def _cell(cell: Cell, column: Column, places: int) -> str:
     if column.kind == "bar":
-        return f"<td{_LEFT}>{_bar(cell)}</td>"
+        return f"<td>{_bar(cell)}</td>"
     if column.kind == "change":
         return f"<td style=text-align:left;white-space:nowrap>{_change(cell)}</td>"
     if column.kind == "dots":
@@ -182,7 +206,7 @@ def _cell(cell: Cell, column: Column, places: int) -> str:
         inner = f"<code{' style=white-space:pre' if ' ' in inner else ''}>{inner}</code>"
     if cell.note:
         inner += f" <small>{_text(cell.note)}</small>"
-    return f"<td{'' if column.right else _LEFT}{title}>{inner}</td>"
+    return f"<td{'' if column.right or not inner else _LEFT}{title}>{inner}</td>"
 
 
 def _bar(cell: Cell) -> str:
@@ -190,7 +214,7 @@ def _bar(cell: Cell) -> str:
         return ""
     bars = [(meaning, round(share * 82)) for parts in cell.picture for meaning, share in parts]  # type: ignore[attr-defined]
     return "".join(
-        f"<span style={_BOX}:{width}px;background-color:{HUES[meaning]}></span>"
+        f"<span style=float:left;height:8px;width:{width}px;background-color:{HUES[meaning]}></span>"
         for meaning, width in bars
         if width >= _THINNEST
     )

@@ -24,6 +24,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Protocol
 
+from .renamed_script import renamed
 from .shortened_script import shortened
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "packed_text",
     "self_unpacking",
     "shown_on",
+    "together",
     "versioned",
     "with_modules",
 ]
@@ -44,13 +46,16 @@ _KINDS = ("table", "table_explorer", "flame", "flame_explorer", "timeline", "tim
 _SLOW = 2_000_000  # characters from which more compression is not worth the seconds
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
-_NEEDS, _BRINGS = re.compile(r"<script data-needs=([\w-]+)>"), re.compile(r"<script data-brings=([\w,-]+)>")
+_NEEDS, _BRINGS = (re.compile(rf"<script data-{word}=([\w,-]+)>") for word in ("needs", "brings"))
+_DATA = re.compile(r"<script data-needs=([\w-]+)>[^<']*'[^']*'[^<']*'([^']*)','([^']*)'[^<']*</script>")
+_TOGETHER = 20_000  # characters of data that are compressed together: what is further away cannot be referred to
 _GONE = (
     "The script of this table is not on the page: the output that brought it is gone. Run the cell again to have"
     " it back; the numbers are here."
 )
 _PATIENCE = 4000  # ms after which an output says so
-_SIGNS = str.maketrans("$&<`{}", ",./:[]")  # what means something in HTML, in JavaScript or in a template
+_MEANS, _SAYS = "$&<`{}", ",./:[]"  # what means something in HTML, JavaScript or a template, and what stands for it
+_SIGNS, _SIGNS_BACK = str.maketrans(_MEANS, _SAYS), str.maketrans(_SAYS, _MEANS)
 
 
 class Page(Protocol):
@@ -125,10 +130,10 @@ def versioned(name: str) -> str:
 @cache
 def _text_to_bring(names: tuple[str, ...]) -> str:
     """A classic script that makes the modules known to the page, and all that they import."""
-    made = [_EXPORT.sub("", _module(name).text) for name in _ordered(("page",))]
+    made = [shortened(_EXPORT.sub("", _module(name).text)) for name in _ordered(("page",))]
     shared = (name for name in _ordered(names) if name in _shared())
-    made += [f'bring("{versioned(name)}", (page) => {{\n{_body(name)}}});\n' for name in shared]
-    return shortened(f'(() => {{\n"use strict";\n{"".join(made)}}})();\n')
+    made += [f'bring("{versioned(name)}",(page)=>{{{renamed(shortened(_body(name)))}}});\n' for name in shared]
+    return f'(()=>{{"use strict";{"".join(made)}}})();\n'
 
 
 @cache
@@ -162,16 +167,28 @@ def packed_text(text: str) -> str:
     return base64.b85encode(zlib.compress(text.encode("utf-8", "replace"), level)).decode("ascii").translate(_SIGNS)
 
 
+def unpacked_text(packed: str) -> str:
+    """What `packed_text` made this of."""
+    return zlib.decompress(base64.b85decode(packed.translate(_SIGNS_BACK))).decode("utf-8")
+
+
 @cache
 def _brought(names: tuple[str, ...]) -> str:
-    listed = ",".join(map(versioned, names))
-    unpacked = shortened(_EXPORT.sub("", _module("unpacked").text)).replace('"', "'")
-    return (
-        f"<script data-brings={listed}>(async()=>{{{unpacked}const made=document.createElement('script');"
-        "made.unpacked=unpacked;"
-        f"made.textContent=await unpacked('{packed_text(_text_to_bring(names))}');"
-        "document.head.append(made);made.remove()})()</script>"
+    text = packed_text(_text_to_bring(names))
+    return f"<script data-brings={','.join(map(versioned, names))}>{_unpacking().replace('PACKED', text)}</script>"
+
+
+@cache
+def _unpacking() -> str:
+    """The script that runs a ``PACKED`` one, and gives it what it has been unpacked by."""
+    text = _EXPORT.sub("", _module("unpacked").text) + (
+        "const made = document.createElement('script');\n"
+        "made.unpacked = unpacked;\n"
+        "made.textContent = await unpacked('PACKED');\n"
+        "document.head.append(made);\n"
+        "made.remove();\n"
     )
+    return f"(async()=>{{{renamed(shortened(text)).strip()}}})()".replace('"', "'")
 
 
 def data_script(module: str, element: str, data: str) -> str:
@@ -181,11 +198,25 @@ def data_script(module: str, element: str, data: str) -> str:
     return f"<script data-needs={name}>{push}</script>"
 
 
+def together(scripts: str) -> str:
+    """One script for several data scripts: what their data have in common is there once. Large ones stay."""
+    found = _DATA.findall(scripts)
+    if len(found) < 2 or len(scripts) > _TOGETHER or _DATA.sub("", scripts):
+        return scripts
+    data = packed_text(f"[{','.join(unpacked_text(data) for _, _, data in found)}]")
+    each = ",".join(f"['{name}','{element}']" for name, element, _ in found)
+    return (
+        f"<script data-needs={','.join(name for name, _, _ in found)}>[{each}].forEach(([name,id],at)=>"
+        f"((self.torchbench_magic??={{}})[name]??=[]).push([id,'{data}',at]))</script>"
+    )
+
+
 def with_modules(fragment: str) -> str:
     """A fragment with the modules that its data scripts need, as far as they are neither in it nor on its page."""
     names = {versioned(kind): kind for kind in _KINDS}
     there = {name for listed in _BRINGS.findall(fragment) for name in listed.split(",")}
-    needed = [name for name in names if name in _NEEDS.findall(fragment) and name not in there]
+    needs = {name for listed in _NEEDS.findall(fragment) for name in listed.split(",")}
+    needed = [name for name in names if name in needs and name not in there]
     if not needed:
         return fragment
     page = _page.get()
@@ -198,7 +229,7 @@ def _told_where_gone(left_out: Sequence[str], fragment: str) -> str:
     """The script that says so, in the output, where a module that was left out is not on the page after all."""
     if not left_out:
         return ""
-    found = re.search(rf"<script data-needs={left_out[0]}>.*?\.push\(\['([\w-]+)'", fragment)
+    found = re.search(rf"<script data-needs=[^<]*\['{left_out[0]}'(?:\]\?\?=\[\]\)\.push\(\[|,)'([\w-]+)'", fragment)
     element = found[1] if found is not None else ""
     said = f"<p role=note><small>{_GONE}</small></p>"
     return (

@@ -15,6 +15,7 @@ _COMMENT = re.compile(r"(^|\s+)//(\s.*)?$")
 _SPACE = re.compile(r"\s+")
 _PATTERN = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\[\n])+/[a-z]*")
 _BEFORE_PATTERNS = "=(,:!&|?[;{"  # elsewhere a slash divides
+_EXPRESSION = re.compile(r"(?:\\.|\$(?!\{)|[^\\$])*\$\{", re.DOTALL)  # of a template, with what stands before it
 _TOKEN = re.compile(r"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])*'|[\w$]+|.""", re.DOTALL)
 
 
@@ -50,14 +51,19 @@ def _squeezed(text: str) -> str:
                 done.pop()
             continue
         end = _end_of_template(text, at) if text[at] == "`" else _end_of_token(text, at, last)
-        done.append("let" if text[at:end] == "const" else text[at:end])  # which says the same to who does not assign
+        if text[at] == "`":
+            done.append(_template(text[at:end]))
+        elif text[at] == "}" and last == ";":
+            done[-1] = "}"
+        else:
+            done.append("let" if text[at:end] == "const" else text[at:end])  # the same to who does not assign
         at = end
     return "".join(done[1:]) + "\n"
 
 
 def _least_space(last: str, following: str, is_line: bool) -> str:
     """What must stay of a space between two signs."""
-    if is_line and last not in "{([,;" and following not in ("", ")", "}", "]"):
+    if is_line and last not in "{}([,;" and following not in ("", ")", "}", "]"):
         return "\n"
     return " " if (_is_word(last) and _is_word(following)) or (last == following and last in "+-") else ""
 
@@ -71,6 +77,16 @@ def _end_of_token(text: str, at: int, last: str) -> int:
 
 def _is_word(sign: str) -> bool:
     return sign.isalnum() or sign in ("_", "$")
+
+
+def _template(text: str) -> str:
+    """A template with its expressions squeezed."""
+    made, at = [], 0
+    while (begun := _EXPRESSION.match(text, at)) is not None:
+        end = _end_of_expression(text, begun.end())
+        made += [begun[0], _squeezed(text[begun.end() : end - 1]).strip(), "}"]
+        at = end
+    return "".join(made) + text[at:]
 
 
 def _end_of_template(text: str, at: int) -> int:

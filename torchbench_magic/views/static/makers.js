@@ -15,8 +15,7 @@ export const THEME = `
  --ink2:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#9da2a9));
  --rule1:var(--jp-border-color1,var(--vscode-panel-border,#4d5157));--rule2:var(--jp-border-color2,var(--vscode-panel-border,#2b2e32));
  --brand:var(--jp-brand-color1,var(--vscode-focusBorder,#6cb0e6))}}
-.themed{--sel:#7b808733;font:13px/20px var(--ui);font-variant-numeric:tabular-nums lining-nums;color:var(--ink1);background:var(--bg);padding:2px 0 4px}
-@supports (color:color-mix(in srgb,red,blue)){.themed{--sel:color-mix(in srgb,var(--brand) 14%,transparent)}}
+.themed{--sel:color-mix(in srgb,var(--brand) 14%,transparent);font:13px/20px var(--ui);font-variant-numeric:tabular-nums lining-nums;color:var(--ink1);background:var(--bg);padding:2px 0 4px}
 .themed *{box-sizing:border-box}[hidden]{display:none!important}
 .controls{display:flex;flex-wrap:wrap;align-items:center;gap:4px 14px;margin:0 0 8px;font-size:12px;color:var(--ink2);min-height:24px}
 .controls .space{flex:1}.code{font-family:var(--mono);font-size:12px}.quiet{color:var(--ink2)}

@@ -1,6 +1,7 @@
 // What stands first in the text that an output brings to its page (views/carriers/page_modules.py packs it, each module
 // as one `bring` after this). `self.torchbench_magic` has, by name and version of a module, what it exports; before it
-// is there, the list of outputs that wait for it: [id of an element, packed data], which they push themselves.
+// is there, the list of outputs that wait for it, which they push themselves: [id of an element, packed data], and of
+// data that several share, which of them.
 
 const { unpacked } = document.currentScript; // views/carriers/page_modules.py leaves it there
 const page = (self.torchbench_magic ??= {});
@@ -9,12 +10,13 @@ export function bring(name, make) {
   const waiting = page[name];
   if (waiting && !Array.isArray(waiting)) return; // another output has brought it
   const made = make(page), drawn = new WeakSet();
-  const push = async ([id, data]) => {
-    const spec = await unpacked(data);
+  const push = async ([id, data, at]) => {
+    const text = await unpacked(data);
     for (const el of document.querySelectorAll(`#${id}`)) { // an output may be shown in two places
       if (drawn.has(el)) continue;
       drawn.add(el);
-      made.mount(el, JSON.parse(spec));
+      const given = JSON.parse(text);
+      made.mount(el, at === undefined ? given : given[at]);
     }
   };
   page[name] = { ...made, push };

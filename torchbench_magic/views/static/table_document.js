@@ -81,6 +81,9 @@ function draw(View, spec, state, on, { tell, tables }) {
 // Draw spec into the shadow root of el. on(state) is told of every choice: sort, filter, view, axis, selection.
 export const mounting = (View) => (el, spec, on = () => {}) => {
   const state = spec.state ?? {};
+  for (const [name, slot] of [["doubts", "doubt"], ["footer", "foot"]]) { // lines that stand in the light DOM
+    if (!spec[name].length) spec[name] = Array.from(el.querySelectorAll(`:scope>[slot=${slot}]`), (one) => [one.textContent]);
+  }
   let narrow = isNarrow(el, spec), tables = [], others = null; // others: what the views of this result show
   const tell = (keys, label) => el.dispatchEvent(new CustomEvent("torchbench:chosen", { bubbles: true, composed: true, detail: { keys, label } }));
   const follow = ({ detail }) => {
@@ -93,7 +96,7 @@ export const mounting = (View) => (el, spec, on = () => {}) => {
     const box = draw(View, spec, state, on, { tell, tables });
     if (others) follow({ detail: others });
     if (textScale() !== 1) box.style.zoom = textScale();
-    return [h("style", {}, THEME + TABLE_STYLE), box];
+    return [h("style", {}, THEME + TABLE_STYLE + (View.css ?? "")), box];
   };
   const first = drawn(); // before the shadow root, so that an error leaves the static table
   const root = el.shadowRoot ?? el.attachShadow({ mode: "open" });

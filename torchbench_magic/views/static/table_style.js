@@ -6,12 +6,11 @@ export const DETAIL_ROW = 20;
 export const SIGHT = 484; // px of the box of many rows, which scrolls
 
 export const TABLE_STYLE = `
-.tb{--torch:#2468b0;--python:#d28a1a;--backward:#c583c4;--memory:#2ca184;--other:#7b8087;--more:#cf4f2c;--hover:transparent}
-@supports (color:color-mix(in srgb,red,blue)){.tb{ /* pulled towards the theme's ink: darker on paper, lighter on night */
+.tb{ /* colours pulled towards the theme's ink: darker on paper, lighter on night */
  --torch:color-mix(in srgb,#2468b0 84%,var(--ink0));--python:color-mix(in srgb,#d28a1a 84%,var(--ink0));
  --backward:color-mix(in srgb,#c583c4 84%,var(--ink0));--memory:color-mix(in srgb,#2ca184 84%,var(--ink0));
  --other:color-mix(in srgb,#7b8087 84%,var(--bg));--more:color-mix(in srgb,#cf4f2c 84%,var(--ink0));
- --hover:color-mix(in srgb,var(--brand) 9%,transparent)}}
+ --hover:color-mix(in srgb,var(--brand) 9%,transparent)}
 .controls .sentence{color:var(--ink1);font-size:13px;flex:1 1 auto;min-width:0;max-width:100%;overflow-wrap:anywhere}
 .controls>.seg:last-child{margin-left:auto}.side{margin:0;min-height:0}
 .subject{font-family:var(--mono);font-size:12px;font-weight:600}
@@ -41,7 +40,7 @@ td.source{padding-left:14px;position:relative;border-left:1px solid var(--rule2)
 td .pad{visibility:hidden;user-select:none}
 td .note{color:var(--ink2);margin-left:4px}td.source .note{margin-left:12px;font:11.5px var(--ui)}
 .strong{font-weight:600}td.faster{color:var(--torch)}td.slower{color:var(--more)}
-.k{color:var(--torch)}.s{color:var(--memory)}@supports (color:color-mix(in srgb,red,blue)){.s{color:color-mix(in srgb,#2ca184 70%,var(--ink0))}}.c{color:var(--ink2)}
+.k{color:var(--torch)}.s{color:color-mix(in srgb,#2ca184 70%,var(--ink0))}.c{color:var(--ink2)}
 tbody tr.first>td,tfoot tr:first-child>td{border-top:1px solid var(--rule2)}tfoot tr:first-child>td{border-top-color:var(--rule1)}
 tfoot td{overflow:visible}tfoot td.source{font:inherit;padding-left:0;border-left:0;white-space:normal;line-height:17px}
 tbody tr.row:hover>td{background:var(--hover)}tbody tr.selected>td{background:var(--sel);color:var(--ink1)}tr.selected .note{color:var(--ink1)}
@@ -51,12 +50,6 @@ tr.sums td{font-weight:600}tr.sums td.code{font-family:var(--ui);font-size:12.5p
 td.code.quiet,tfoot td.code{font-family:var(--ui)}
 tr.sums:not(:first-child)>*{border-top:1px solid var(--rule2)}tr.sums~tr.row>td:first-child{padding-left:14px}
 select{font:12px/20px var(--ui);color:var(--ink1);background:var(--bg);border:1px solid var(--rule1);border-radius:3px;height:24px;max-width:260px}
-.acts{float:right;display:inline-flex;gap:14px;margin-left:14px}::slotted([slot=picture]){clear:both}.acts [role=status]:empty{display:none}
-.pinned{margin:0 0 8px;padding-left:10px;border-left:2px solid var(--brand)}.pinned th{color:var(--ink1)}.pinned tr th:first-child{width:30%;overflow:hidden;text-overflow:ellipsis}
-tr.pin>td:first-child{box-shadow:inset 2px 0 var(--brand)}.sampler{display:block}.sampler:hover{background:var(--hover)}
-.facts{display:flex;flex-wrap:wrap;gap:2px 18px;margin:0 0 4px;line-height:17px}.facts div{display:flex;gap:5px}dt{color:var(--ink2)}dd{margin:0}
-.values{margin:0;max-height:72px;overflow:auto;font:11.5px/18px var(--mono);white-space:normal;word-spacing:6px}.values b{color:var(--more)}
-.copied{display:block;width:100%;margin:6px 0;font:12px/18px var(--mono);color:var(--ink1);background:var(--bg);border:1px solid var(--rule1)}
 .act{color:var(--ink2);font-size:11.5px;text-decoration:underline dotted;text-underline-offset:3px}.act:hover{color:var(--ink1)}
 .open{position:absolute;left:2px;top:6px;width:10px;height:10px}td:not(.source) .open{position:relative;display:inline-block;left:0;top:1px;margin-right:4px}
 .open::before{content:"";position:absolute;left:1px;top:1px;border:4px solid transparent;border-left:5px solid var(--rule1);border-right:0}

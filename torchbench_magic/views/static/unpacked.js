@@ -9,6 +9,6 @@ export async function unpacked(text) {
     for (let n = 0; n < 5; n++) value = value * 85 + SIGNS.indexOf(full[from++]);
     bytes.setUint32(to, value);
   }
-  const stream = new Blob([bytes.buffer.slice(0, Math.floor((text.length * 4) / 5))]).stream();
+  const stream = new Blob([bytes.buffer.slice(0, (text.length * 4) / 5)]).stream();
   return new Response(stream.pipeThrough(new DecompressionStream("deflate"))).text();
 }

@@ -52,8 +52,9 @@ def test_the_picture_has_a_strip_a_step_and_as_much_of_each_phase_as_it_took() -
     made = profile_of(rows(4))
     picture = step_strips(made)
     root = ET.fromstring(picture[picture.index("<svg") : picture.index("</svg>") + 6])
-    drawn = {str(each.get("class")): str(each.get("d")) for each in root.iter() if each.tag == "path"}
-    found = {name: re.findall(r"v([\d.]+)", drawn[f"p-{name}"]) for name in ("forward", "backward")}
+    drawn = {str(each.get("color")): str(each.get("d")) for each in root.iter() if each.tag == "path"}
+    hues = {"forward": "#2468b0", "backward": "#5b9bd5"}
+    found = {name: re.findall(r"v([\d.]+)", drawn[hue]) for name, hue in hues.items()}
     height = {name: [*map(float, each)] for name, each in found.items()}
     assert [len(each) for each in height.values()] == [4, 4]
     assert all(abs(back / forth - 2) < 0.05 for forth, back in zip(*height.values(), strict=True))

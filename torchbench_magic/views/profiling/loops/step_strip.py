@@ -12,7 +12,7 @@ from torchbench_magic.results.profiling.loops.phases import PHASES
 from torchbench_magic.results.profiling.profile import Profile
 
 from ...drawing.scales import round_ticks
-from ...drawing.svg import figure, svg_text, tenths, theme
+from ...drawing.svg import figure, svg_text, tenths
 
 __all__ = ["step_strips"]
 
@@ -30,11 +30,11 @@ _HUES = {
     "zero_grad": "#c9a9bb",
     "other": "#9aa0a6",
 }
-_STYLE = (
-    "<style>"
-    + theme(".tb-steps", ("ink0", "ink2", "rule1"), "margin:8px 0;overflow-x:auto")
-    + ".tb-steps text{fill:var(--ink2);font:11px var(--jp-ui-font-family,var(--vscode-font-family,sans-serif));"
-    "font-variant-numeric:tabular-nums}.tb-steps .ax{stroke:var(--rule1)}.tb-steps .cut{fill:var(--ink0)}"
+_STYLE = (  # the colours are those of the live tables round it; elsewhere text is of the colour around it
+    "<style>.tb-steps{margin:8px 0;overflow-x:auto}"
+    ".tb-steps text{fill:var(--ink2);font:11px var(--ui,sans-serif);font-variant-numeric:tabular-nums}"
+    ".tb-steps .ax{stroke:var(--rule1,#7b8087)}.tb-steps .cut{fill:var(--ink0)}"
+    ".tb-steps [color]{fill:color-mix(in srgb,currentColor 84%,var(--ink0))}</style>"
 )
 
 
@@ -53,31 +53,32 @@ def step_strips(profile: Profile) -> str:
     cut = "; ▲ goes beyond" if float(whole.max()) > top else ""
     used = [name for name in PHASES if table[name].sum() > 0]
     parts = [
-        *_bars(table, top),
+        *_bars(table, top, used),
         *_axes(table, top, phases),
         svg_text(0, -8, f"time of each step{of}{cut}", "start"),
         *_legend(used),
     ]
     said = "The phases of each step, stacked; the table of phases has the numbers."
     drawn = figure((_WIDTH, _HEIGHT), (56, 24, 16, 46), said, parts)
-    hues = (f".tb-steps .p-{name}{{fill:color-mix(in srgb,{_HUES[name]} 84%,var(--ink0))}}" for name in used)
-    return f'{_STYLE}{"".join(hues)}</style><div class="tb-steps">{drawn}</div>'
+    return f'{_STYLE}<div class="tb-steps">{drawn}</div>'
 
 
-def _bars(table: pd.DataFrame, top: float) -> Iterator[str]:
-    """One path a phase: a mark of its own for each bar would be most of an output."""
+def _bars(table: pd.DataFrame, top: float, used: list[str]) -> Iterator[str]:
+    """One path a phase, its box in the legend included: a mark of its own for each would be most of an output."""
+    boxes = dict(_legend_boxes(used))
     wide = _WIDTH / len(table)
     bar = wide - min(1.0, wide * 0.15)
     above = np.minimum(np.cumsum(table.to_numpy(np.float64), axis=1) / top, 1.0) * _HEIGHT
     below = np.hstack([np.zeros((len(table), 1)), above[:, :-1]])
     for column, name in enumerate(table.columns):
         moves = [
-            f"M{tenths(at * wide)} {tenths(_HEIGHT - high)}h{tenths(bar)}v{tenths(high - low)}h{tenths(-bar)}z"
+            f"M{tenths(at * wide)} {tenths(_HEIGHT - high)}h{tenths(bar)}v{tenths(high - low)}h{tenths(-bar)}"
             for at, (low, high) in enumerate(zip(below[:, column].tolist(), above[:, column].tolist(), strict=True))
             if high - low >= _THINNEST
         ]
-        if moves:
-            yield f'<path class="p-{name}" fill="{_HUES[name]}" d="{"".join(moves)}"/>'
+        if name in boxes:
+            box = f"M{boxes[name]} {_HEIGHT + 25}h10V{_HEIGHT + 35}h-10"
+            yield f'<path color="{_HUES[name]}" d="{"".join(moves)}{box}"/>'
     for at in np.nonzero(table.sum(axis=1).to_numpy() > top * 1.0001)[0].tolist():
         yield f'<path class="cut" d="M{tenths(at * wide + bar / 2 - 4)} -1h8l-4 -5z"/>'
 
@@ -97,9 +98,14 @@ def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str
     yield svg_text(_WIDTH, _HEIGHT + 14, f"step {last}", "end")
 
 
-def _legend(used: list[str]) -> Iterator[str]:
+def _legend_boxes(used: list[str]) -> Iterator[tuple[str, int]]:
+    """(phase, px from the left)."""
     x = 0
     for name in used:
-        yield f'<rect class="p-{name}" fill="{_HUES[name]}" x="{x}" y="{_HEIGHT + 25}" width="10" height="10"/>'
-        yield svg_text(x + 14, _HEIGHT + 34, name, "start")
+        yield name, x
         x += 30 + 6 * len(name)
+
+
+def _legend(used: list[str]) -> Iterator[str]:
+    for name, x in _legend_boxes(used):
+        yield svg_text(x + 14, _HEIGHT + 34, name, "start")
