@@ -174,7 +174,7 @@ def packed_text(text: str) -> str:
     return base64.b85encode(made).decode("ascii").translate(_SIGNS)
 
 
-def unpacked_text(packed: str) -> str:
+def _unpacked_text(packed: str) -> str:
     """What `packed_text` made this of."""
     return zlib.decompress(base64.b85decode(packed.translate(_SIGNS_BACK))).decode("utf-8")
 
@@ -210,7 +210,7 @@ def together(scripts: str) -> str:
     found = _DATA.findall(scripts)
     if len(found) < 2 or len(scripts) > _TOGETHER or _DATA.sub("", scripts):
         return scripts
-    data = packed_text(f"[{','.join(unpacked_text(data) for _, _, data in found)}]")
+    data = packed_text(f"[{','.join(_unpacked_text(data) for _, _, data in found)}]")
     each = ",".join(f"['{name}','{element}']" for name, element, _ in found)
     return (
         f"<script data-needs={','.join(name for name, _, _ in found)}>[{each}].forEach(([name,id],at)=>"
