@@ -170,8 +170,9 @@ def _table(table: Table) -> str:
             )
             rows.append(f"<tr{line if not first and not group.title else ''}>{cells}</tr>")
     foot = "".join(_total(row, shown, places) for row in table.totals)
+    top = "" if table.headless else f"<thead{_RIGHT}><tr>{head}</tr></thead>"
     return (
-        f"<table>{'' if table.headless else f'<thead><tr>{head}</tr></thead>'}<tbody{_RIGHT}>{''.join(rows)}</tbody>"
+        f"<table>{top}<tbody{_RIGHT}>{''.join(rows)}</tbody>"
         f"{f'<tfoot{_RIGHT}>{foot}</tfoot>' if foot else ''}</table>"
         + (f"<p><small>{_text(table.hidden)}</small></p>" if table.hidden else "")
     )
@@ -186,7 +187,7 @@ def _head(column: Column) -> str:
     unit = f"<br>{_text(column.unit)}" if column.unit else ""
     if not column.label and not unit:
         return "<td></td>"  # a header without words is none
-    return f"<th scope=col{' align=right' if column.right else _LEFT}>{_text(column.label)}{unit}</th>"
+    return f"<th scope=col{'' if column.right else _LEFT}>{_text(column.label)}{unit}</th>"
 
 
 def _cell(cell: Cell, column: Column, places: int) -> str:

@@ -43,6 +43,11 @@ __all__ = [
 
 _KINDS = ("table", "table_explorer", "flame", "flame_explorer", "timeline", "timeline_explorer", "memory")
 """Those with a ``mount(element, data)``."""
+_NEAR = (
+    *("table_style", "chosen", "makers", "canvas", "timeline_graph", "table_cells", "table_document", "pattern"),
+    *("plain_numbers", "flame_graph", "row_filter", "table_view"),
+)
+"""An order that compresses well, by a hundredth: what is alike must be less than 32 KB apart."""
 _SLOW = 2_000_000  # characters from which more compression is not worth the seconds
 _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
@@ -131,7 +136,8 @@ def versioned(name: str) -> str:
 def _text_to_bring(names: tuple[str, ...]) -> str:
     """A classic script that makes the modules known to the page, and all that they import."""
     made = [shortened(_EXPORT.sub("", _module(name).text)) for name in _ordered(("page",))]
-    shared = (name for name in _ordered(names) if name in _shared())
+    needed = _ordered(names)
+    shared = (name for name in _ordered((*_NEAR, *names)) if name in needed and name in _shared())
     made += [f'bring("{versioned(name)}",(page)=>{{{renamed(shortened(_body(name)))}}});\n' for name in shared]
     return f'(()=>{{"use strict";{"".join(made)}}})();\n'
 
@@ -163,11 +169,12 @@ def packed_text(text: str) -> str:
     A twentieth shorter than base64. The signs are those of Python's base85 (RFC 1924) but for six: with the rest no
     quote, element, entity, TeX formula or ``{{`` can come about.
     """
-    level = 9 if len(text) < _SLOW else 6
-    return base64.b85encode(zlib.compress(text.encode("utf-8", "replace"), level)).decode("ascii").translate(_SIGNS)
+    stream = zlib.compressobj(9 if len(text) < _SLOW else 6, memLevel=7)  # blocks that fit the turns of a script better
+    made = stream.compress(text.encode("utf-8", "replace")) + stream.flush()
+    return base64.b85encode(made).decode("ascii").translate(_SIGNS)
 
 
-def unpacked_text(packed: str) -> str:
+def _unpacked_text(packed: str) -> str:
     """What `packed_text` made this of."""
     return zlib.decompress(base64.b85decode(packed.translate(_SIGNS_BACK))).decode("utf-8")
 
@@ -203,7 +210,7 @@ def together(scripts: str) -> str:
     found = _DATA.findall(scripts)
     if len(found) < 2 or len(scripts) > _TOGETHER or _DATA.sub("", scripts):
         return scripts
-    data = packed_text(f"[{','.join(unpacked_text(data) for _, _, data in found)}]")
+    data = packed_text(f"[{','.join(_unpacked_text(data) for _, _, data in found)}]")
     each = ",".join(f"['{name}','{element}']" for name, element, _ in found)
     return (
         f"<script data-needs={','.join(name for name, _, _ in found)}>[{each}].forEach(([name,id],at)=>"

@@ -84,14 +84,14 @@ def _bars(table: pd.DataFrame, top: float, used: list[str]) -> Iterator[str]:
 
 
 def _axes(table: pd.DataFrame, top: float, phases: pd.DataFrame) -> Iterator[str]:
-    yield f'<line class="ax" stroke="#7b8087" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
     scale = units.smallest_scale([top])
     ticks = round_ticks(0.0, top / scale.size)
     ticks = ticks[:: 1 + len(ticks) // 5]
-    for at, tick in enumerate(ticks):
-        y = _HEIGHT * (1 - tick * scale.size / top)
+    heights = [_HEIGHT * (1 - tick * scale.size / top) for tick in ticks]
+    marks = "".join(f"M-4 {tenths(y)}h4" for y in heights)
+    yield f'<path class="ax" fill="none" stroke="#7b8087" d="M0 {_HEIGHT}h{_WIDTH}{marks}"/>'
+    for at, (tick, y) in enumerate(zip(ticks, heights, strict=True)):
         unit = f" {scale.unit}" if at == len(ticks) - 1 else ""
-        yield f'<line class="ax" x1="-4" x2="0" y1="{tenths(y)}" y2="{tenths(y)}"/>'
         yield svg_text(-8, y + 4, f"{tick:g}{unit}", "end")
     first, last = int(phases["step"].min()), int(phases["step"].max())
     yield svg_text(0, _HEIGHT + 14, f"step {first}", "start")
