@@ -193,9 +193,13 @@ class TrainingHooks:
         return noted
 
     def _watched_backward(self, was: Any) -> Any:
-        """``torch.autograd.backward`` with its marks, between two looks at gradients."""
-        noted, gradients = self._noted(was, BACKWARD), self._gradients
-        thread, get_ident = self.marks.thread, threading.get_ident
+        """``torch.autograd.backward`` with its marks, between two looks at gradients.
+
+        One frame more on the stack, as with every phase: a warning of torch's names the place that is so many frames
+        above it.
+        """
+        marks, gradients = self.marks, self._gradients
+        thread, get_ident = marks.thread, threading.get_ident
 
         @functools.wraps(was)
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -203,9 +207,11 @@ class TrainingHooks:
             if get_ident() != thread:
                 return was(*args, **kwargs)
             gradients.backward_begins()
+            marks.begin(BACKWARD)
             try:
-                return noted(*args, **kwargs)
+                return was(*args, **kwargs)
             finally:
+                marks.end(BACKWARD, -1)
                 gradients.backward_ends()
 
         return backward
