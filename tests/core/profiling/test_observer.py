@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -71,6 +73,21 @@ def part(backend: str) -> Callable[[Any], Any]:
     return nn.Sequential(nn.Linear(4, 4), torch.compile(Block(), backend=backend))
 
 
+def train_step(backend: str) -> Callable[[Any], Any]:
+    """Its frames are compiled while others run, and between them the compiler looks at whatever code it meets."""
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(net.parameters())
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return torch.compile(step, backend=backend)
+
+
 def broken(backend: str) -> Callable[[Any], Any]:
     compiled: Callable[[Any], Any] = torch.compile(Breaks(), backend=backend)
     return compiled
@@ -96,7 +113,7 @@ def seen(call: Callable[[Any], Any], **options: bool) -> Profile:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("make", [whole, in_place, function, part, broken])
+@pytest.mark.parametrize("make", [whole, in_place, function, part, broken, train_step])
 def test_a_profile_compiles_exactly_as_many_frames_as_without(make: Callable[..., Any], backend: str) -> None:
     plain = make(backend)
     expected = compiled_by(lambda: plain(torch.ones(2, 4)))
@@ -106,6 +123,40 @@ def test_a_profile_compiles_exactly_as_many_frames_as_without(make: Callable[...
     assert compiled_by(lambda: (seen(call), seen(call, memory=True), call(torch.ones(2, 4)))) == 0, "warm"
     torch.compiler.set_stance("fail_on_recompile")
     assert seen(call, shapes=True).warnings is not None
+
+
+COLD = """\
+import sys, torch
+from torch import nn
+net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+optimizer = torch.optim.Adam(net.parameters())
+def step(x):
+    optimizer.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    optimizer.step()
+compiled, x = torch.compile(step, backend="aot_eager"), torch.ones(2, 4)
+def body():
+    for _ in range(3):
+        compiled(x)
+if sys.argv[1] == "plain":
+    body()
+else:
+    from torchbench_magic import profile
+    profile(body, phases=sys.argv[1] == "phases")
+from torch._dynamo.utils import counters
+print(counters["frames"]["total"], counters["frames"]["ok"])
+"""
+
+
+@pytest.mark.slow
+def test_in_a_new_process_the_compiler_meets_no_frame_of_ours() -> None:
+    """There it looks at code of torch's own and of the standard library for the first time, and would at ours."""
+    met = [
+        subprocess.run([sys.executable, "-c", COLD, way], capture_output=True, text=True, check=True).stdout
+        for way in ("plain", "lines", "phases")
+    ]
+    assert met[1:] == met[:1] * 2
 
 
 def test_code_compiled_before_the_profile_is_not_compiled_in_it() -> None:

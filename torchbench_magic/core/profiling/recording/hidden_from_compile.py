@@ -15,9 +15,12 @@ from types import CodeType, FunctionType, ModuleType
 from torchbench_magic.core.code.code_reads import codes_within
 from torchbench_magic.core.compiler import dynamo
 
+from ..torch_events import torch_profiler
+
 __all__ = ["hide_from_compiler"]
 
 _OBSERVERS = (
+    "torchbench_magic.core.profiling.loop_marks.compile_pause",
     "torchbench_magic.core.profiling.loop_marks.line_samples",
     "torchbench_magic.core.profiling.loop_marks.marks",
     "torchbench_magic.core.profiling.loop_marks.uncleared_gradients",
@@ -41,6 +44,9 @@ def hide_from_compiler() -> None:
     """Mark the code of what observes. Anew for every run: ``torch._dynamo.reset`` may forget it."""
     dynamo.leave_alone(_codes(_OBSERVERS))
     dynamo.leave_alone(_codes(_WRAPPERS), with_called=False)
+    # Under a profiler the compiler itself opens ranges, and torch's constructor of them calls code of `typing`.
+    made = getattr(torch_profiler.range_type(), "__init__", None)
+    dynamo.leave_alone([made.__code__] if isinstance(made, FunctionType) else [])
 
 
 @cache
