@@ -178,17 +178,17 @@ def _broken_at(frame: CompiledFrame, places: _Places) -> str:
 
 def _graph_breaks(frames: Sequence[CompiledFrame], places: _Places) -> pd.DataFrame:
     """A row for each line and reason, in the order in which they were met."""
-    counts: dict[tuple[str, int, str], int] = {}
+    counts: dict[tuple[str, int, str, tuple[str, int]], int] = {}  # the last: the code that broke it
     for frame in frames:
-        at_lines = ((*places.of_break(stack), text) for text, stack in frame.breaks)
-        broken = dict.fromkeys((file or frame.file, line, text) for file, line, text in at_lines)
+        at_lines = ((*places.of_break(stack), text, stack[-1] if stack else ("", 0)) for text, stack in frame.breaks)
+        broken = dict.fromkeys((file or frame.file, line, text, innermost) for file, line, text, innermost in at_lines)
         if is_broken_for_good(frame):
             file, line = frame.failed_at
-            broken[file or frame.file, line or frame.line, frame.why] = None
+            broken[file or frame.file, line or frame.line, frame.why, frame.failed_at] = None
         for at in broken:
             counts[at] = counts.get(at, 0) + 1
     rows: list[dict[str, Any]] = []
-    for (file, line, text), count in counts.items():
-        reason, hint = break_in_words(text)
+    for (file, line, text, innermost), count in counts.items():
+        reason, hint = break_in_words(text, *innermost)
         rows.append({**places.of(file, line), "reason": reason, "hint": hint or None, "count": count})
     return frame_of(GRAPH_BREAK_COLUMNS, {name: [row[name] for row in rows] for name in GRAPH_BREAK_COLUMNS})

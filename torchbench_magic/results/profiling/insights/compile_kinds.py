@@ -27,6 +27,7 @@ _MOST_NAMED = 3
 _DTYPES = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")
 )
+_TORCHS_OWN = "torch's own code breaks it"  # as `core.compiler.breaks` says it
 _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
 
 
@@ -124,7 +125,8 @@ def graph_break(profile: Profile) -> list[Insight]:
             "given_up": ", ".join(dict.fromkeys(given_up["function"])),
         }
         cures = [Cure(f"{hint.rstrip('.')}.")] if hint else []
-        cures.append(Cure("Find all breaks at once: with `fullgraph=True` each is an error."))
+        if not str(row["reason"]).startswith(_TORCHS_OWN):  # which no change of the user's code removes
+            cures.append(Cure("Find all breaks at once: with `fullgraph=True` each is an error."))
         found.append(_insight(profile, "graph-break", seconds, text, evidence, (place,), cures))
     return found
 
