@@ -6,10 +6,7 @@ import os
 import re
 import sys
 
-__all__ = ["TORCHS_OWN", "break_in_words"]
-
-TORCHS_OWN = "torch's own code breaks it on purpose"
-"""Begins the reason of a break that torch's library asks for, not the user."""
+__all__ = ["break_in_words"]
 
 _BUILTIN = re.compile(r"builtin operator `(\w+)`")
 _METHOD = re.compile(r"trace method `([^`]+)` of class `([^`]+)`")
@@ -59,7 +56,7 @@ def _of_torch(file: str, line: int) -> tuple[str, str] | None:
     if not file.startswith(_torch_folder()):
         return None
     within = "an optimizer's step" if _OPTIMIZERS in file else "a function of torch"
-    return f"{TORCHS_OWN}, in {within} (`{os.path.basename(file)}:{line}`)", ""
+    return f"torch's own code breaks it on purpose, in {within} (`{os.path.basename(file)}:{line}`)", ""
 
 
 def _torch_folder() -> str:

@@ -49,8 +49,8 @@ def nearest_reason(
 
 
 def _is_unseen(reason: str) -> bool:
-    """Whether the guard that torch names is none of those that `failed_among` counts, such as that of the gradient mode:
-    it failed too."""
+    """Whether the guard that torch names is none of those that `failed_among` counts, such as that of the gradient
+    mode: it failed too."""
     text = guard_text(reason)
     return not any(pattern.match(text) for pattern in (_COUNTED, _ID, _EQUALS))
 
