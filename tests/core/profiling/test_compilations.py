@@ -332,3 +332,13 @@ def errors_without_a_compiler() -> None:
     (row,) = outcome.profile.compilations.to_dict("records")
     assert row["fell_back"].startswith("an error was suppressed")
     assert "fell-back" in {each.kind for each in calm(outcome.profile).insights}
+
+
+def test_a_graph_of_the_compilers_has_no_internal_name_among_the_modules() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    g = torch.compile(net, backend="aot_eager")
+    x = torch.ones(2, 4)
+    g(x)
+    made = seen("%%tprofile\nfor i in range(3):\n    g(x)\n", {"g": g, "x": x})
+    assert not made.modules["name"].str.contains("GraphModuleImpl").any()
+    assert "compiled graph" in set(made.modules["name"])

@@ -26,7 +26,8 @@ def compilations_table(profile: Profile) -> Table | None:
     table = profile.compilations
     if table.empty:
         return None
-    seconds = units.spread_scale(list(table["seconds"]))
+    is_timed = bool((table["seconds"] > 0).any())  # not of what was given up before the run
+    seconds = units.spread_scale(list(table["seconds"])) if is_timed else units.Scale("ms", 1e-3, 1)
     built = (
         texts("place", "compiled", 40, place_of),
         texts("function", "function", 40, lambda record: str(record["function"])),
