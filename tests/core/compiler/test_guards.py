@@ -55,6 +55,12 @@ WORDS = (
         "",
         ("", "", "", "a value that was kept over the graph break is another object"),
     ),
+    (
+        "Cache line invalidated because L['___stack0'] got deallocated",
+        "list.append",
+        ("", "", "", "a value (`list.append`) that was kept over the graph break is another object"),
+    ),
+    ("Cache line invalidated because L['o'] got deallocated", "", ("o", "", "", "`o` is another object")),
     ("___stack1 == 2", "3", ("", "2", "3", "a value that was kept over the graph break was 2, now 3")),
     (
         "tensor '___stack0' size mismatch at index 0. expected 4, actual 9",
@@ -133,6 +139,7 @@ def test_what_a_variable_is_now_is_read_without_running_the_users_code() -> None
     assert read("x is None") == "a object"
     names |= {"___stack0": [].append, "___stack1": object()}
     assert read("___check_obj_id(___stack0, 5), type=<class 'builtin_function_or_method'>") == "list.append"
+    assert read("Cache line invalidated because L['___stack0'] got deallocated") == "list.append"
     assert read("___check_obj_id(___stack1, 5)") == read("___check_obj_id(d, 5)") == ""
     assert read("gone == 1") == ""
     assert read("f(n) == 1") == ""

@@ -23,6 +23,7 @@ _TENSOR = re.compile(
 _TYPE = re.compile(r"___check_type_id\((?P<name>.+?), \d+\)(?:, type=<class '(?P<before>[^']+)'>)?")
 _SAME = re.compile(r"___check_obj_id\((?P<name>.+?), \d+\)")
 _KEPT = re.compile(r"^(?:___stack\d+|__nested_\w+)\b")  # the compiler's own variables in the rest of a function
+_GONE = re.compile(r"Cache line invalidated because (?:L\['(?P<local>[^']+)'\]|(?P<name>.+?)) got deallocated$")
 _LOST = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type, ' but found <class '(?P<after>[^']+)'>")
 _EQUALS = re.compile(r"(?P<name>[^=<>!]+?) == (?P<before>.+)$")
 _IS = re.compile(r"(?P<name>[^=<>!]+?) is (?P<before>(?:not )?None|True|False)$")
@@ -73,6 +74,7 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
 
     No code of the user's runs: attributes are read from the objects' own dictionaries.
     """
+    guard = _same_if_gone(guard)
     for pattern in (_TENSOR, _TYPE, _SAME, _EQUALS, _IS):
         if (found := pattern.match(guard)) is not None:
             break
@@ -93,6 +95,12 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
     if pattern is _TYPE:
         return type(value).__qualname__
     return _short(value)
+
+
+def _same_if_gone(guard: str) -> str:
+    """What was compiled for an object that is gone asked for that object: the same in the words of a guard."""
+    found = _GONE.match(guard)
+    return guard if found is None else f"___check_obj_id({found['local'] or found['name']}, 0)"
 
 
 def _called(value: Any) -> str:
@@ -139,6 +147,7 @@ def variable_at(path: str, local_names: Mapping[str, Any], global_names: Mapping
 
 def change_of(guard: str, after: str = "") -> GuardChange:
     """The guard in words; ``after`` is what `value_after` found as it failed."""
+    guard = _same_if_gone(guard)
     change = _change_of(guard, after)
     if _KEPT.match(change.argument) is None:
         return change

@@ -22,6 +22,8 @@ _TENSOR = re.compile(
 )
 _ID = re.compile(r"___check_(?P<what>type|obj)_id\((?P<name>.+?), (?P<id>\d+)\)")
 _EQUALS = re.compile(r"(?P<name>[^=<>!(]+?|len\([^()]+\)) (?:==|is) (?P<value>.+)$")
+_INVALIDATED = "Cache line invalidated"  # of an object that is gone: it serves no call any more, however near
+_MOST = 1_000_000
 _COUNTED = re.compile(r"tensor '.+?' (?:size|rank|dtype|requires_grad) mismatch")  # by `_differences`
 
 
@@ -42,7 +44,7 @@ def nearest_reason(
     if len(reasons) != len(guards):  # torch has none for some: which belong together is not known
         return reasons[0]
     failed = [
-        max(failed_among(each, local_names, global_names) + _is_unseen(reason), 1)
+        _MOST if _INVALIDATED in reason else max(failed_among(each, local_names, global_names) + _is_unseen(reason), 1)
         for reason, each in zip(reasons, guards, strict=True)
     ]
     return reasons[failed.index(min(failed))]
