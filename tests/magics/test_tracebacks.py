@@ -70,6 +70,16 @@ def test_a_failure_of_this_package_keeps_its_frames(loaded: Any, run: Run, monke
     assert "timer.py" in shown
 
 
+def test_a_function_of_this_package_that_refuses_its_argument_shows_the_cell_and_its_line(
+    loaded: Any, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    said = run(loaded, f"import torchbench_magic\ntorchbench_magic.load_trace('{tmp_path}/bad.json')")
+    assert "has no traceEvents" in said
+    assert "load_trace.py" not in said
+    assert "torchbench_magic.load_trace" in said
+
+
 def test_tracebacks_of_other_cells_are_as_they_were(shell: InteractiveShell, run: Run) -> None:
     before = run(shell, "def f():\n    return 1 / 0\nf()")
     shell.run_line_magic("load_ext", "torchbench_magic")

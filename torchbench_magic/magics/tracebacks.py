@@ -18,6 +18,8 @@ from traceback import FrameSummary
 from types import TracebackType
 from typing import Any
 
+from torchbench_magic.errors import TorchBenchError
+
 __all__ = ["Tracebacks", "unlink_own_frames"]
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
@@ -55,7 +57,8 @@ def unlink_own_frames(
     """``tb`` with the frames of this package unlinked.
 
     Unchanged when there are none, and when the last one did not call a cell's code: then this package is what
-    failed, and its frames are needed (an interrupt excepted, which may come at any moment).
+    failed, and its frames are needed (an interrupt excepted, which may come at any moment). An error of its own that
+    a cell's call of its functions raises says all in its line.
     """
     entries: list[TracebackType] = []
     while tb is not None:
@@ -64,6 +67,10 @@ def unlink_own_frames(
     own = [index for index, entry in enumerate(entries) if _is_own(entry.tb_frame.f_code.co_filename)]
     interrupted = error is not None and issubclass(error, KeyboardInterrupt)
     inner = entries[own[-1] + 1 :] if own else []
+    if own and own[0] and not inner and error is not None and issubclass(error, TorchBenchError):
+        if is_cell(_file(entries[own[0] - 1])):
+            entries[own[0] - 1].tb_next = None
+        return entries[0]
     if not own or not (interrupted or (inner and is_cell(_file(inner[0])))):
         return entries[0] if entries else None
     outer = entries[: own[0]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from torchbench_magic.core.compiler.breaks import break_in_words
@@ -49,3 +51,14 @@ def test_a_graph_break_has_a_reason_and_a_hint_in_a_sentence(text: str, reason: 
     assert hint in helps
     assert bool(helps) == bool(hint)
     assert len(said) <= 160 >= len(helps)
+
+
+def test_a_break_that_torch_itself_asks_for_is_no_call_of_the_users_to_remove() -> None:
+    text = "Call to `graph_break()`\n  Explanation: User-inserted graph break. Message: None\n  Hint: Remove."
+    assert break_in_words(text, "/tmp/cell.py", 3) == ("`torch._dynamo.graph_break()` is called", "Remove the call")
+    import torch
+
+    file = str(Path(torch.__file__).parent / "optim" / "optimizer.py")
+    reason, hint = break_in_words(text, file, 79)
+    assert reason == "torch's own code breaks it on purpose, in an optimizer's step (`optimizer.py:79`)"
+    assert hint == ""

@@ -59,6 +59,19 @@ def test_a_recompile_has_the_guard_and_what_the_variable_is_now() -> None:
     assert second.line == times.__code__.co_firstlineno
 
 
+def test_a_new_size_is_told_though_the_newest_compilation_was_of_another_gradient_mode() -> None:
+    """Each compilation that is kept failed by a guard of its own: what is new is that of the nearest."""
+    net, x = torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.ones(64, 4)
+    g = torch.compile(net, backend="eager")
+    g(x)
+    with torch.no_grad():
+        g(x)
+    (again,) = seen(lambda: g(x[:32]))
+    assert again.guard == "tensor 'input' size mismatch at index 0. expected 64, actual 32"
+    (mode,) = seen(lambda: torch.no_grad()(g)(x[:16]))  # a dynamic size was compiled with gradients: only they are new
+    assert mode.guard == "GLOBAL_STATE changed: grad_mode"
+
+
 def test_what_was_compiled_before_is_not_said_and_warm_code_compiles_nothing() -> None:
     g = torch.compile(times, backend="eager")
     g(torch.ones(3), 1)

@@ -84,6 +84,40 @@ torch.compile(f, backend="eager")(x)
     assert seen(text).graph_breaks["line"].unique().tolist() == [4]
 
 
+def test_after_a_reset_each_compilation_has_its_own_calls() -> None:
+    text = """%%tprofile
+def f(x):
+    return x * 2
+g = torch.compile(f, backend="eager")
+for i in range(3):
+    torch._dynamo.reset()
+    for j in range(i + 1):
+        g(x)
+"""
+    made = seen(text)
+    assert made.compilations["calls"].tolist() == [1, 2, 3]
+    (cure,) = next(each for each in made.insights if each.kind == "compiling").cures
+    assert cure.text == "Take the reset of the compiler out of the cell: after each one all is compiled anew."
+
+
+def test_the_break_in_an_optimizers_step_is_said_to_be_torchs_own() -> None:
+    text = """%%tprofile
+p = torch.ones(3, requires_grad=True)
+p.grad = torch.ones(3)
+adam = torch.optim.Adam([p])
+def step():
+    adam.step()
+torch.compile(step, backend="eager")()
+"""
+    made = seen(text)
+    rows = made.graph_breaks
+    assert 6 in set(rows["line"])
+    assert rows["reason"].str.startswith("torch's own code breaks it on purpose, in an optimizer's step").all()
+    assert rows["hint"].isna().all()
+    found = [each for each in made.insights if each.kind == "graph-break"]
+    assert not any(each.cures for each in found)
+
+
 def test_the_rest_of_a_method_is_named_as_the_method_and_is_a_rest() -> None:
     text = """%%tprofile
 class Net(torch.nn.Module):
@@ -298,3 +332,13 @@ def errors_without_a_compiler() -> None:
     (row,) = outcome.profile.compilations.to_dict("records")
     assert row["fell_back"].startswith("an error was suppressed")
     assert "fell-back" in {each.kind for each in calm(outcome.profile).insights}
+
+
+def test_a_graph_of_the_compilers_has_no_internal_name_among_the_modules() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    g = torch.compile(net, backend="aot_eager")
+    x = torch.ones(2, 4)
+    g(x)
+    made = seen("%%tprofile\nfor i in range(3):\n    g(x)\n", {"g": g, "x": x})
+    assert not made.modules["name"].str.contains("GraphModuleImpl").any()
+    assert "compiled graph" in set(made.modules["name"])

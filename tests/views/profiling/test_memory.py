@@ -69,6 +69,19 @@ def test_the_sentence_names_the_peak_its_line_and_what_holds_most() -> None:
     assert plain(cuda.sentence) == "Memory of cuda:0: peak 50.0 MiB in In[3]:3; In[3]:3 holds 100 % of it"
 
 
+def test_a_line_that_holds_more_than_the_peak_has_bytes_and_no_share_of_it() -> None:
+    """Where blocks from before the cell were freed, the peak is less than what the cell's own lines hold."""
+    frame = memory_frame().iloc[[1]].reset_index(drop=True)
+    freed = frame.assign(bytes=-40 * MIB, change=-40 * MIB, block=pd.array([pd.NA], dtype="Int64"), time=0.1)
+    frame = pd.concat([freed, frame.assign(bytes=60 * MIB)], ignore_index=True)
+    (cpu,) = memory.documents(replace(made(), memory=frame))
+    said = "Memory of the CPU: peak 60.0 MiB in In[3]:3; In[3]:3 holds 100 MiB, less 40.0 MiB freed"
+    assert plain(cpu.sentence).startswith(said)
+    shown = to_text(replace(made(), memory=frame))
+    assert "167" not in shown
+    assert "less 40.0 MiB freed of what was there before" in " ".join(shown.split())
+
+
 def test_what_stays_to_the_end_is_said() -> None:
     frame = memory_frame()
     (cpu, _) = memory.documents(replace(made(), memory=frame.iloc[:-1].reset_index(drop=True)))

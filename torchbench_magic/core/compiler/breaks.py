@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 __all__ = ["break_in_words"]
 
@@ -12,11 +14,16 @@ _C_FUNCTION = re.compile(r"trace the builtin `([^`]+?)\.?`")
 _OUTPUT = re.compile(r"Operator `(?:aten\.)?(\w+)[^`]*`'s output shape depends")
 _SKIPPED = re.compile(r"Skip calling function `<function (\S+) at 0x\w+>` since it was wrapped with (`[^`]+`)")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_OPTIMIZERS = os.path.join("torch", "optim") + os.sep
 _LONGEST = 160
 
 
-def break_in_words(text: str) -> tuple[str, str]:
-    """(reason, hint), each without a full stop; the hint is empty where torch has none."""
+def break_in_words(text: str, file: str = "", line: int = 0) -> tuple[str, str]:
+    """(reason, hint), each without a full stop; the hint is empty where torch has none.
+
+    Args:
+        file, line: of the code that broke it, which a line of the user's may only have called.
+    """
     first = text.strip().partition("\n")[0].strip()
     if first.startswith("generic_jump"):
         of_tensor = "TensorVariable" in first
@@ -40,8 +47,22 @@ def break_in_words(text: str) -> tuple[str, str]:
         hint = "Set `torch._dynamo.config.capture_dynamic_output_shape_ops = True`, or use `torch.where`"
         return f"the shape of the result of `{found[1]}` depends on the values of a tensor", hint
     if "User-inserted" in explanation:
-        return "`torch._dynamo.graph_break()` is called", "Remove the call"
+        return _of_torch(file, line) or ("`torch._dynamo.graph_break()` is called", "Remove the call")
     return _clipped(_sentence(explanation) or first), _clipped(_sentence(hints[0]) if hints else "")
+
+
+def _of_torch(file: str, line: int) -> tuple[str, str] | None:
+    """Of a call to break the graph that is written in torch's library: there is no such call for the user to remove."""
+    if not file.startswith(_torch_folder()):
+        return None
+    within = "an optimizer's step" if _OPTIMIZERS in file else "a function of torch"
+    return f"torch's own code breaks it on purpose, in {within} (`{os.path.basename(file)}:{line}`)", ""
+
+
+def _torch_folder() -> str:
+    """Where torch is installed, with the separator at its end; no folder at all where it is not imported."""
+    torch = sys.modules.get("torch")
+    return os.path.dirname(getattr(torch, "__file__", None) or "?") + os.sep if torch is not None else "?"
 
 
 def _parts(text: str) -> tuple[str, list[str]]:

@@ -27,13 +27,13 @@ _LIMIT = re.compile(r"exceeding the (\w+) cache size limit \(currently set to (\
 def why_given_up(frame: CompiledFrame) -> str:
     """In words, why the function runs as it is from then on; empty where it does not."""
     if frame.refused_before == _BREAK:
-        return f"it could not continue after a graph break {BEFORE}: {break_in_words(frame.why)[0]}"
+        return f"it could not continue after a graph break {BEFORE}: {break_in_words(frame.why, *frame.failed_at)[0]}"
     if frame.refused_before:
         return f"{frame.refused_before} of {dynamo.recompile_limit()} reached {BEFORE}"
     if (found := _LIMIT.search(frame.why)) is not None:
         return f"{found[1]} of {found[2]} reached"
     if is_broken_for_good(frame) and not frame.is_whole:
-        return f"it cannot continue after a graph break: {break_in_words(frame.why)[0]}"
+        return f"it cannot continue after a graph break: {break_in_words(frame.why, *frame.failed_at)[0]}"
     if frame.failure and frame.is_suppressed:
         said = frame.why.strip().splitlines()
         return f"an error was suppressed: {' '.join(said[:2]) or frame.failure}"

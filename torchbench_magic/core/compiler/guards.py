@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 __all__ = ["GuardChange", "change_of", "guard_text", "variable_at", "value_after"]
@@ -21,6 +22,8 @@ _TENSOR = re.compile(
 )
 _TYPE = re.compile(r"___check_type_id\((?P<name>.+?), \d+\)(?:, type=<class '(?P<before>[^']+)'>)?")
 _SAME = re.compile(r"___check_obj_id\((?P<name>.+?), \d+\)")
+_KEPT = re.compile(r"^(?:___stack\d+|__nested_\w+)\b")  # the compiler's own variables in the rest of a function
+_GONE = re.compile(r"Cache line invalidated because (?:L\['(?P<local>[^']+)'\]|(?P<name>.+?)) got deallocated$")
 _LOST = re.compile(r"expected type of '(?P<name>.+?)' to be a tensor type, ' but found <class '(?P<after>[^']+)'>")
 _EQUALS = re.compile(r"(?P<name>[^=<>!]+?) == (?P<before>.+)$")
 _IS = re.compile(r"(?P<name>[^=<>!]+?) is (?P<before>(?:not )?None|True|False)$")
@@ -71,11 +74,15 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
 
     No code of the user's runs: attributes are read from the objects' own dictionaries.
     """
-    for pattern in (_TENSOR, _TYPE, _EQUALS, _IS):
+    guard = _same_if_gone(guard)
+    for pattern in (_TENSOR, _TYPE, _SAME, _EQUALS, _IS):
         if (found := pattern.match(guard)) is not None:
             break
     else:
         return ""
+    if pattern is _SAME:
+        value, is_known = variable_at(found["name"], local_names, global_names)
+        return _called(value) if is_known and _KEPT.match(found["name"]) is not None else ""
     if pattern is _TENSOR:
         return ""  # torch says it itself, where it can be said
     name = found["name"].strip()
@@ -88,6 +95,21 @@ def value_after(guard: str, local_names: Mapping[str, Any], global_names: Mappin
     if pattern is _TYPE:
         return type(value).__qualname__
     return _short(value)
+
+
+def _same_if_gone(guard: str) -> str:
+    """What was compiled for an object that is gone asked for that object: the same in the words of a guard."""
+    found = _GONE.match(guard)
+    return guard if found is None else f"___check_obj_id({found['local'] or found['name']}, 0)"
+
+
+def _called(value: Any) -> str:
+    """Of a function or method the name, ``list.append``; empty for anything else."""
+    if type(value) in (BuiltinFunctionType, FunctionType):
+        return str(value.__qualname__)
+    if type(value) is MethodType and type(value.__func__) is FunctionType:
+        return str(value.__func__.__qualname__)
+    return ""
 
 
 def _short(value: Any) -> str:
@@ -125,6 +147,18 @@ def variable_at(path: str, local_names: Mapping[str, Any], global_names: Mapping
 
 def change_of(guard: str, after: str = "") -> GuardChange:
     """The guard in words; ``after`` is what `value_after` found as it failed."""
+    guard = _same_if_gone(guard)
+    change = _change_of(guard, after)
+    if _KEPT.match(change.argument) is None:
+        return change
+    if _SAME.match(guard) is not None:
+        of = f" (`{after}`)" if after else ""
+        return GuardChange("", "", "", f"a value{of} that was kept over the graph break is another object")
+    text = change.text.replace(f"`{change.argument}`", "a value that was kept over the graph break")
+    return GuardChange("", change.before, change.after, text)
+
+
+def _change_of(guard: str, after: str) -> GuardChange:
     if (found := _TENSOR.match(guard)) is not None:
         return _of_tensor(found)
     if (found := _GLOBAL.match(guard)) is not None:

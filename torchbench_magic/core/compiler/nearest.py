@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .guards import variable_at
+from .guards import guard_text, variable_at
 
 __all__ = ["failed_among", "nearest_reason"]
 
@@ -22,6 +22,9 @@ _TENSOR = re.compile(
 )
 _ID = re.compile(r"___check_(?P<what>type|obj)_id\((?P<name>.+?), (?P<id>\d+)\)")
 _EQUALS = re.compile(r"(?P<name>[^=<>!(]+?|len\([^()]+\)) (?:==|is) (?P<value>.+)$")
+_INVALIDATED = "Cache line invalidated"  # of an object that is gone: it serves no call any more, however near
+_MOST = 1_000_000
+_COUNTED = re.compile(r"tensor '.+?' (?:size|rank|dtype|requires_grad) mismatch")  # by `_differences`
 
 
 def nearest_reason(
@@ -40,8 +43,18 @@ def nearest_reason(
         return ""
     if len(reasons) != len(guards):  # torch has none for some: which belong together is not known
         return reasons[0]
-    failed = [failed_among(each, local_names, global_names) for each in guards]
+    failed = [
+        _MOST if _INVALIDATED in reason else max(failed_among(each, local_names, global_names) + _is_unseen(reason), 1)
+        for reason, each in zip(reasons, guards, strict=True)
+    ]
     return reasons[failed.index(min(failed))]
+
+
+def _is_unseen(reason: str) -> bool:
+    """Whether the guard that torch names is none of those that `failed_among` counts, such as that of the gradient
+    mode: it failed too."""
+    text = guard_text(reason)
+    return not any(pattern.match(text) for pattern in (_COUNTED, _ID, _EQUALS))
 
 
 def failed_among(guards: Sequence[str], local_names: Mapping[str, Any], global_names: Mapping[str, Any]) -> int:

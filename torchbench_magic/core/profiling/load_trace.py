@@ -41,7 +41,11 @@ def load_trace(path: str | os.PathLike[str]) -> Profile:
     Raises:
         TraceError: the file is missing, empty, cut off, or no trace of torch's profiler; in one line.
     """
-    return settled(_read(TraceFile(path_of(path, TraceError)), time.perf_counter()))
+    __tracebackhide__ = True
+    try:
+        return settled(_read(TraceFile(path_of(path, TraceError)), time.perf_counter()))
+    except TraceError as error:  # says it in one line: where its reader was says nothing of the file
+        raise error.with_traceback(None) from None
 
 
 def _read(file: TraceFile, started: float) -> Profile:

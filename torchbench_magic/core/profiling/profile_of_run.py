@@ -90,7 +90,7 @@ def report(
     of_compiler = with_time_around(run.compiled, read.of_body, run.record.streams)
     asked = {code for _, code in run.marks.asked.values()}
     of_compiler += given_up_before(run.compiled, run.record.codes, asked, laid.frames, laid.ops)
-    compilations, graph_breaks = compilation_tables(of_compiler, laid.ops, texts, body.cells)
+    compilations, graph_breaks = compilation_tables(of_compiler, laid.ops, read.of_body, texts, body.cells)
     in_steps = options.schedule is not None
     waits = waits_for_workers(laid.ops, workers, run.workers, laid.wall_time, only_steps=in_steps)
     recorded = _recorded(run, read, options)

@@ -26,11 +26,12 @@ def compilations_table(profile: Profile) -> Table | None:
     table = profile.compilations
     if table.empty:
         return None
-    seconds = units.spread_scale(list(table["seconds"]))
+    is_timed = bool((table["seconds"] > 0).any())  # not of what was given up before the run
+    seconds = units.spread_scale(list(table["seconds"])) if is_timed else units.Scale("ms", 1e-3, 1)
     built = (
         texts("place", "compiled", 40, place_of),
         texts("function", "function", 40, lambda record: str(record["function"])),
-        texts("kind", "kind", 24, lambda record: _KINDS[record["kind"]]),
+        texts("kind", "kind", 24, _kind),
         measured_columns("seconds", "compile time", seconds),
         counted("calls", "calls of it"),
         texts("reason", "why again", 80, _why),
@@ -40,6 +41,12 @@ def compilations_table(profile: Profile) -> Table | None:
     hidden = f"{said} All rows: {of_result('.compilations')}" if len(shown) < len(table) else ""
     key = lambda record: str(record["compile_id"])
     return built_table("compilations", built, frame_rows(shown), key, hidden=hidden)
+
+
+def _kind(record: dict[str, Any]) -> str:
+    """At its limit the compiler refused: nothing was compiled again."""
+    is_refused = record["kind"] != "earlier" and "_limit of " in _text(record["fell_back"])
+    return "refused" if is_refused else _KINDS[record["kind"]]
 
 
 def _why(record: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ def _document(
     scale = units.bytes_scale([float(peak.bytes), *mine["retained"].astype(float)])
     return Document(
         kind=f"memory over time, {device}",
-        sentence=tuple(_sentence(memory, device, held, mine)),
+        sentence=tuple(_sentence(memory, device, held, mine, older)),
         tables=(_table(held, mine, peak.bytes, older, scale),),
         footer=tuple(_footer(profile, memory, device)),
         where=of_result(".alive_at_peak"),
@@ -60,7 +60,9 @@ def _document(
     )
 
 
-def _sentence(memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.DataFrame) -> Iterator[Phrase]:
+def _sentence(
+    memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.DataFrame, older: int
+) -> Iterator[Phrase]:
     """``cpu: peak 1.14 GiB in In[3]:9; In[3]:4 holds 82 % of it, to the end``."""
     peak = peak_of(memory, device)
     if not peak.bytes:
@@ -83,7 +85,11 @@ def _sentence(memory: pd.DataFrame, device: str, held: pd.DataFrame, lines: pd.D
         return
     yield Phrase("; ")
     yield code(name)
-    yield Phrase(f" holds {units.number(min(share, 1.0) * 100, units.Scale('%', 1.0, 0), digits=2)} % of it")
+    if share > 1:  # no part of it: blocks from before the cell were freed by then
+        freed = units.bytes_text(older)
+        yield Phrase(f" holds {units.bytes_text(int(top['bytes']))}, less {freed} freed of what was there before")
+    else:
+        yield Phrase(f" holds {units.number(share * 100, units.Scale('%', 1.0, 0), digits=2)} % of it")
     same = (
         (lines["source_id"] == top["source_id"]) & (lines["line"] == top["line"]) & (lines["thread"] == top["thread"])
     )
@@ -104,8 +110,13 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
     every["cell"] = every["cell"].where(every["cell"].notna(), every["cell_kept"])
     every = every.sort_values(["bytes", "retained"], ascending=False, kind="stable", na_position="last")
 
+    is_part = float(every["bytes"].max()) <= peak  # else what was freed of before the cell made room
+
     def of_peak(row: dict[str, Any]) -> float:
         return (float_or_none(row["bytes"]) or 0.0) / peak if peak else 0.0
+
+    def part(row: dict[str, Any]) -> float:
+        return of_peak(row) if is_part or not peak else math.nan
 
     def bar(row: dict[str, Any]) -> Cell:
         return Cell(picture=((("memory", min(of_peak(row), 1.0)),), ()) if of_peak(row) >= 0.002 else ())
@@ -126,7 +137,7 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
         ),
         measured_columns("alive", "at the peak", scale, "bytes", missing=0.0),
         BuiltColumn(Column("bar", "", kind="bar"), bar),
-        share("", of_peak),
+        share("", part),
         counted("blocks", "blocks", missing=0.0),
         BuiltColumn(Column("since", "allocated at", "s", "number"), since),
         measured_columns("retained", "after the cell", scale, missing=0.0),

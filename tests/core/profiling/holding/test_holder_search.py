@@ -54,6 +54,12 @@ WAYS = {
     "a variable": ("y = t", "`y`", "variable"),
     "a list": ("kept = [1, t]", "the list `kept`", "list"),
     "a dict of lists": ("log = {'loss': [t]}", "the dict `log`", "dict"),
+    "a list of a thread": (
+        "import threading\nheld = threading.local(); held.x = [t]; held.n = [0]",
+        "the list `held.x`",
+        "list",
+    ),
+    "an attribute of a thread": ("import threading\nheld = threading.local(); held.t = t", "`held.t`", "attribute"),
     "a deque": ("queue = collections.deque([t])", "the deque `queue`", "deque"),
     "an attribute": (
         "class Box:\n    pass\nbox = Box(); box.inner = Box(); box.inner.t = t",

@@ -70,6 +70,7 @@ CHANGES = (
     ("`x` had size 4 in dimension 1, now 9", "x", "4", "torch._dynamo.mark_dynamic(x, 1)"),
     ("`x` had 1 dimension, now 2", "x", "1", None),
     ("`x` was float32, now float64", "x", "float32", None),
+    ("a value that was kept over the graph break had size 4 in dimension 0, now 9", None, "4", None),
     ("`net.training` was True, now False", "net.training", "True", None),
     ("whether gradients are recorded (`torch.no_grad`) changed", None, None, None),
 )
@@ -134,3 +135,21 @@ def test_compiling_in_several_threads_is_no_more_than_the_run() -> None:
     found = said(compiled(row("0/0", 2, 3.0)))["compiling"]
     assert found.share <= 1
     assert not pd.isna(found.seconds)
+
+
+def test_what_the_compiler_refused_at_its_limit_is_not_counted_as_compiled() -> None:
+    change = "`n` was 1, now 2"
+    refused = row("0/2", 2, 0.1, "recompile", reason=change, fell_back="recompile_limit of 2 reached")
+    found = said(compiled(row("0/0", 2, 0.3), again(0.2, change), refused))
+    assert found["compiling"].text.startswith("torch.compile compiled 2 times:")
+    assert found["compiling"].evidence["recompile_compilations"] == 1
+    assert found["recompiles"].text.startswith("`f` was compiled again (")
+    assert found["fell-back"].evidence["compilations"] == 2
+    assert "recompiles" not in said(compiled(row("0/0", 2, 0.3), refused))
+
+
+def test_that_compiled_code_stays_is_not_said_where_the_compiler_was_reset() -> None:
+    cures = said(compiled(row("0/0", 2, 0.3), row("0/0", 2, 0.3)))["compiling"].cures
+    assert [cure.text for cure in cures] == [
+        "Reset the compiler less often: after each reset in this run all was compiled anew."
+    ]

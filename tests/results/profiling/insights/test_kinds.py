@@ -53,6 +53,15 @@ def test_many_small_operations_are_overhead_at_most_their_time_and_that_of_calli
     assert "20 000 small operations" in insight.text.replace("\u202f", " ")
 
 
+def test_the_loop_in_an_optimizer_is_torchs_own_and_neither_replaced_nor_compiled_by_the_user() -> None:
+    profile = loop("opt.step(closure)", SMALL)
+    step = profile.frames[profile.frames["line"] == 3].head(1)
+    step = step.assign(kind="python", name="Optimizer.step#LBFGS.step", self_time=0.0, self_cpu_time=0.0)
+    (insight,) = replace(profile, frames=pd.concat([profile.frames, step], ignore_index=True)).insights
+    assert insight.kind == "overhead"
+    assert insight.cures == ()
+
+
 @pytest.mark.parametrize(
     "did",
     [

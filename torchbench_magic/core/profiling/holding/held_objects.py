@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import Context
@@ -24,7 +25,7 @@ from types import (
     TracebackType,
 )
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary
 
 from torchbench_magic.core.code.held_values import class_dict, class_order
 from torchbench_magic.core.code.reached_objects import dict_of, is_users_class
@@ -183,6 +184,9 @@ def _of_error(error: BaseException) -> Iterator[Any]:
 
 def _attributes(value: Any, kind: type) -> _Parts:
     """Of an instance: its own attributes, those of a user's class; of what has none by name, whatever it refers to."""
+    if issubclass(kind, threading.local):
+        yield from _of_threads(value)
+        return
     held = dict_of(value)
     if type(held) is dict:
         for name, item in list(held.items()):
@@ -191,6 +195,14 @@ def _attributes(value: Any, kind: type) -> _Parts:
         referents = (each for each in gc.get_referents(value) if each is not held)
         yield from ((Lead("within"), each) for each in referents if type(each) not in ATOMS and not _leads_away(each))
     yield from ((Lead("within"), base) for base in class_order(kind) if is_users_class(base))
+
+
+def _of_threads(value: Any) -> _Parts:
+    """The attributes that a ``threading.local`` has in each thread: it refers to a dict of them by a weak key."""
+    for each in gc.get_referents(value):
+        if type(each) is dict and each and all(type(key) is ReferenceType for key in each):
+            for held in list(each.values()):
+                yield from ((Lead("attribute", name), item) for name, item in list(held.items()))
 
 
 def _of_class(kind: type) -> _Parts:

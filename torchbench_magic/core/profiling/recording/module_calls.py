@@ -30,6 +30,7 @@ from ..torch_events.events import Ints
 __all__ = ["ModuleCalls", "ModuleRecord"]
 
 _Held = list[tuple[str, Any]]  # (path, module)
+_OF_COMPILER = "_LazyGraphModule"  # base of the graphs that torch.compile makes, not of those a user traces
 _COMPILED = "_orig_mod"  # the submodule in which torch.compile keeps the module that it compiled
 _MOST_ITEMS = 64  # of a list or dictionary in which modules are looked for
 
@@ -181,6 +182,8 @@ class ModuleCalls:
 
         self._numbers[key] = number
         class_name = type(module).__qualname__.rpartition("<locals>.")[2]  # of fx's GraphModuleImpl, just that
+        if any(base.__name__ == _OF_COMPILER for base in type(module).__mro__):
+            class_name = "compiled graph"
         self._seen.append(_Seen(weakref.ref(module, forget), class_name, root, path))
         return number
 

@@ -103,9 +103,9 @@ def _next(at: int, events: Events, streams: Sequence[Stream]) -> int:
 
 
 def compilation_tables(
-    frames: Sequence[CompiledFrame], ops: pd.DataFrame, texts: CodeSources, cells: Cells
+    frames: Sequence[CompiledFrame], ops: pd.DataFrame, events: Events, texts: CodeSources, cells: Cells
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both tables; ``ops`` are those of the run, which say how often a compiled frame ran."""
+    """Both tables; ``ops`` and ``events`` are those of the run, which say how often a compiled frame ran."""
     if not frames:
         return frame_of(COMPILATION_COLUMNS, {}), frame_of(GRAPH_BREAK_COLUMNS, {})
     places = _Places(texts, cells)
@@ -114,9 +114,30 @@ def compilation_tables(
         if of := region_of(name):
             regions[of] = regions.get(of, 0) + int(calls)
     names = {(frame.file, frame.name.rpartition(".")[2]): frame.name for frame in reversed(frames)}
-    rows = [_row(frame, places, names) | {"calls": regions.get(frame.compile_id, 0)} for frame in frames]
+    calls = _calls(frames, regions, events)
+    rows = [_row(frame, places, names) | {"calls": calls[at]} for at, frame in enumerate(frames)]
     compilations = frame_of(COMPILATION_COLUMNS, {name: [row[name] for row in rows] for name in COMPILATION_COLUMNS})
     return compilations, _graph_breaks(frames, places)
+
+
+def _calls(frames: Sequence[CompiledFrame], regions: Mapping[str, int], events: Events) -> list[int]:
+    """Of each frame, how often it ran. After a reset the compiler counts from 0 again: a call is then of the newest of
+    those of the same number that had been compiled when it began."""
+    calls = [regions.get(frame.compile_id, 0) for frame in frames]
+    same: dict[str, list[int]] = {}
+    for at, frame in enumerate(frames):
+        if frame.spans:
+            same.setdefault(frame.compile_id, []).append(at)
+    for compile_id, of_it in same.items():
+        if len(of_it) > 1:
+            of_it.sort(key=lambda at: frames[at].spans[0][1])
+            ends = np.array([frames[at].spans[0][1] for at in of_it]) - _SLACK
+            numbers = [number for number, name in enumerate(events.names) if region_of(name) == compile_id]
+            began = events.start[np.isin(events.name, numbers)]
+            newest = np.maximum(np.searchsorted(ends, began, side="right") - 1, 0)
+            for at, count in zip(of_it, np.bincount(newest, minlength=len(of_it)), strict=True):
+                calls[at] = int(count)
+    return calls
 
 
 class _Places:
@@ -178,17 +199,17 @@ def _broken_at(frame: CompiledFrame, places: _Places) -> str:
 
 def _graph_breaks(frames: Sequence[CompiledFrame], places: _Places) -> pd.DataFrame:
     """A row for each line and reason, in the order in which they were met."""
-    counts: dict[tuple[str, int, str], int] = {}
+    counts: dict[tuple[str, int, str, tuple[str, int]], int] = {}  # the last: the code that broke it
     for frame in frames:
-        at_lines = ((*places.of_break(stack), text) for text, stack in frame.breaks)
-        broken = dict.fromkeys((file or frame.file, line, text) for file, line, text in at_lines)
+        at_lines = ((*places.of_break(stack), text, stack[-1] if stack else ("", 0)) for text, stack in frame.breaks)
+        broken = dict.fromkeys((file or frame.file, line, text, innermost) for file, line, text, innermost in at_lines)
         if is_broken_for_good(frame):
             file, line = frame.failed_at
-            broken[file or frame.file, line or frame.line, frame.why] = None
+            broken[file or frame.file, line or frame.line, frame.why, frame.failed_at] = None
         for at in broken:
             counts[at] = counts.get(at, 0) + 1
     rows: list[dict[str, Any]] = []
-    for (file, line, text), count in counts.items():
-        reason, hint = break_in_words(text)
+    for (file, line, text, innermost), count in counts.items():
+        reason, hint = break_in_words(text, *innermost)
         rows.append({**places.of(file, line), "reason": reason, "hint": hint or None, "count": count})
     return frame_of(GRAPH_BREAK_COLUMNS, {name: [row[name] for row in rows] for name in GRAPH_BREAK_COLUMNS})

@@ -27,6 +27,10 @@ _MOST_NAMED = 3
 _DTYPES = frozenset(
     ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")
 )
+_TORCHS_OWN = "torch's own code breaks it"  # as `core.compiler.breaks` says it
+_KEPT_OVER = "kept over the graph break"  # as `core.compiler.guards` says it
+_RUN_AGAIN = "Run the cell again before you judge its time: compiled code stays until the kernel restarts."
+_RESET = re.compile(r"\b(?:_dynamo|compiler)\.reset\(")
 _VOIDING = frozenset({"clock-set", "not-run", "no-steps"})
 
 
@@ -49,22 +53,19 @@ def compiling_took(profile: Profile) -> list[Insight]:
     names = [f"`{name}` {units.seconds_text(took, digits=2)}" for name, took in by_function[:_MOST_NAMED]]
     more = len(by_function) - _MOST_NAMED
     listed = _and(names) if more <= 0 else f"{', '.join(names)} and {more} more"
-    frames = len(table)
-    what = f"{units.count(frames)} time{'s' if frames > 1 else ''}"
+    frames = len(table) - int(_is_refused(table).sum())
+    what = f"{units.count(frames)} time{'' if frames == 1 else 's'}"
     text = f"torch.compile compiled {what}: {stake_text(seconds, profile.wall_time)}. {listed}."
-    kinds = table["kind"].value_counts()
+    kinds = table["kind"][~_is_refused(table)].value_counts()
     evidence: dict[str, object] = {
         "compilations": frames,
         **{f"{kind}_compilations": int(kinds.get(kind, 0)) for kind in ("first", "recompile", "resume")},
         **{f"seconds_{name}": took for name, took in by_function[:_MOST_NAMED]},
         "wall_time_of_the_run": units.seconds_text(profile.wall_time),
     }
-    cures = [Cure("Run the cell again before you judge its time: compiled code stays until the kernel restarts.")]
+    cures = [Cure(_of_reset(profile) or _RUN_AGAIN)]
     if int(kinds.get("recompile", 0)) or int(kinds.get("resume", 0)):
         cures.append(Cure("Compile less often: see the recompiles and graph breaks."))
-    if len(by_function) > 1 or seconds > 10:
-        text_of = "Compile the repeated block instead of the whole model: it compiles once for all its copies."
-        cures.append(Cure(text_of, code="model.layers[0].compile()"))
     places = _call_lines(profile) or _places(profile, table)
     return [_insight(profile, "compiling", seconds, text, evidence, places, cures)]
 
@@ -84,7 +85,9 @@ def recompiles(profile: Profile) -> list[Insight]:
         function = str(table["function"].iloc[0])
         reasons = list(dict.fromkeys(table["reason"].dropna()))
         said = "; ".join(reasons[:_MOST_NAMED]) + ("; …" if len(reasons) > _MOST_NAMED else "")
-        count = len(table)
+        count = len(table) - int(_is_refused(table).sum())
+        if not count:
+            continue
         times = "" if count == 1 else f" {units.count(count)} times"
         text = f"`{function}` was compiled again{times} ({said}): {stake_text(seconds, profile.wall_time)}."
         arguments = list(dict.fromkeys(table["argument"].dropna()))
@@ -124,7 +127,8 @@ def graph_break(profile: Profile) -> list[Insight]:
             "given_up": ", ".join(dict.fromkeys(given_up["function"])),
         }
         cures = [Cure(f"{hint.rstrip('.')}.")] if hint else []
-        cures.append(Cure("Find all breaks at once: with `fullgraph=True` each is an error."))
+        if not str(row["reason"]).startswith(_TORCHS_OWN):  # which no change of the user's code removes
+            cures.append(Cure("Find all breaks at once: with `fullgraph=True` each is an error."))
         found.append(_insight(profile, "graph-break", seconds, text, evidence, (place,), cures))
     return found
 
@@ -153,7 +157,7 @@ def fell_back(profile: Profile) -> list[Insight]:
         text = f"`{function}` runs uncompiled{since} ({why}): {stake_text(seconds, profile.wall_time)}."
         evidence: dict[str, object] = {
             "why": why,
-            "compilations": int((of_it["kind"] != "earlier").sum()),
+            "compilations": int(((of_it["kind"] != "earlier") & ~_is_refused(of_it)).sum()),
             "seconds_compiling": compiled,
             "seconds_uncompiled": as_it_is,
         }
@@ -193,6 +197,8 @@ def _cures_of_reason(reason: str, name: str, before: str) -> list[Cure]:
         reason: of `guards.change_of`.
         name: what changed, ``before`` what it was; empty where that is not known.
     """
+    if _KEPT_OVER in reason:
+        return [Cure("Remove the graph break before it, which hands the rest of the function a new value each time.")]
     if "training" in name:
         return [Cure("Call `train()` and `eval()` rarely: each mode is compiled once.")]
     if "gradients are recorded" in reason or "requires_grad" in reason:
@@ -278,6 +284,22 @@ def _seconds_by_function(table: pd.DataFrame) -> list[tuple[str, float]]:
     for function, seconds in zip(table["function"], table["seconds"], strict=True):
         sums[str(function) or "?"] += float(seconds)
     return sorted(sums.items(), key=lambda each: -each[1])
+
+
+def _is_refused(table: pd.DataFrame) -> pd.Series[bool]:
+    """Of each row, whether it is an attempt that the compiler refused, at its limit: nothing was compiled."""
+    return table["fell_back"].fillna("").str.contains("_limit of ", regex=False)
+
+
+def _of_reset(profile: Profile) -> str:
+    """The cure where the run resets the compiler; empty where nothing says that it does."""
+    source = profile.sources.get(profile.source_id or "")
+    first = profile.compilations[profile.compilations["kind"] == "first"]
+    if source is not None and _RESET.search(source.text) is not None:
+        return "Take the reset of the compiler out of the cell: after each one all is compiled anew."
+    if first["compile_id"].duplicated().any():  # the compiler counts from 0 again
+        return "Reset the compiler less often: after each reset in this run all was compiled anew."
+    return ""
 
 
 def _and(names: Sequence[str]) -> str:

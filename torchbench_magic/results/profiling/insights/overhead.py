@@ -120,16 +120,19 @@ def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: f
     if _ranges(profile, uses, _FETCH):
         text = "Take each batch out of whole tensors by a slice: the loader fetches and stacks it sample by sample."
         return (Cure(text, code="x[i : i + n], y[i : i + n]"),)
-    if any(use.modules for use in uses):
+    in_step = min(_in_optimizers(profile, recorded, uses), seconds)
+    is_of_optimizer = in_step >= DOMINATES * seconds  # the loop, and the function to compile, are torch's own code
+    if is_of_optimizer:
+        pass
+    elif any(use.modules for use in uses):
         cures.append(Cure("Use larger batches: each operation then does more work."))
     elif _is_in_loop(profile, uses[0]):
         cures.append(Cure("Replace the loop by operations on whole tensors (index, stack, broadcast)."))
     else:
         cures.append(Cure("Batch: one operation on a larger tensor instead of many on small ones."))
     compiled = "Compile the calling function with `torch.compile`: it fuses them and avoids Python."
-    if not _ranges(profile, uses, _COMPILED):
+    if not is_of_optimizer and not _ranges(profile, uses, _COMPILED):
         cures.append(Cure(compiled, lever="compile"))
-    in_step = min(_in_optimizers(profile, recorded, uses), seconds)
     steppers = {name.removeprefix(_STEP).partition(".")[0] for name in _ranges(profile, uses, _STEP)}
     if in_step > 0 and steppers & set(FUSED):
         text = (
@@ -138,8 +141,7 @@ def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: f
         )
         # on one CPU thread it took up to 2.8 times as long as the loop: see `training.optimizer_loop`
         each = Cure("`foreach=True` can be slower than the loop on a CPU: try it before you keep it.", lever="foreach")
-        at = 0 if in_step >= DOMINATES * seconds else len(cures)
-        cures[at:at] = [Cure(text, lever="fused-optimizer"), each]
+        cures += [Cure(text, lever="fused-optimizer"), each]
     return tuple(cures)
 
 
