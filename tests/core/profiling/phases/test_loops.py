@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torchbench_magic import profile, step
 from torchbench_magic.results.profiling.loops.outliers import outliers_of
+from torchbench_magic.results.profiling.loops.phases import shares_of
 from torchbench_magic.results.profiling.profile import Profile
 
 Runs = Callable[[Callable[[], object]], Profile]
@@ -150,6 +152,30 @@ def test_an_optimizer_that_calls_the_model_leaves_it_its_time(run: Runs) -> None
     found = calls(made)
     assert (found["optimizer"] == 1).all()
     assert (found["forward"] == found["backward"]).all()
+    adds_up(made)
+
+
+def test_what_a_closure_runs_between_its_passes_is_the_loss(run: Runs) -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        out = net(torch.ones(4, 4))
+        time.sleep(0.05)
+        loss = out.square().mean()
+        loss.backward()
+        return loss
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.step(closure)
+
+    made = run(train)
+    seconds = made.phases.groupby("phase")["seconds"].sum()
+    assert seconds["loss"] >= 0.15 > seconds["optimizer"]
+    (loss,) = (each for each in shares_of(made.phases_by_line) if each.phase == "loss")
+    assert loss.line in (None, closure.__code__.co_firstlineno + 3)
     adds_up(made)
 
 

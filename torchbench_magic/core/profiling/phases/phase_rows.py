@@ -66,7 +66,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans)
     evaluated = evaluation_passes(loop.spans, steps)
-    pieces = pieces_of(loop.spans)
+    pieces = _without_loss(pieces_of(loop.spans))
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
     entered = {(span.begin, span.phase) for span in loop.spans}
@@ -100,6 +100,26 @@ def _cut(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[S
             yield replace(piece, begin=begin, end=edges[at])
             begin, at = edges[at], at + 1
         yield replace(piece, begin=begin)
+
+
+def _without_loss(pieces: Sequence[Span]) -> list[Span]:
+    """The pieces but for those of an optimizer that lie between a forward pass and a backward pass within its step: its
+    closure runs there, and the gap that is left is the loss."""
+    left_out: set[int] = set()
+    held: list[int] = []  # pieces of the optimizer since the forward pass
+    after_forward, until = False, -1
+    for at, piece in enumerate(pieces):
+        if piece.begin != until or not (piece.is_inner or piece.phase == OPTIMIZER):
+            held, after_forward = [], False
+        until = piece.end
+        if piece.phase == OPTIMIZER:
+            held += [at] * after_forward
+            continue
+        if piece.phase == BACKWARD:
+            left_out.update(held)
+        after_forward = piece.is_inner and _is_after_forward(piece, after_forward)
+        held = held if after_forward else []
+    return [piece for at, piece in enumerate(pieces) if at not in left_out]
 
 
 def _gaps(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, bool]]:
