@@ -245,6 +245,8 @@ LOOP_COLUMNS: dict[str, str] = {
     "inner_source_id": _TEXT,  # of `input`: where the line runs code of the user's, such as `__getitem__`,
     "inner_line": _MAYBE,  # the line of that with the most time in it
     "inner_seconds": _SECONDS,
+    "looks": _MAYBE,  # of `loss`, `other`, `input`: looks at the stack, where lines are known from these alone
+    "inner_looks": _MAYBE,  # of `input`: those at the inner line
     "mode": _TEXT,  # of `forward` and `optimizer`: words of loops.modes; else None
 }
 

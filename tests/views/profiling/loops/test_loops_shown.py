@@ -34,6 +34,39 @@ def test_the_sentence_says_what_a_step_is_made_of_and_which_took_long() -> None:
     )
 
 
+def looked(*looks: tuple[int | None, int], seconds: float = 0.04) -> Profile:
+    """20 steps, most of each in `other`, which is on these lines by so many looks; the rest of it no look saw."""
+    other = {"phase": "other", "calls": 0, "cell": 1, "file": "<cell>"}
+    unseen = [{**other, "step": step, "seconds": seconds, "looks": 0} for step in range(20)]
+    seen = [
+        {**other, "step": 3, "seconds": 1e-6, "looks": n, "line": line, "source_id": None if line is None else "ab"}
+        for line, n in looks
+    ]
+    return profile_of([*rows(20), *unseen, *seen])
+
+
+def line_of_other(made: Profile) -> str:
+    (table,) = (each for each in document(made).tables if each.name == "phases")
+    return next(row.cells[3].text for group in table.groups for row in group.rows if row.key == "other")
+
+
+def test_the_share_of_a_line_that_was_looked_at_is_of_all_looks_that_fell_into_the_phase() -> None:
+    made = looked((9, 15), (10, 8), (None, 2))
+    assert line_of_other(made) == "In[1]:9 ≥ 60 %"
+    assert line_of_other(looked((9, 15), (10, 10))) == "In[1]:9 60 %"
+    assert plain(document(made).sentence).startswith("a step takes 73.5 ms: 54 % is other code")
+    assert "is other code at" not in plain(document(made).sentence)
+    assert "from looks at the stack" in plain(document(made).footer[0])
+    assert "is other code at In[1]:9" in plain(document(looked((9, 25))).sentence)
+    assert "looks at the stack" not in plain(document(looped()).footer[0])
+
+
+def test_of_few_looks_their_number_is_said_and_no_share() -> None:
+    assert line_of_other(looked((9, 3), (10, 1))) == "In[1]:9, 3 of 4 looks"
+    assert line_of_other(looked((9, 1))) == "In[1]:9, 1 of 1 look"
+    assert line_of_other(looked()) == ""
+
+
 def test_steps_that_took_long_are_not_named_where_others_had_the_processor() -> None:
     assert "step 7" not in plain(document(replace(looped(), warnings=[Doubt("busy", "Busy machine.")])).sentence)
 

@@ -28,7 +28,7 @@ _LOOKED_INTO = 1_000_000  # ns of an input from which on it is asked which line 
 _DIVIDED = 100_000  # ns between two phases from which on they are divided among lines; less is of the line with most
 _FEWEST_EVALUATIONS = 2  # iterations: one alone may be the look at a shape
 
-_Key = tuple[int, str, int, str]  # step (-1: none), phase, place, mode
+_Key = tuple[int, str, int, str, bool]  # step (-1: none), phase, place, mode, whether the place is from looks alone
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class _Sum:
     ns: float = 0.0
     calls: int = 0
     inner: Counter[int] = field(default_factory=Counter)
+    looks: Counter[int] | None = None
 
 
 def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] | None = None) -> pd.DataFrame:
@@ -76,9 +77,11 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
         mode = modes.UNCLEARED if piece.is_uncleared else ""
         if piece.phase == FORWARD:
             mode = _mode(piece, modes.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
-        mine = sums[number, PHASES[piece.phase - 1], piece.place, mode]
+        mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
         mine.calls += (piece.begin, piece.phase) in entered
+        if piece.phase == INPUT and (seen := loop.lines.looks(piece.begin, piece.end)) is not None:
+            mine.looks = (mine.looks or Counter()) + Counter(seen)
         if piece.phase == INPUT and piece.end - piece.begin >= _LOOKED_INTO:
             inside = loop.lines.shares(piece.begin, piece.end)
             mine.inner.update({place: int(ns) for place, ns in inside.items() if place not in (-1, piece.place)})
@@ -86,8 +89,14 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
         shares = loop.lines.shares(begin, end) or {-1: float(end - begin)}
         if end - begin < _DIVIDED:
             shares = {max(shares, key=lambda place: shares[place]): float(end - begin)}
+        seen = loop.lines.looks(begin, end)
+        if seen is not None and len(shares) == 1:
+            seen = dict.fromkeys(shares, sum(seen.values()))
         for place, ns in shares.items():
-            sums[number, _LOSS if is_loss else _OTHER, place, ""].ns += ns
+            mine = sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None]
+            mine.ns += ns
+            if seen is not None:
+                mine.looks = (mine.looks or Counter()) + Counter({place: seen.get(place, 0)})
     return _table(sums, loop.places, sources, numbers)
 
 
@@ -204,7 +213,7 @@ def _table(
     sums: Mapping[_Key, _Sum], places: PlaceNumbers, sources: Mapping[str, Source], numbers: Sequence[int] | None
 ) -> pd.DataFrame:
     columns: dict[str, list[object]] = {name: [] for name in LOOP_COLUMNS}
-    for (step, phase, place, mode), sum_ in sorted(sums.items(), key=lambda each: each[0]):
+    for (step, phase, place, mode, _), sum_ in sorted(sums.items(), key=lambda each: each[0]):
         source_id, line = places.lines[place] if place >= 0 else (None, None)
         source = sources.get(source_id) if source_id is not None else None
         inner, inner_ns = max(sum_.inner.items(), key=lambda each: each[1], default=(-1, 0))
@@ -220,6 +229,8 @@ def _table(
             "inner_source_id": places.lines[inner][0] if inner >= 0 else None,
             "inner_line": places.lines[inner][1] if inner >= 0 else None,
             "inner_seconds": inner_ns / 1e9 if inner >= 0 else float("nan"),
+            "looks": sum(sum_.looks.values()) if sum_.looks is not None else None,
+            "inner_looks": sum_.looks[inner] if sum_.looks is not None and inner >= 0 else None,
             "mode": mode or None,
         }
         for name, value in row.items():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchbench_magic import units
 from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
+from torchbench_magic.results.profiling.loops.looks import FEWEST_LOOKS, is_most
 from torchbench_magic.results.profiling.loops.modes import EVALUATION
 from torchbench_magic.results.profiling.loops.outliers import Outlier, outliers_of
 from torchbench_magic.results.profiling.loops.phases import StepShare, shares_of, step_seconds
@@ -29,6 +30,7 @@ _WORDS = {
     "zero_grad": "clears gradients",
     "other": "is other code",
 }
+_BY_LOOKS = " The lines of loss and other are from looks at the stack, about 10 a second."
 _MOST_WORKERS = 8  # that are named one by one
 _MOST = 0.5  # of a phase: from which on its line is said in the sentence
 
@@ -58,7 +60,7 @@ def place_in_clause(profile: Profile) -> str | None:
 
 
 def _said_place(profile: Profile, top: StepShare) -> str | None:
-    is_said = top.line is not None and top.line_share >= _MOST
+    is_said = top.line is not None and top.line_share >= _MOST and (top.looks is None or is_most(*top.looks))
     return _place(profile, top.source_id, top.line) if is_said else None
 
 
@@ -119,7 +121,11 @@ def _line(profile: Profile, each: StepShare) -> str:
     if each.line is None:
         return ""
     place = _place(profile, each.source_id, each.line)
-    return place if each.line_share > 0.995 else f"{place} {units.percent(each.line_share)} %"
+    if each.looks is not None and each.looks[1] < FEWEST_LOOKS:
+        some, of_all = (units.count(number) for number in each.looks)
+        return f"{place}, {some} of {of_all} look{'s' if each.looks[1] > 1 else ''}"
+    least = "≥ " * each.is_least
+    return place if each.line_share > 0.995 else f"{place} {least}{units.percent(each.line_share)} %"
 
 
 def _source(profile: Profile, each: StepShare) -> str:
@@ -135,6 +141,7 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
         Phrase(
             "Phases: of the thread that runs the loop; they add up to the step. Loss: between the forward and the"
             " backward pass. Other: the rest."
+            + (_BY_LOOKS if profile.phases_by_line["looks"].notna().any() else "")
             + (" Work on a device overlaps with them." if _has_device(profile) else "")
         ),
     )
