@@ -9,7 +9,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tests.results.profiling.insights.test_training_kinds import profile_of, rows, workers
+from tests.results.profiling.insights.test_training_kinds import USUAL, profile_of, rows, workers
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Profile, Source
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
@@ -29,9 +29,19 @@ def looped(steps: int = 20) -> Profile:
 def test_the_sentence_says_what_a_step_is_made_of_and_which_took_long() -> None:
     said = plain(document(looped()).sentence)
     assert said == (
-        "a step takes 33.5 ms: 41 % is the backward pass at In[1]:5; step 7 took 10 times the median, 90 % of it at "
-        "In[1]:9 for _ in range(20):"
+        "a step takes 48.5 ms on average (median 33.5 ms): 41 % is the backward pass at In[1]:5; "
+        "step 7 took 10 times the median, 90 % of it at In[1]:9 for _ in range(20):"
     )
+
+
+def test_where_mean_and_median_differ_both_are_said_and_shares_are_of_the_mean() -> None:
+    late = [{"step": at, "phase": "other", "seconds": 0.1, "calls": 0, **SAVED} for at in range(4, 20, 5)]
+    made = profile_of([*rows(20, dict.fromkeys(USUAL, 0.0001)), *late])
+    said = plain(document(made).sentence)
+    assert said.startswith("a step takes 20.5 ms on average (median 500 µs): 98 % is other code at In[1]:9; step ")
+    (table,) = (each for each in document(made).tables if each.name == "phases")
+    assert [column.name for column in table.columns][1:4] == ["median", "mean", "share"]
+    assert plain(document(profile_of(rows(20))).sentence).startswith("a step takes 33.5 ms: ")
 
 
 def looked(*looks: tuple[int | None, int], seconds: float = 0.04) -> Profile:
@@ -77,7 +87,8 @@ def test_every_carrier_has_the_phases() -> None:
         for phase in ("input", "forward", "backward", "optimizer", "zero_grad", "other"):
             assert phase in text
     (table,) = (each for each in document(made).tables if each.name == "phases")
-    shares = [row.cells[2].value for group in table.groups for row in group.rows]
+    at = [column.name for column in table.columns].index("share")
+    shares = [row.cells[at].value for group in table.groups for row in group.rows]
     assert abs(sum(float(str(share)) for share in shares) - 1) < 1e-9
 
 
@@ -117,8 +128,9 @@ def test_two_profiles_have_their_phases_side_by_side() -> None:
     diff = ProfileDiff(profile_of(rows(10)), profile_of(rows(10, {"input": 0.021})), ("before", "after"))
     (table,) = (each for each in diff_document(diff).tables if each.name == "phases")
     values = {row.cells[0].text: [cell.value for cell in row.cells[1:]] for group in table.groups for row in group.rows}
-    assert values["input"] == [pytest.approx(0.021), pytest.approx(0.001), pytest.approx(0.02)]
-    assert values["step"] == [pytest.approx(0.0535), pytest.approx(0.0335), pytest.approx(0.02)]
+    assert values["input"] == [pytest.approx(0.001), pytest.approx(0.021), pytest.approx(0.02)]
+    assert values["step"] == [pytest.approx(0.0335), pytest.approx(0.0535), pytest.approx(0.02)]
+    assert [column.label for column in table.columns[1:3]] == ["before", "after"]
     without = ProfileDiff(profile_of([], wall=1.0), profile_of(rows(10)), ("before", "after"))
     assert not [each for each in diff_document(without).tables if each.name == "phases"]
 
