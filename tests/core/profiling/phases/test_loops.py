@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -95,6 +95,28 @@ def test_each_phase_stands_on_its_line(run: Runs) -> None:
     entered = parts[parts["step"].notna() & (parts["calls"] > 0)]
     lines = {phase: sorted(set(mine["line"] - first)) for phase, mine in entered.groupby("phase")}
     assert lines == {"input": [1], "zero_grad": [2], "forward": [3], "backward": [5], "optimizer": [6]}
+
+
+def test_what_a_generator_does_around_a_loader_is_not_within_it() -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    loader = DataLoader(DATA, batch_size=4)
+
+    def batches() -> Iterator[list[torch.Tensor]]:
+        for batch in loader:
+            time.sleep(0.02)
+            yield batch
+
+    def train() -> None:
+        for x, y in batches():
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+    made = profile(train)
+    asked = made.phases_by_line.loc[lambda parts: parts["phase"] == "input"]
+    assert 0 < asked["loader_seconds"].sum() < asked["seconds"].sum() - 0.1
+    assert not any("num_workers" in str(cure.code) for each in made.insights for cure in each.cures)
 
 
 def test_accumulated_gradients_are_one_step(run: Runs) -> None:

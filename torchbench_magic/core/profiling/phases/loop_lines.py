@@ -150,7 +150,7 @@ class RecordedLines:
         return found
 
     def _span(self, head: int, begin: int, end: int) -> Span:
-        return Span(begin, end, INPUT, int(self.place_of[head]))
+        return Span(begin, end, INPUT, int(self.place_of[head]), is_head=True)
 
 
 def _is_head(source: Source | None, line: int) -> bool:

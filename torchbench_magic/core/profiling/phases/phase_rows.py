@@ -56,6 +56,7 @@ class _Sum:
     calls: int = 0
     inner: Counter[int] = field(default_factory=Counter)
     looks: Counter[int] | None = None
+    loader_ns: int = 0
 
 
 def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] | None = None) -> pd.DataFrame:
@@ -70,6 +71,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
     pieces = _without_loss(pieces_of(loop.spans))
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
+    loaders = pieces_of(span for span in loop.spans if span.phase == INPUT and not span.is_head)
     entered = {(span.begin, span.phase) for span in loop.spans}
     for piece in _cut(pieces, steps):
         at = bisect_right(begins, piece.begin) - 1
@@ -80,6 +82,8 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
         mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
         mine.calls += (piece.begin, piece.phase) in entered
+        if piece.phase == INPUT:
+            mine.loader_ns += _common(piece, loaders)
         if piece.phase == INPUT and (seen := loop.lines.looks(piece.begin, piece.end)) is not None:
             mine.looks = (mine.looks or Counter()) + Counter(seen)
         if piece.phase == INPUT and piece.end - piece.begin >= _LOOKED_INTO:
@@ -98,6 +102,16 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
             if seen is not None:
                 mine.looks = (mine.looks or Counter()) + Counter({place: seen.get(place, 0)})
     return _table(sums, loop.places, sources, numbers)
+
+
+def _common(piece: Span, others: Sequence[Span]) -> int:
+    """How long the piece is also in one of the others, which come one after the other."""
+    at = max(bisect_right(others, piece.begin, key=lambda each: each.begin) - 1, 0)
+    common = 0
+    while at < len(others) and others[at].begin < piece.end:
+        common += max(min(others[at].end, piece.end) - max(others[at].begin, piece.begin), 0)
+        at += 1
+    return common
 
 
 def _cut(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[Span]:
@@ -229,6 +243,7 @@ def _table(
             "inner_source_id": places.lines[inner][0] if inner >= 0 else None,
             "inner_line": places.lines[inner][1] if inner >= 0 else None,
             "inner_seconds": inner_ns / 1e9 if inner >= 0 else float("nan"),
+            "loader_seconds": sum_.loader_ns / 1e9 if phase == PHASES[INPUT - 1] else float("nan"),
             "looks": sum(sum_.looks.values()) if sum_.looks is not None else None,
             "inner_looks": sum_.looks[inner] if sum_.looks is not None and inner >= 0 else None,
             "mode": mode or None,
