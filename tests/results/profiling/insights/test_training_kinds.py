@@ -149,6 +149,17 @@ def test_the_line_of_the_data_set_is_said_where_the_loop_loads_itself() -> None:
     assert found.cures[-1].code == "DataLoader(..., num_workers=2)"
 
 
+def test_of_looks_the_line_of_the_data_set_is_said_where_most_fell_on_it() -> None:
+    one = {"inner_source_id": "ab", "inner_line": 9, "inner_seconds": 0.01}
+    seen = {name: (lambda step, value=value: value if step < 4 else None) for name, value in one.items()}
+    seen |= {"looks": lambda step: 2 * (step < 4), "inner_looks": lambda step: 2 if step < 4 else pd.NA}
+    (found,) = profile_of(rows(10, {"input": 0.05}, input=seen)).insights
+    assert "`In[1]:9` takes 100 % of it" in found.text
+    few = seen | {"looks": lambda step: 2 * (step < 4), "inner_looks": lambda step: 1 if step < 4 else pd.NA}
+    (found,) = profile_of(rows(10, {"input": 0.05}, input=few)).insights
+    assert "In[1]:9" not in found.text
+
+
 def test_workers_are_no_cure_for_what_a_generator_does_around_the_loader() -> None:
     inner = {"inner_source_id": lambda _: "ab", "inner_line": lambda _: 9, "inner_seconds": lambda _: 0.045}
     inner["loader_seconds"] = lambda _: 0.004

@@ -9,6 +9,7 @@ import pandas as pd
 from torchbench_magic import units
 
 from ....insights import CodeLine, Cure, Insight
+from ...loops.looks import is_most
 from ...loops.worker_shares import STARTING, WAITING
 from ...profile import Profile
 from ..line_uses import recorded_lines
@@ -115,9 +116,11 @@ def _inner_line(facts: LoopFacts, rows: pd.DataFrame, seconds: float) -> tuple[C
     known = rows[rows["inner_line"].notna()]
     if known.empty:
         return None, 0.0
-    sums = known.groupby(["inner_source_id", "inner_line"])["inner_seconds"].sum()
-    share = float(sums.max()) / seconds
-    if share < _MOST:
+    of_all = int(rows["looks"].fillna(0).sum())
+    by, whole = ("inner_looks", of_all) if of_all else ("inner_seconds", seconds)
+    sums = known.groupby(["inner_source_id", "inner_line"])[by].sum().astype("float64")
+    share = float(sums.max()) / whole
+    if share < _MOST or (of_all and not is_most(int(sums.max()), of_all)):
         return None, share
     top: Any = sums.idxmax()
     source_id, line = top
