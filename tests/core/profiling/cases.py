@@ -431,6 +431,10 @@ f(a), *map(f, xs[:2])
 ordered = sorted([3, 1], key=lambda i: float(a.cos()[0, 0]))  # @ cos 2
 if (n := a.tan()).numel():  # @ tan
     [y.neg() for y in [a, n]]  # @ neg 2
+several = [
+    a.sinh()  # @ sinh 2, calls=1
+    for _ in range(2)
+]
 """,
         ),
     ),

@@ -154,6 +154,12 @@ def test_it_is_shown_with_the_answer_first_and_as_markdown() -> None:
     assert "−300" in bundle["text/plain"]
 
 
+def test_a_line_that_changed_by_more_than_the_whole_is_no_part_of_it() -> None:
+    before, after = profiled(BEFORE, TIMES), profiled(BEFORE, TIMES | {2: TIMES[2] + 0.3, 3: TIMES[3] - 0.1}, cell=2)
+    said = repr(ProfileDiff(before, after, ("old", "new"))).splitlines()[0]
+    assert said.endswith(": 200 ms more; In[2]:2 alone takes 300 ms more")
+
+
 def test_what_is_selected_in_the_widget_are_rows_of_its_tables() -> None:
     widget = ProfileDiff(profiled(BEFORE, TIMES), profiled(BEFORE, TIMES | {2: 0.1}, cell=2)).explore()
     lines = widget.document.tables[0].name

@@ -203,6 +203,8 @@ def test_a_profile_has_the_phases_of_its_loop() -> None:
         ("forward", 0.4, 0.4),
     ]
     assert [each["place"] for each in said["phases"]] == ["In[3]:5", "In[3]:6"]
+    alone = profile_of(phases_by_line=parts, options=ProfileOptions(phases=True), wall_time=1.25)
+    assert read(alone.to_json())["not_attributed"] == pytest.approx(0.25)
     assert (read(profile_of().to_json())["steps"], read(profile_of().to_json())["phases"]) == (0, [])
 
 

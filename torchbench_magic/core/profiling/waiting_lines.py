@@ -111,6 +111,7 @@ def _waits_for_something(
             "source_id": sources[joined.codes[line[0]].co_filename].source_id,
             "line": line[1],
             "waited": waited,
+            "is_least": sampled is None,
             "cpu": run.own_cpu / 1e9,
         },
     )

@@ -245,6 +245,9 @@ LOOP_COLUMNS: dict[str, str] = {
     "inner_source_id": _TEXT,  # of `input`: where the line runs code of the user's, such as `__getitem__`,
     "inner_line": _MAYBE,  # the line of that with the most time in it
     "inner_seconds": _SECONDS,
+    "loader_seconds": _SECONDS,  # of `input`: within a DataLoader; the rest is code around it, such as a generator's
+    "looks": _MAYBE,  # of `loss`, `other`, `input`: looks at the stack, where lines are known from these alone
+    "inner_looks": _MAYBE,  # of `input`: those at the inner line
     "mode": _TEXT,  # of `forward` and `optimizer`: words of loops.modes; else None
 }
 

@@ -38,7 +38,7 @@ def facts(profile: Profile) -> dict[str, Any]:
     by_op = by_op.sort_values("self_cpu_time", ascending=False, kind="stable")
     return {
         "wall_time": finite_number(profile.wall_time),
-        "not_attributed": finite_number(profile.not_attributed),
+        "not_attributed": finite_number(_not_attributed(profile)),
         "threads": profile.num_threads,
         "profiler_cost": profile.profiler_cost,
         "lines": [_line(row) for row in by_time.head(_MOST_ROWS).to_dict("records")],
@@ -48,6 +48,13 @@ def facts(profile: Profile) -> dict[str, Any]:
         **compiling_as_json(profile),
         "repeat": _repeat(profile),
     }
+
+
+def _not_attributed(profile: Profile) -> float:
+    """Seconds on no line; with ``--phases``, which has no lines, in no phase."""
+    if not profile.options.phases:
+        return profile.not_attributed
+    return max(profile.wall_time - float(profile.phases_by_line["seconds"].sum()), 0.0)
 
 
 def _line(row: dict[Any, Any]) -> dict[str, Any]:

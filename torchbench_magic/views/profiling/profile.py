@@ -177,7 +177,9 @@ def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
             continue
         if doubt.kind == "waits":
             waited = float(str(facts["waited"]))
-            return f", {'nearly all' if waited >= _NEARLY_ALL * cost else units.seconds_text(waited)} of it waiting"
+            least = "at least " if facts.get("is_least", True) else ""
+            part = "nearly all" if waited >= _NEARLY_ALL * cost else f"{least}{units.seconds_text(waited)}"
+            return f", {part} of it waiting"
         if doubt.kind == "waits-for-threads":
             where = f", whose torch work is at {facts['at']}" if facts.get("at") else ""
             return f", waiting for {facts['who']}{where}"

@@ -26,6 +26,7 @@ __all__ = ["document", "place_in_other"]
 _ROWS = 40
 _LONGEST_NAME = 24
 _LEAST_SHARE = 0.001  # of the longer wall time: rows with less in both, and no bytes, are counted
+_ALIKE = 1.02  # times the whole difference: a line that has all of it, but for what the clocks differ by
 _MATCHES = {"same": "", "text": "", "edited": "edited", "new": "new", "gone": "gone"}
 
 
@@ -62,9 +63,16 @@ def _sentence(diff: ProfileDiff) -> Iterator[Phrase]:
     moved = moved[moved["line"].notna() | moved["baseline_line"].notna()]
     if len(moved) and delta:
         top = max(frame_rows(moved), key=lambda row: row["moved"] * (1 if delta > 0 else -1))
-        if top["moved"] * delta > 0:
-            yield Phrase(f", {units.seconds_text(abs(top['moved']))} of it on ")
-            yield code(place_in_other(diff, top))
+        place, moved = code(place_in_other(diff, top)), abs(top["moved"])
+        if top["moved"] * delta <= 0:
+            return
+        if moved <= _ALIKE * abs(delta):
+            yield Phrase(f", {units.seconds_text(min(moved, abs(delta)))} of it on ")
+            yield place
+        else:  # other lines make up for some of it: no part of the difference
+            yield Phrase("; ")
+            yield place
+            yield Phrase(f" alone takes {units.seconds_text(moved)} {'more' if delta > 0 else 'less'}")
 
 
 def _insights(diff: ProfileDiff) -> Iterator[Unfolding]:

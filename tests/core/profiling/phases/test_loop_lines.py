@@ -46,4 +46,5 @@ def test_samples_divide_a_stretch_and_say_nothing_of_one_without() -> None:
     lines = SampledLines([10, 1, 20, 1, 30, 2])
     assert lines.shares(5, 35) == {1: 20.0, 2: 10.0}
     assert lines.shares(11, 19) == {}
+    assert lines.looks(5, 35) == {1: 2, 2: 1}
     assert SampledLines([]).shares(0, 10) == {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torchbench_magic import profile, step
 from torchbench_magic.results.profiling.loops.outliers import outliers_of
+from torchbench_magic.results.profiling.loops.phases import shares_of
 from torchbench_magic.results.profiling.profile import Profile
 
 Runs = Callable[[Callable[[], object]], Profile]
@@ -95,6 +97,28 @@ def test_each_phase_stands_on_its_line(run: Runs) -> None:
     assert lines == {"input": [1], "zero_grad": [2], "forward": [3], "backward": [5], "optimizer": [6]}
 
 
+def test_what_a_generator_does_around_a_loader_is_not_within_it() -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    loader = DataLoader(DATA, batch_size=4)
+
+    def batches() -> Iterator[list[torch.Tensor]]:
+        for batch in loader:
+            time.sleep(0.02)
+            yield batch
+
+    def train() -> None:
+        for x, y in batches():
+            optimizer.zero_grad()
+            functional.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+    made = profile(train)
+    asked = made.phases_by_line.loc[lambda parts: parts["phase"] == "input"]
+    assert 0 < asked["loader_seconds"].sum() < asked["seconds"].sum() - 0.1
+    assert not any("num_workers" in str(cure.code) for each in made.insights for cure in each.cures)
+
+
 def test_accumulated_gradients_are_one_step(run: Runs) -> None:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -150,6 +174,30 @@ def test_an_optimizer_that_calls_the_model_leaves_it_its_time(run: Runs) -> None
     found = calls(made)
     assert (found["optimizer"] == 1).all()
     assert (found["forward"] == found["backward"]).all()
+    adds_up(made)
+
+
+def test_what_a_closure_runs_between_its_passes_is_the_loss(run: Runs) -> None:
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        out = net(torch.ones(4, 4))
+        time.sleep(0.05)
+        loss = out.square().mean()
+        loss.backward()
+        return loss
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.step(closure)
+
+    made = run(train)
+    seconds = made.phases.groupby("phase")["seconds"].sum()
+    assert seconds["loss"] >= 0.15 > seconds["optimizer"]
+    (loss,) = (each for each in shares_of(made.phases_by_line) if each.phase == "loss")
+    assert loss.line in (None, closure.__code__.co_firstlineno + 3)
     adds_up(made)
 
 

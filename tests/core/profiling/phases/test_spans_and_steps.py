@@ -31,6 +31,9 @@ class NoLines:
     def shares(self, begin: int, end: int) -> dict[int, float]:
         return {}
 
+    def looks(self, begin: int, end: int) -> None:
+        return None
+
 
 class Told:
     """Spans one after the other on a clock that is given: each phase takes as long as said, with 1 ns between."""

@@ -126,6 +126,9 @@ def test_what_the_workers_do_is_said_with_the_wait() -> None:
     (found,) = busy.insights
     assert "its worker is busy 90 % of the time, most at `In[2]:7` in `__getitem__`" in found.text
     assert found.cures[-1].code == "DataLoader(..., num_workers=2)"
+    assert found.evidence["most_in_workers"] == "In[2]:7"
+    assert found.evidence["share_of_their_time"] == 0.9
+    assert "share_in_it" not in found.evidence
     idle = profile_of(rows(10, {"input": 0.05}), workers=workers(("__getitem__", 1.0), ("waiting for the loop", 9.0)))
     assert "only 10 % of the time" in idle.insights[0].text
 
@@ -143,6 +146,29 @@ def test_the_line_of_the_data_set_is_said_where_the_loop_loads_itself() -> None:
     (found,) = profile_of(rows(10, {"input": 0.05}, input=inner)).insights
     assert [place.line for place in found.places] == [2, 9]
     assert "`In[1]:9` takes 90 % of it" in found.text
+    assert found.cures[-1].code == "DataLoader(..., num_workers=2)"
+
+
+def test_of_looks_the_line_of_the_data_set_is_said_where_most_fell_on_it() -> None:
+    one = {"inner_source_id": "ab", "inner_line": 9, "inner_seconds": 0.01}
+    seen = {name: (lambda step, value=value: value if step < 4 else None) for name, value in one.items()}
+    seen |= {"looks": lambda step: 2 * (step < 4), "inner_looks": lambda step: 2 if step < 4 else pd.NA}
+    (found,) = profile_of(rows(10, {"input": 0.05}, input=seen)).insights
+    assert "`In[1]:9` takes 100 % of it" in found.text
+    few = seen | {"looks": lambda step: 2 * (step < 4), "inner_looks": lambda step: 1 if step < 4 else pd.NA}
+    (found,) = profile_of(rows(10, {"input": 0.05}, input=few)).insights
+    assert "In[1]:9" not in found.text
+
+
+def test_workers_are_no_cure_for_what_a_generator_does_around_the_loader() -> None:
+    inner = {"inner_source_id": lambda _: "ab", "inner_line": lambda _: 9, "inner_seconds": lambda _: 0.045}
+    inner["loader_seconds"] = lambda _: 0.004
+    (found,) = profile_of(rows(10, {"input": 0.05}, input=inner)).insights
+    assert "`In[1]:9` takes 90 % of it" in found.text
+    assert "`In[1]:9`" in found.cures[0].text
+    assert not any("num_workers" in str(cure.code) for cure in found.cures)
+    around = profile_of(rows(10, {"input": 0.05}, input={"loader_seconds": lambda _: 0.004}))
+    assert not any("num_workers" in str(cure.code) for cure in around.insights[0].cures)
 
 
 # ---- evaluation -----------------------------------------------------------------------------------------------------

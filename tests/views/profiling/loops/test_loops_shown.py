@@ -9,7 +9,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tests.results.profiling.insights.test_training_kinds import profile_of, rows, workers
+from tests.results.profiling.insights.test_training_kinds import USUAL, profile_of, rows, workers
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Profile, Source
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
@@ -29,9 +29,52 @@ def looped(steps: int = 20) -> Profile:
 def test_the_sentence_says_what_a_step_is_made_of_and_which_took_long() -> None:
     said = plain(document(looped()).sentence)
     assert said == (
-        "a step takes 33.5 ms: 41 % is the backward pass at In[1]:5; step 7 took 10 times the median, 90 % of it at "
-        "In[1]:9 for _ in range(20):"
+        "a step takes 48.5 ms on average (median 33.5 ms): 41 % is the backward pass at In[1]:5; "
+        "step 7 took 10 times the median, 90 % of it at In[1]:9 for _ in range(20):"
     )
+
+
+def test_where_mean_and_median_differ_both_are_said_and_shares_are_of_the_mean() -> None:
+    late = [{"step": at, "phase": "other", "seconds": 0.1, "calls": 0, **SAVED} for at in range(4, 20, 5)]
+    made = profile_of([*rows(20, dict.fromkeys(USUAL, 0.0001)), *late])
+    said = plain(document(made).sentence)
+    assert said.startswith("a step takes 20.5 ms on average (median 500 µs): 98 % is other code at In[1]:9; step ")
+    (table,) = (each for each in document(made).tables if each.name == "phases")
+    assert [column.name for column in table.columns][1:4] == ["median", "mean", "share"]
+    assert plain(document(profile_of(rows(20))).sentence).startswith("a step takes 33.5 ms: ")
+
+
+def looked(*looks: tuple[int | None, int], seconds: float = 0.04) -> Profile:
+    """20 steps, most of each in `other`, which is on these lines by so many looks; the rest of it no look saw."""
+    other = {"phase": "other", "calls": 0, "cell": 1, "file": "<cell>"}
+    unseen = [{**other, "step": step, "seconds": seconds, "looks": 0} for step in range(20)]
+    seen = [
+        {**other, "step": 3, "seconds": 1e-6, "looks": n, "line": line, "source_id": None if line is None else "ab"}
+        for line, n in looks
+    ]
+    return profile_of([*rows(20), *unseen, *seen])
+
+
+def line_of_other(made: Profile) -> str:
+    (table,) = (each for each in document(made).tables if each.name == "phases")
+    return next(row.cells[3].text for group in table.groups for row in group.rows if row.key == "other")
+
+
+def test_the_share_of_a_line_that_was_looked_at_is_of_all_looks_that_fell_into_the_phase() -> None:
+    made = looked((9, 15), (10, 8), (None, 2))
+    assert line_of_other(made) == "In[1]:9 ≥ 60 %"
+    assert line_of_other(looked((9, 15), (10, 10))) == "In[1]:9 60 %"
+    assert plain(document(made).sentence).startswith("a step takes 73.5 ms: 54 % is other code")
+    assert "is other code at" not in plain(document(made).sentence)
+    assert "from looks at the stack" in plain(document(made).footer[0])
+    assert "is other code at In[1]:9" in plain(document(looked((9, 25))).sentence)
+    assert "looks at the stack" not in plain(document(looped()).footer[0])
+
+
+def test_of_few_looks_their_number_is_said_and_no_share() -> None:
+    assert line_of_other(looked((9, 3), (10, 1))) == "In[1]:9, 3 of 4 looks"
+    assert line_of_other(looked((9, 1))) == "In[1]:9, 1 of 1 look"
+    assert line_of_other(looked()) == ""
 
 
 def test_steps_that_took_long_are_not_named_where_others_had_the_processor() -> None:
@@ -44,7 +87,8 @@ def test_every_carrier_has_the_phases() -> None:
         for phase in ("input", "forward", "backward", "optimizer", "zero_grad", "other"):
             assert phase in text
     (table,) = (each for each in document(made).tables if each.name == "phases")
-    shares = [row.cells[2].value for group in table.groups for row in group.rows]
+    at = [column.name for column in table.columns].index("share")
+    shares = [row.cells[at].value for group in table.groups for row in group.rows]
     assert abs(sum(float(str(share)) for share in shares) - 1) < 1e-9
 
 
@@ -84,8 +128,9 @@ def test_two_profiles_have_their_phases_side_by_side() -> None:
     diff = ProfileDiff(profile_of(rows(10)), profile_of(rows(10, {"input": 0.021})), ("before", "after"))
     (table,) = (each for each in diff_document(diff).tables if each.name == "phases")
     values = {row.cells[0].text: [cell.value for cell in row.cells[1:]] for group in table.groups for row in group.rows}
-    assert values["input"] == [pytest.approx(0.021), pytest.approx(0.001), pytest.approx(0.02)]
-    assert values["step"] == [pytest.approx(0.0535), pytest.approx(0.0335), pytest.approx(0.02)]
+    assert values["input"] == [pytest.approx(0.001), pytest.approx(0.021), pytest.approx(0.02)]
+    assert values["step"] == [pytest.approx(0.0335), pytest.approx(0.0535), pytest.approx(0.02)]
+    assert [column.label for column in table.columns[1:3]] == ["before", "after"]
     without = ProfileDiff(profile_of([], wall=1.0), profile_of(rows(10)), ("before", "after"))
     assert not [each for each in diff_document(without).tables if each.name == "phases"]
 

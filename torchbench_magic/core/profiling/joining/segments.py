@@ -20,6 +20,7 @@ __all__ = ["NO_LINE", "Codes", "LineTree", "Segments", "replay"]
 
 NO_LINE = -1
 _INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})  # 3.11 gives them their own frame
+_PARTS = _INLINE - {"<genexpr>"}
 
 
 class LineTree:
@@ -96,6 +97,7 @@ class _Code:
     counts_entry: bool
     counts_lines: bool
     text: Statements
+    is_part: bool = False  # a comprehension that runs where it stands, within its statement
     is_compiled: bool = False  # made by torch.compile: all of it is on the `def` line
 
 
@@ -105,8 +107,9 @@ def _read_code(code: CodeType, statements: Statements) -> _Code:
     line = statements.definition.get(code.co_firstlineno, code.co_firstlineno)
     if is_compiled(code):  # of the rest of a function, its first line is the one that broke the graph
         return _Code(line, True, False, statements, is_compiled=True)
-    inline = code.co_name in _INLINE
-    return _Code(line, bool(code.co_flags & inspect.CO_OPTIMIZED) and not inline, not inline, statements)
+    inline, is_part = code.co_name in _INLINE, code.co_name in _PARTS
+    counts_entry = bool(code.co_flags & inspect.CO_OPTIMIZED) and not inline
+    return _Code(line, counts_entry, not inline, statements, is_part)
 
 
 def _somewhere(code: int, base: int, notes: Sequence[_Code], child: Callable[[int, int, int], int]) -> int:
@@ -204,6 +207,11 @@ def replay(stream: Stream, thread: int, codes: Codes, tree: LineTree, *, ends_bl
                 statement = first
                 if not first:
                     steps = of_frame
+            elif stack and not resumed and notes[code].is_part:
+                first = notes[code].text.first.get(line, 0)
+                if first and first == stack[-1][4] and line not in stack[-1][5] | ran:
+                    ran.add(line)  # a line of the statement that the frame around does not come to itself
+                    calls[here] += 1
             last = line
         elif mark >= SUSPEND:
             if mark == SUSPEND and before != SUSPEND:

@@ -42,6 +42,10 @@ class LinesSeen(Protocol):
         """Number of a place (-1: no line) -> ns; they add up to the stretch, or are empty where nothing is known."""
         ...
 
+    def looks(self, begin: int, end: int) -> Mapping[int, int] | None:
+        """Number of a place (-1: no line) -> looks that saw it; None where lines are known without looks."""
+        ...
+
 
 class SampledLines:
     """From looks at the stack: a stretch in which nobody looked is not known.
@@ -55,10 +59,13 @@ class SampledLines:
         self._times, self._places = flat[:, 0], flat[:, 1]
 
     def shares(self, begin: int, end: int) -> Mapping[int, float]:
-        first, last = np.searchsorted(self._times, (begin, end))
-        seen = Counter(self._places[first:last].tolist())
+        seen = self.looks(begin, end)
         whole = sum(seen.values())
         return {place: (end - begin) * count / whole for place, count in seen.items()}
+
+    def looks(self, begin: int, end: int) -> Mapping[int, int]:
+        first, last = np.searchsorted(self._times, (begin, end))
+        return Counter(self._places[first:last].tolist())
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,9 @@ class RecordedLines:
         sums = np.bincount(places + 1, weights=lengths)
         return {int(at) - 1: float(sums[at]) for at in np.nonzero(sums)[0]}
 
+    def looks(self, begin: int, end: int) -> None:
+        return None
+
     def heads(self) -> Iterator[Span]:
         """Each time that a ``for`` loop got its next item: the head and all that it called."""
         chains = self._chains()
@@ -140,7 +150,7 @@ class RecordedLines:
         return found
 
     def _span(self, head: int, begin: int, end: int) -> Span:
-        return Span(begin, end, INPUT, int(self.place_of[head]))
+        return Span(begin, end, INPUT, int(self.place_of[head]), is_head=True)
 
 
 def _is_head(source: Source | None, line: int) -> bool:

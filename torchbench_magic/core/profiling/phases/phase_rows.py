@@ -28,7 +28,7 @@ _LOOKED_INTO = 1_000_000  # ns of an input from which on it is asked which line 
 _DIVIDED = 100_000  # ns between two phases from which on they are divided among lines; less is of the line with most
 _FEWEST_EVALUATIONS = 2  # iterations: one alone may be the look at a shape
 
-_Key = tuple[int, str, int, str]  # step (-1: none), phase, place, mode
+_Key = tuple[int, str, int, str, bool]  # step (-1: none), phase, place, mode, whether the place is from looks alone
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class _Sum:
     ns: float = 0.0
     calls: int = 0
     inner: Counter[int] = field(default_factory=Counter)
+    looks: Counter[int] | None = None
+    loader_ns: int = 0
 
 
 def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] | None = None) -> pd.DataFrame:
@@ -66,9 +68,10 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
     roles = _roles(loop.spans)
     evaluated = evaluation_passes(loop.spans, steps)
-    pieces = pieces_of(loop.spans)
+    pieces = _without_loss(pieces_of(loop.spans))
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
     begins = [begin for begin, _ in steps]
+    loaders = pieces_of(span for span in loop.spans if span.phase == INPUT and not span.is_head)
     entered = {(span.begin, span.phase) for span in loop.spans}
     for piece in _cut(pieces, steps):
         at = bisect_right(begins, piece.begin) - 1
@@ -76,9 +79,13 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
         mode = modes.UNCLEARED if piece.is_uncleared else ""
         if piece.phase == FORWARD:
             mode = _mode(piece, modes.EVALUATION if _is_within(piece, evaluated) else _role(piece, roles))
-        mine = sums[number, PHASES[piece.phase - 1], piece.place, mode]
+        mine = sums[number, PHASES[piece.phase - 1], piece.place, mode, False]
         mine.ns += piece.end - piece.begin
         mine.calls += (piece.begin, piece.phase) in entered
+        if piece.phase == INPUT:
+            mine.loader_ns += _common(piece, loaders)
+        if piece.phase == INPUT and (seen := loop.lines.looks(piece.begin, piece.end)) is not None:
+            mine.looks = (mine.looks or Counter()) + Counter(seen)
         if piece.phase == INPUT and piece.end - piece.begin >= _LOOKED_INTO:
             inside = loop.lines.shares(piece.begin, piece.end)
             mine.inner.update({place: int(ns) for place, ns in inside.items() if place not in (-1, piece.place)})
@@ -86,9 +93,25 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
         shares = loop.lines.shares(begin, end) or {-1: float(end - begin)}
         if end - begin < _DIVIDED:
             shares = {max(shares, key=lambda place: shares[place]): float(end - begin)}
+        seen = loop.lines.looks(begin, end)
+        if seen is not None and len(shares) == 1:
+            seen = dict.fromkeys(shares, sum(seen.values()))
         for place, ns in shares.items():
-            sums[number, _LOSS if is_loss else _OTHER, place, ""].ns += ns
+            mine = sums[number, _LOSS if is_loss else _OTHER, place, "", seen is not None]
+            mine.ns += ns
+            if seen is not None:
+                mine.looks = (mine.looks or Counter()) + Counter({place: seen.get(place, 0)})
     return _table(sums, loop.places, sources, numbers)
+
+
+def _common(piece: Span, others: Sequence[Span]) -> int:
+    """How long the piece is also in one of the others, which come one after the other."""
+    at = max(bisect_right(others, piece.begin, key=lambda each: each.begin) - 1, 0)
+    common = 0
+    while at < len(others) and others[at].begin < piece.end:
+        common += max(min(others[at].end, piece.end) - max(others[at].begin, piece.begin), 0)
+        at += 1
+    return common
 
 
 def _cut(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[Span]:
@@ -100,6 +123,26 @@ def _cut(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[S
             yield replace(piece, begin=begin, end=edges[at])
             begin, at = edges[at], at + 1
         yield replace(piece, begin=begin)
+
+
+def _without_loss(pieces: Sequence[Span]) -> list[Span]:
+    """The pieces but for those of an optimizer that lie between a forward pass and a backward pass within its step: its
+    closure runs there, and the gap that is left is the loss."""
+    left_out: set[int] = set()
+    held: list[int] = []  # pieces of the optimizer since the forward pass
+    after_forward, until = False, -1
+    for at, piece in enumerate(pieces):
+        if piece.begin != until or not (piece.is_inner or piece.phase == OPTIMIZER):
+            held, after_forward = [], False
+        until = piece.end
+        if piece.phase == OPTIMIZER:
+            held += [at] * after_forward
+            continue
+        if piece.phase == BACKWARD:
+            left_out.update(held)
+        after_forward = piece.is_inner and _is_after_forward(piece, after_forward)
+        held = held if after_forward else []
+    return [piece for at, piece in enumerate(pieces) if at not in left_out]
 
 
 def _gaps(pieces: Sequence[Span], steps: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, bool]]:
@@ -184,7 +227,7 @@ def _table(
     sums: Mapping[_Key, _Sum], places: PlaceNumbers, sources: Mapping[str, Source], numbers: Sequence[int] | None
 ) -> pd.DataFrame:
     columns: dict[str, list[object]] = {name: [] for name in LOOP_COLUMNS}
-    for (step, phase, place, mode), sum_ in sorted(sums.items(), key=lambda each: each[0]):
+    for (step, phase, place, mode, _), sum_ in sorted(sums.items(), key=lambda each: each[0]):
         source_id, line = places.lines[place] if place >= 0 else (None, None)
         source = sources.get(source_id) if source_id is not None else None
         inner, inner_ns = max(sum_.inner.items(), key=lambda each: each[1], default=(-1, 0))
@@ -200,6 +243,9 @@ def _table(
             "inner_source_id": places.lines[inner][0] if inner >= 0 else None,
             "inner_line": places.lines[inner][1] if inner >= 0 else None,
             "inner_seconds": inner_ns / 1e9 if inner >= 0 else float("nan"),
+            "loader_seconds": sum_.loader_ns / 1e9 if phase == PHASES[INPUT - 1] else float("nan"),
+            "looks": sum(sum_.looks.values()) if sum_.looks is not None else None,
+            "inner_looks": sum_.looks[inner] if sum_.looks is not None and inner >= 0 else None,
             "mode": mode or None,
         }
         for name, value in row.items():

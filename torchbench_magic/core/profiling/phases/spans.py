@@ -23,6 +23,7 @@ class Span:
         is_inner: it ran within another phase.
         in_backward: within a backward pass.
         is_uncleared: the step of an optimizer whose gradients nothing has cleared since its step before.
+        is_head: the head of a ``for`` loop; another input is a DataLoader's.
     """
 
     begin: int
@@ -33,6 +34,7 @@ class Span:
     is_inner: bool = False
     in_backward: bool = False
     is_uncleared: bool = False
+    is_head: bool = False
 
 
 def spans_of(record: Sequence[int]) -> list[Span]:

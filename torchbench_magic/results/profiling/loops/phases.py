@@ -21,6 +21,7 @@ __all__ = ["PHASES", "StepShare", "empty_phases", "phases_of", "renumbered", "sh
 
 PHASES = ("input", "transfer", "forward", "loss", "backward", "optimizer", "zero_grad", "other")
 """In the order in which a step has them."""
+_GAPS = ("loss", "other")  # what is left between calls: their lines may be known from looks at the stack alone
 
 
 def empty_phases() -> pd.DataFrame:
@@ -51,6 +52,9 @@ class StepShare:
         seconds: in all steps; ``median`` of a step; ``share`` of all steps.
         source_id, line: the line with most of it; None for none.
         line_share: that line's share of the phase.
+        looks: (at that line, in the phase), where the share is known from looks at the stack; else None. It is at least
+            so much, where some looks fell on no line.
+        is_least: whether some did.
     """
 
     phase: str
@@ -60,6 +64,8 @@ class StepShare:
     source_id: str | None = None
     line: int | None = None
     line_share: float = 0.0
+    looks: tuple[int, int] | None = None
+    is_least: bool = False
 
 
 def shares_of(parts: pd.DataFrame) -> tuple[StepShare, ...]:
@@ -73,18 +79,35 @@ def shares_of(parts: pd.DataFrame) -> tuple[StepShare, ...]:
         seconds = float(mine.sum())
         if seconds <= 0:
             continue
-        source_id, line, share = _top_line(inside[inside["phase"] == name], seconds)
-        found.append(StepShare(name, seconds, float(mine.median()), seconds / whole, source_id, line, share))
+        top = _top_line(inside[inside["phase"] == name], seconds)
+        on_none = int(inside.loc[(inside["phase"] == name) & inside["line"].isna(), "looks"].fillna(0).sum())
+        is_least = top[3] is not None and on_none > 0
+        found.append(StepShare(name, seconds, float(mine.median()), seconds / whole, *top, is_least))
     return tuple(found)
 
 
-def _top_line(rows: pd.DataFrame, seconds: float) -> tuple[str | None, int | None, float]:
-    on_lines = rows[rows["line"].notna()].groupby(["source_id", "line"], sort=False)["seconds"].sum()
-    if on_lines.empty:
-        return None, None, 0.0
-    top: Any = on_lines.idxmax()
+def _top_line(rows: pd.DataFrame, seconds: float) -> tuple[str | None, int | None, float, tuple[int, int] | None]:
+    """(source, line, share, looks): most stretches of a phase may be too short for a look, so that what looks tell is
+    the share of all of them that fell on a line, whatever the lengths of the stretches."""
+    is_looked = rows["looks"].notna() & rows["phase"].isin(_GAPS)
+    looked, exact = rows[is_looked], rows[~is_looked]
+    sums = _by_line(exact, "seconds")
+    looks = _by_line(looked, "looks")
+    looks, of_all = looks[looks > 0], int(looked["looks"].sum())
+    if of_all:
+        sums = sums.add(looks * (float(looked["seconds"].sum()) / of_all), fill_value=0.0)
+    if sums.empty:
+        return None, None, 0.0, None
+    top: Any = sums.idxmax()
     source_id, line = top
-    return str(source_id), int(line), float(on_lines.max()) / seconds
+    mine = int(looks.get(top, 0))
+    return str(source_id), int(line), float(sums.max()) / seconds, (mine, of_all) if mine else None
+
+
+def _by_line(rows: pd.DataFrame, column: str) -> pd.Series[float]:
+    on_lines = rows[rows["line"].notna()]
+    sums: pd.Series[float] = on_lines.groupby(["source_id", "line"], sort=False)[column].sum().astype("float64")
+    return sums
 
 
 def seconds_by_step(parts: pd.DataFrame, keys: Mapping[str, Any] | None = None) -> NDArray[np.float64]:

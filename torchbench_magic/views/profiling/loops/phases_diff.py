@@ -28,12 +28,12 @@ def phases_diff_table(diff: ProfileDiff) -> Table | None:
         {"phase": name, "other": now[name], "baseline": before[name], "change": now[name] - before[name]}
         for name in names
     ]
-    scale = units.spread_scale([value for name in names for value in (now[name], before[name]) if value])
+    scale = units.spread_scale([value for name in names for value in (before[name], now[name]) if value])
     base, other = (clipped(name, _LONGEST_NAME) for name in diff.names)
     built = (
         texts("phase", "phase of a step", 12, lambda row: str(row["phase"])),
-        measured_columns("other", other, scale),
         measured_columns("baseline", base, scale),
+        measured_columns("other", other, scale),
         measured_columns("change", "change", scale),
     )
     return built_table("phases", built, rows, lambda row: str(row["phase"]))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
+
 from torchbench_magic import units
 from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
+from torchbench_magic.results.profiling.loops.looks import FEWEST_LOOKS, is_most
 from torchbench_magic.results.profiling.loops.modes import EVALUATION
 from torchbench_magic.results.profiling.loops.outliers import Outlier, outliers_of
 from torchbench_magic.results.profiling.loops.phases import StepShare, shares_of, step_seconds
@@ -29,7 +32,9 @@ _WORDS = {
     "zero_grad": "clears gradients",
     "other": "is other code",
 }
+_BY_LOOKS = " The lines of loss and other are from looks at the stack, about 10 a second."
 _MOST_WORKERS = 8  # that are named one by one
+_ALIKE = 0.05  # of the mean: a median that is as near to it may stand for it
 _MOST = 0.5  # of a phase: from which on its line is said in the sentence
 
 
@@ -40,7 +45,11 @@ def loop_clause(profile: Profile) -> Iterator[Phrase]:
     if seconds.empty or seconds.sum() <= 0:
         return
     top = max(shares_of(profile.phases_by_line), key=lambda each: each.share)
-    yield Phrase(f"a step takes {units.seconds_text(float(seconds.median()))}: ")
+    usual, mean = float(seconds.median()), float(seconds.mean())
+    if _differ(seconds):  # shares are of all steps together, and so of their mean
+        yield Phrase(f"a step takes {units.seconds_text(mean)} on average (median {units.seconds_text(usual)}): ")
+    else:
+        yield Phrase(f"a step takes {units.seconds_text(usual)}: ")
     yield Phrase(f"{units.percent(top.share)} % {_WORDS[top.phase]}")
     if (where := _said_place(profile, top)) is not None:
         yield Phrase(" at ")
@@ -48,6 +57,12 @@ def loop_clause(profile: Profile) -> Iterator[Phrase]:
     for outlier in _outliers(profile)[:1]:
         yield Phrase("; ")
         yield from _outlier(profile, outlier)
+
+
+def _differ(seconds: pd.Series[float]) -> bool:
+    """Whether a step's median is another number than the mean of all steps."""
+    mean = float(seconds.mean())
+    return abs(float(seconds.median()) - mean) > _ALIKE * mean
 
 
 def place_in_clause(profile: Profile) -> str | None:
@@ -58,7 +73,7 @@ def place_in_clause(profile: Profile) -> str | None:
 
 
 def _said_place(profile: Profile, top: StepShare) -> str | None:
-    is_said = top.line is not None and top.line_share >= _MOST
+    is_said = top.line is not None and top.line_share >= _MOST and (top.looks is None or is_most(*top.looks))
     return _place(profile, top.source_id, top.line) if is_said else None
 
 
@@ -100,18 +115,22 @@ def phases_table(profile: Profile) -> Table | None:
     found = shares_of(profile.phases_by_line)
     if not found:
         return None
-    steps = len(step_seconds(profile.phases))
-    scale = units.spread_scale([each.median for each in found])
+    seconds = step_seconds(profile.phases)
+    steps = len(seconds)
+    has_means = _differ(seconds)
+    means = [each.seconds / steps for each in found] if has_means else []
+    scale = units.spread_scale([each.median for each in found] + means)
     built = [
         texts("phase", "phase of a step", 12, lambda each: each["share"].phase),
         measured_columns("median", "median", scale),
+        *([measured_columns("mean", "mean", scale)] if has_means else []),
         share("share", lambda each: each["share"].share),
         texts("place", "line", 30, lambda each: _line(profile, each["share"])),
     ]
     if profile.options.phases:  # else the table of lines has it
         built.append(texts("source", "source", 60, lambda each: _source(profile, each["share"]), quiet=True))
-    rows = [{"share": each, "median": each.median} for each in found]
-    said = f"{units.count(steps)} steps. Each of them: {of_result('.phases')}"
+    rows = [{"share": each, "median": each.median, "mean": each.seconds / steps} for each in found]
+    said = f"{units.count(steps)} steps; shares are of their sum. Each of them: {of_result('.phases')}"
     return built_table("phases", built, rows, lambda each: str(each["share"].phase), hidden=said)
 
 
@@ -119,7 +138,11 @@ def _line(profile: Profile, each: StepShare) -> str:
     if each.line is None:
         return ""
     place = _place(profile, each.source_id, each.line)
-    return place if each.line_share > 0.995 else f"{place} {units.percent(each.line_share)} %"
+    if each.looks is not None and each.looks[1] < FEWEST_LOOKS:
+        some, of_all = (units.count(number) for number in each.looks)
+        return f"{place}, {some} of {of_all} look{'s' if each.looks[1] > 1 else ''}"
+    least = "≥ " * each.is_least
+    return place if each.line_share > 0.995 else f"{place} {least}{units.percent(each.line_share)} %"
 
 
 def _source(profile: Profile, each: StepShare) -> str:
@@ -135,6 +158,7 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
         Phrase(
             "Phases: of the thread that runs the loop; they add up to the step. Loss: between the forward and the"
             " backward pass. Other: the rest."
+            + (_BY_LOOKS if profile.phases_by_line["looks"].notna().any() else "")
             + (" Work on a device overlaps with them." if _has_device(profile) else "")
         ),
     )

@@ -9,6 +9,7 @@ import pandas as pd
 from torchbench_magic import units
 
 from ....insights import CodeLine, Cure, Insight
+from ...loops.looks import is_most
 from ...loops.worker_shares import STARTING, WAITING
 from ...profile import Profile
 from ..line_uses import recorded_lines
@@ -58,7 +59,8 @@ def input_bound(profile: Profile) -> list[Insight]:
     if not is_explained and share < LEAST_UNEXPLAINED:
         return []
     where = lines[0][0]
-    said, cures = _why(work, inner, inner_share, restarts=restarts)
+    is_outside = float(rows["loader_seconds"].fillna(rows["seconds"]).sum()) < _MOST * waited
+    said, cures = _why(work, inner, inner_share, restarts=restarts, is_outside=is_outside)
     step = units.seconds_text(float(facts.step_seconds.median()), digits=2)
     text = f"`{where}` waits for input, {stake_text(seconds, wall)}; a step takes {step}{said}."
     evidence: dict[str, object] = {
@@ -68,9 +70,11 @@ def input_bound(profile: Profile) -> list[Insight]:
         "share_of_a_usual_step": usual,
         "workers": work.count,
         "share_busy": work.busy if work.count else 0.0,
-        "in_it": f"{inner}" if inner is not None else "",
-        "share_in_it": inner_share,
     }
+    if inner is not None:
+        evidence |= {"in_it": f"{inner}", "share_in_it": inner_share}
+    elif work.line:
+        evidence |= {"most_in_workers": work.line, "share_of_their_time": work.share}
     places = (where,) if inner is None or inner == where else (where, inner)
     return [Insight("input-bound", seconds, share, text, evidence, places, cures)]
 
@@ -112,9 +116,11 @@ def _inner_line(facts: LoopFacts, rows: pd.DataFrame, seconds: float) -> tuple[C
     known = rows[rows["inner_line"].notna()]
     if known.empty:
         return None, 0.0
-    sums = known.groupby(["inner_source_id", "inner_line"])["inner_seconds"].sum()
-    share = float(sums.max()) / seconds
-    if share < _MOST:
+    of_all = int(rows["looks"].fillna(0).sum())
+    by, whole = ("inner_looks", of_all) if of_all else ("inner_seconds", seconds)
+    sums = known.groupby(["inner_source_id", "inner_line"])[by].sum().astype("float64")
+    share = float(sums.max()) / whole
+    if share < _MOST or (of_all and not is_most(int(sums.max()), of_all)):
         return None, share
     top: Any = sums.idxmax()
     source_id, line = top
@@ -122,9 +128,21 @@ def _inner_line(facts: LoopFacts, rows: pd.DataFrame, seconds: float) -> tuple[C
 
 
 def _why(
-    work: _Workers, inner: CodeLine | None, inner_share: float, *, restarts: bool
+    work: _Workers, inner: CodeLine | None, inner_share: float, *, restarts: bool, is_outside: bool
 ) -> tuple[str, tuple[Cure, ...]]:
-    """The end of the sentence, and what may help."""
+    """The end of the sentence, and what may help.
+
+    Args:
+        is_outside: most of the input is not within a DataLoader, whose workers therefore cannot take it over.
+    """
+    if is_outside and inner is not None:
+        return f"; `{inner}` takes {units.percent(inner_share)} % of it", (
+            Cure(f"Make `{inner}` cheaper, or do it once, before the loop."),
+            Cure(f"Move what `{inner}` does into the data set of a `DataLoader`: workers run nothing outside of one."),
+        )
+    if is_outside:
+        text = "Make what the loop iterates over cheaper, or move its work into the data set of a `DataLoader`."
+        return "", (Cure(text),)
     if restarts or (work.count and work.starting >= _MOST):
         keep = Cure("Keep the workers between epochs.", "DataLoader(..., persistent_workers=True)")
         return ", and workers start anew in some", (keep, Cure("Create the loader once, before the loop."))
