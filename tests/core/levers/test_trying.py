@@ -365,3 +365,33 @@ def test_compare_tries_levers_on_one_statement_or_callable() -> None:
         assert row(result, "no_grad")["result"] == "equal"
     with pytest.raises(OptionError, match="nearest is no_grad"):
         compare({"s": "w * 2"}, globals={"w": w}, try_="no-grads")
+
+
+# ---- what a compiled function changes -------------------------------------------------------------------------
+
+CHANGING = """
+import torch
+from torch import nn
+x, lin, d, seen, buffer = torch.randn(4, 4), nn.Linear(4, 4), {"n": 0}, [], torch.zeros(3)
+class Counted: calls = 0
+one = Counted()
+one.n = 0
+def f(x):
+    CHANGE
+    return lin(x)
+"""
+
+
+CHANGES = ['d["n"] += 1', "one.n += 1", "Counted.calls += 1", "seen.append(1)", "buffer.add_(1)"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.usefixtures("compiled_anew")
+def test_what_a_compiled_function_changes_is_put_back_and_held_against_no_lever(change: str) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(CHANGING.replace("CHANGE", change), "<cell>", "exec"), names)
+    result = in_names(names, "f(x)", "compile", "flush-denormal")
+    assert [row(result, name)["result"] for name in ("compile", "flush-denormal")] == ["equal", "equal"]
+    assert not [doubt for doubt in result.warnings if doubt.kind == "not-restored"]
+    left = (names["d"], names["one"].n, names["Counted"].calls, names["seen"], names["buffer"].tolist())
+    assert left == ({"n": 0}, 0, 0, [], [0, 0, 0])

@@ -117,6 +117,12 @@ class CellCalls:
             self._put_back()
             self.written.put_back()
 
+    def put_back(self) -> None:
+        """Have the process, and what the cell reaches, as the first call found them."""
+        self._state.put_back()
+        self._inputs.restore_all()
+        self.written.put_back()
+
     def _put_back(self) -> None:
         self.draws = self._drew()
         self._state.put_back()

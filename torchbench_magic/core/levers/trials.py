@@ -110,6 +110,7 @@ class Trials:
                 self.left_out[lever.name] = f"it did not end within {limit:.0f} s and was stopped"
             except Exception as error:  # noqa: BLE001  # the user's code runs as it is: this is the lever's doing
                 self.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
+            cell.put_back()  # a lever may hide from the search what its calls changed
         self._say_what_was_left_out(task)
 
     @property
