@@ -21,7 +21,7 @@ from .cell_calls import CellCalls, bound_to_what_is_given
 from .compile_lever import graphs_compiled, has_compiled_code
 from .copied_names import with_functions
 from .lever import Change, DoesNotApply, Lever, Site
-from .outcomes import VALUE, CallOutcome, compared, differing, is_evident, not_comparable
+from .outcomes import VALUE, CallOutcome, compared, differing, differs_in, is_evident, not_comparable
 
 __all__ = ["DEADLINE_S", "Trials"]
 
@@ -164,7 +164,8 @@ class Trials:
         result = compared(first, baseline, change.precision) if baseline is not None else ("", float("nan"))
         if result[0] != "differs" and baseline is not None and not self._tells(first, baseline):
             result = ("", float("nan"))
-        self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, changed)
+        kind = "" if baseline is None else differs_in(first, baseline)
+        self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, changed, kind)
 
     def _tells(self, ours: CallOutcome, baseline: CallOutcome) -> bool:
         """Whether what is compared tells of the numbers that the cell computes: what it printed may be all there is."""
