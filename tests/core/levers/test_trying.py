@@ -15,6 +15,8 @@ from torchbench_magic import Comparison, compare, load
 from torchbench_magic.core.levers import trials
 from torchbench_magic.core.levers.trying import try_levers
 from torchbench_magic.core.machine.clocks import Clocks
+from torchbench_magic.core.timing.block_requests import Steps
+from torchbench_magic.core.timing.effects import only_first_call
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, OptionError
@@ -395,3 +397,24 @@ def test_what_a_compiled_function_changes_is_put_back_and_held_against_no_lever(
     assert not [doubt for doubt in result.warnings if doubt.kind == "not-restored"]
     left = (names["d"], names["one"].n, names["Counted"].calls, names["seen"], names["buffer"].tolist())
     assert left == ({"n": 0}, 0, 0, [], [0, 0, 0])
+
+
+def test_what_every_call_writes_is_no_result_kept_by_the_first_call_however_long_that_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def is_slow_again(*_: object) -> Steps[tuple[bool, int]]:
+        yield from ()
+        return True, 0
+
+    monkeypatch.setattr(only_first_call, "SLOWER", 0.0)
+    monkeypatch.setattr(only_first_call, "is_slow_again", is_slow_again)
+    cell = (
+        "stats = {'steps': 0}\nlog = []\nclass Net: calls = 0\nnet = Net()\nnet.n = 0\nnth = 0\n"
+        "def step():\n    global nth\n    nth += 1\n    stats['steps'] += 1\n    log.append(1)\n    Net.calls += 1\n"
+        "    net.n += 1\n    clock.work(10)\n    return 1.5"
+    )
+    names: dict[str, Any] = {"clock": FakeClock(), "__name__": "__main__"}
+    exec(compile(cell, "<cell>", "exec"), names)
+    result = in_names(names, "step()\nclock.work(1)", "flush-denormal", is_fake=True)
+    assert not [doubt.text for doubt in result.warnings if doubt.kind == "used-up"]
+    assert (names["stats"], names["log"], names["net"].n, names["nth"]) == ({"steps": 0}, [], 0, 0)

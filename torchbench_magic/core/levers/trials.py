@@ -52,6 +52,7 @@ class Trials:
         call_seconds: of a warm call as it is.
         written: what the cell writes into objects, as it is and under each lever.
         rewritten: labels of what every call writes anew, and so is to be put back before each block.
+        restored: labels of the tensors, gradients and arrays that it changes.
         stage: what is under way.
     """
 
@@ -64,6 +65,7 @@ class Trials:
     call_seconds: float = 0.0
     written: list[WrittenObjects] = field(default_factory=list)
     rewritten: frozenset[str] = frozenset()
+    restored: frozenset[str] = frozenset()
     _is_evident: bool = True
     _prints_the_same: bool = True
 
@@ -82,6 +84,7 @@ class Trials:
         self.written.append(cell.written)
         baseline = cell.call()
         again = cell.call()
+        self.restored = frozenset(baseline.state)
         self.call_seconds = min(baseline.seconds, again.seconds)
         self.restores = bool(baseline.state or self.rewritten) or cell.reads_streams
         repeats = compared(again, baseline)[0] != "differs"
