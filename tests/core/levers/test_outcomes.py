@@ -148,3 +148,4 @@ def test_a_module_and_an_optimizer_that_the_cell_makes_are_compared_by_their_num
 def test_what_is_of_another_kind_is_said(ours: Any, theirs: Any, said: str) -> None:
     outcomes = [CallOutcome({"the value": detached(value)}) for value in (ours, theirs)]
     assert differs_in(*outcomes) == said
+    assert not differs_in(CallOutcome({"a": ONE.bfloat16()}), CallOutcome({"a": ONE}), torch.bfloat16)

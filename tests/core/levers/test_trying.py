@@ -418,3 +418,25 @@ def test_what_every_call_writes_is_no_result_kept_by_the_first_call_however_long
     result = in_names(names, "step()\nclock.work(1)", "flush-denormal", is_fake=True)
     assert not [doubt.text for doubt in result.warnings if doubt.kind == "used-up"]
     assert (names["stats"], names["log"], names["net"].n, names["nth"]) == ({"steps": 0}, [], 0, 0)
+
+
+GENERATORS = [
+    ("torch.Generator()", "torch.rand(2, generator=gen)", "gen.get_state()"),
+    ("numpy.random.default_rng(0)", "torch.ones(2) * float(gen.random())", "gen.bit_generator.state['state']['state']"),
+    ("numpy.random.RandomState(0)", "torch.ones(2) * float(gen.random())", "gen.get_state()[2]"),
+    ("random.Random(0)", "torch.ones(2) * gen.random()", "gen.getstate()"),
+]
+
+
+@pytest.mark.parametrize(("made", "drawn", "state"), GENERATORS)
+def test_generators_of_the_cells_own_are_put_back_and_draw_the_same_in_each_call(
+    made: str, drawn: str, state: str
+) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(f"import random, numpy, torch\ngen = {made}\ndef f(): return {drawn}", names)
+    before = eval(state, names)
+    result = in_names(names, "f()", "flush-denormal")
+    assert row(result, "flush-denormal")["result"] == "equal"
+    assert not [doubt for doubt in result.warnings if doubt.kind in ("not-repeatable", "not-restored")]
+    after = eval(state, names)
+    assert torch.equal(before, after) if isinstance(before, torch.Tensor) else before == after

@@ -120,7 +120,7 @@ def test_a_result_of_another_kind_is_said_by_it_and_no_empty_figure_is() -> None
     said = plain(trial_sentence(result))
     assert "but its result differs (dtype float64, not float32)" in said
     assert said.endswith("but its result differs")
-    assert "dtype differs" in repr(result)
+    assert "other dtype" in repr(result)
 
 
 def test_a_close_result_in_a_shorter_dtype_is_not_called_the_same() -> None:

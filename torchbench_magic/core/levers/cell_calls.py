@@ -171,6 +171,11 @@ class CellCalls:
         return bool(self._inputs.streams)
 
     @property
+    def draws_of_its_own(self) -> bool:
+        """Whether its calls drew from random generators in its own variables."""
+        return self._inputs.state.have_drawn
+
+    @property
     def found(self) -> Found:
         """What it reaches, through the hooks of modules and optimizers too."""
         code = self._block.replicas[0].__code__

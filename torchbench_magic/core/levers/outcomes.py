@@ -146,8 +146,12 @@ def differing(ours: CallOutcome, baseline: CallOutcome) -> list[str]:
     ]
 
 
-def differs_in(ours: CallOutcome, baseline: CallOutcome) -> str:
-    """Of the first value that is of another kind, what kind it is: "dtype float64, not float32", "tuple, not list"."""
+def differs_in(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) -> str:
+    """Of the first value that is of another kind, what kind it is: "dtype float64, not float32", "tuple, not list".
+
+    Args:
+        precision: a dtype that is no other kind.
+    """
     here, there = ours.beside(baseline), baseline.beside(ours)
     for label in sorted(here.keys() & there.keys()):
         for one, other in _leaves(here[label], there[label], 0):
@@ -156,7 +160,7 @@ def differs_in(ours: CallOutcome, baseline: CallOutcome) -> str:
             if _kind(one) != _kind(other):
                 return f"{_kind(one)}, not {_kind(other)}"
             dtypes = [str(getattr(value, "dtype", "")).removeprefix("torch.") for value in (one, other)]
-            if dtypes[0] != dtypes[1]:
+            if dtypes[0] != dtypes[1] and str(precision).removeprefix("torch.") not in dtypes:
                 return f"dtype {dtypes[0]}, not {dtypes[1]}"
     return ""
 

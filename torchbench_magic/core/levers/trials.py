@@ -86,7 +86,7 @@ class Trials:
         again = cell.call()
         self.restored = frozenset(baseline.state)
         self.call_seconds = min(baseline.seconds, again.seconds)
-        self.restores = bool(baseline.state or self.rewritten) or cell.reads_streams
+        self.restores = bool(baseline.state or self.rewritten) or cell.reads_streams or cell.draws_of_its_own
         repeats = compared(again, baseline)[0] != "differs"
         self._prints_the_same = again.printed == baseline.printed
         site = cell.site(again)
@@ -167,7 +167,8 @@ class Trials:
         result = compared(first, baseline, change.precision) if baseline is not None else ("", float("nan"))
         if result[0] != "differs" and baseline is not None and not self._tells(first, baseline):
             result = ("", float("nan"))
-        kind = "" if baseline is None else differs_in(first, baseline)
+        told_apart = change.precision if result[0] == "differs" else None  # by its numbers, if that is its dtype
+        kind = "" if baseline is None else differs_in(first, baseline, told_apart)
         self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, changed, kind)
 
     def _tells(self, ours: CallOutcome, baseline: CallOutcome) -> bool:

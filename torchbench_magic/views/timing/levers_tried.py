@@ -182,7 +182,7 @@ def trial_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
         is_known = isinstance(record.result, str) and bool(record.result)
         trial = comparison.subjects[at].trial
         if trial is not None and trial.result == "differs" and trial.differs_in.startswith("dtype"):
-            return Cell("dtype differs", None, _tone(record.result))
+            return Cell("other dtype", None, _tone(record.result))
         return Cell(record.result if is_known else _not_compared(at), None, _tone(record.result))
 
     def difference(at: int, record: Any) -> Cell:
