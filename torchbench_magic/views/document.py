@@ -20,6 +20,7 @@ __all__ = [
     "Unfolding",
     "backticked",
     "clipped",
+    "clipped_apart",
     "code",
     "plain",
     "printable",
@@ -150,3 +151,23 @@ def plain(line: Iterable[Phrase]) -> str:
 def clipped(text: str, longest: int) -> str:
     """``text`` shortened with ``…`` to at most ``longest`` characters."""
     return text if len(text) <= longest else text[: max(longest - 1, 0)] + "…"
+
+
+def _common_length(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def clipped_apart(texts: Iterable[str], longest: int) -> dict[str, str]:
+    """Each text `clipped`; in the middle, before what tells it from the others, where two would become one."""
+    every = list(dict.fromkeys(texts))
+    made = {text: clipped(text, longest) for text in every}
+    for text in every:
+        alike = [other for other in every if other != text and clipped(other, longest) == clipped(text, longest)]
+        if alike and len(text) > longest:
+            common = max(_common_length(text, other) for other in alike)
+            head = longest // 2
+            begin = max(min(common - 4, len(text) - (longest - head - 1)), head)
+            made[text] = f"{text[:head]}…{clipped(text[begin:], longest - head - 1)}"
+    return made

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.core.levers.outcomes import CallOutcome, compared, detached, not_comparable
+from torchbench_magic.core.levers.outcomes import CallOutcome, compared, detached, differs_in, not_comparable
 
 ONE = torch.tensor([1.0, 2.0])
 NAN = torch.tensor([1.0, math.nan])
@@ -21,7 +21,14 @@ NAN = torch.tensor([1.0, math.nan])
         (ONE, ONE.clone(), "equal", 0),
         (ONE, ONE + 1e-7, "close", pytest.approx(1.2e-7, rel=0.1)),
         (ONE, ONE + 0.5, "differs", 0.5),
-        (ONE, ONE.double(), "close", 0),
+        (ONE, ONE.double(), "differs", 0),
+        (1.0, 1.0 + 1e-9, "close", pytest.approx(1e-9, rel=1e-3)),
+        (1e9, 1e9 + 50, "close", 50),
+        (1.0, 1.1, "differs", pytest.approx(0.1)),
+        ([ONE], (ONE,), "differs", None),
+        (ONE, ONE.numpy(), "differs", None),
+        (np.float32(1), np.float64(1), "differs", 0),
+        (1, 1.0, "differs", 0),
         (NAN, NAN.clone(), "equal", 0),
         (NAN, ONE, "differs", 0),
         (ONE, torch.ones(3), "differs", None),
@@ -126,3 +133,19 @@ def test_a_module_and_an_optimizer_that_the_cell_makes_are_compared_by_their_num
     assert compared(outcome(1), outcome(1))[0] == "equal"
     assert compared(outcome(1), outcome(2))[0] == "differs"
     assert not_comparable(outcome(1), outcome(1)) == {}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (ONE.double(), ONE, "dtype float64, not float32"),
+        ((ONE,), [ONE], "tuple, not list"),
+        (ONE.numpy(), ONE, "ndarray, not Tensor"),
+        (ONE, ONE + 1, ""),
+        ({"a": ONE, "b": 1}, {"a": ONE}, ""),
+    ],
+)
+def test_what_is_of_another_kind_is_said(ours: Any, theirs: Any, said: str) -> None:
+    outcomes = [CallOutcome({"the value": detached(value)}) for value in (ours, theirs)]
+    assert differs_in(*outcomes) == said
+    assert not differs_in(CallOutcome({"a": ONE.bfloat16()}), CallOutcome({"a": ONE}), torch.bfloat16)

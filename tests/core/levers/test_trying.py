@@ -15,6 +15,8 @@ from torchbench_magic import Comparison, compare, load
 from torchbench_magic.core.levers import trials
 from torchbench_magic.core.levers.trying import try_levers
 from torchbench_magic.core.machine.clocks import Clocks
+from torchbench_magic.core.timing.block_requests import Steps
+from torchbench_magic.core.timing.effects import only_first_call
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.errors import BodyError, OptionError
@@ -365,3 +367,76 @@ def test_compare_tries_levers_on_one_statement_or_callable() -> None:
         assert row(result, "no_grad")["result"] == "equal"
     with pytest.raises(OptionError, match="nearest is no_grad"):
         compare({"s": "w * 2"}, globals={"w": w}, try_="no-grads")
+
+
+# ---- what a compiled function changes -------------------------------------------------------------------------
+
+CHANGING = """
+import torch
+from torch import nn
+x, lin, d, seen, buffer = torch.randn(4, 4), nn.Linear(4, 4), {"n": 0}, [], torch.zeros(3)
+class Counted: calls = 0
+one = Counted()
+one.n = 0
+def f(x):
+    CHANGE
+    return lin(x)
+"""
+
+
+CHANGES = ['d["n"] += 1', "one.n += 1", "Counted.calls += 1", "seen.append(1)", "buffer.add_(1)"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.usefixtures("compiled_anew")
+def test_what_a_compiled_function_changes_is_put_back_and_held_against_no_lever(change: str) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(CHANGING.replace("CHANGE", change), "<cell>", "exec"), names)
+    result = in_names(names, "f(x)", "compile", "flush-denormal")
+    assert [row(result, name)["result"] for name in ("compile", "flush-denormal")] == ["equal", "equal"]
+    assert not [doubt for doubt in result.warnings if doubt.kind == "not-restored"]
+    left = (names["d"], names["one"].n, names["Counted"].calls, names["seen"], names["buffer"].tolist())
+    assert left == ({"n": 0}, 0, 0, [], [0, 0, 0])
+
+
+def test_what_every_call_writes_is_no_result_kept_by_the_first_call_however_long_that_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def is_slow_again(*_: object) -> Steps[tuple[bool, int]]:
+        yield from ()
+        return True, 0
+
+    monkeypatch.setattr(only_first_call, "SLOWER", 0.0)
+    monkeypatch.setattr(only_first_call, "is_slow_again", is_slow_again)
+    cell = (
+        "stats = {'steps': 0}\nlog = []\nclass Net: calls = 0\nnet = Net()\nnet.n = 0\nnth = 0\n"
+        "def step():\n    global nth\n    nth += 1\n    stats['steps'] += 1\n    log.append(1)\n    Net.calls += 1\n"
+        "    net.n += 1\n    clock.work(10)\n    return 1.5"
+    )
+    names: dict[str, Any] = {"clock": FakeClock(), "__name__": "__main__"}
+    exec(compile(cell, "<cell>", "exec"), names)
+    result = in_names(names, "step()\nclock.work(1)", "flush-denormal", is_fake=True)
+    assert not [doubt.text for doubt in result.warnings if doubt.kind == "used-up"]
+    assert (names["stats"], names["log"], names["net"].n, names["nth"]) == ({"steps": 0}, [], 0, 0)
+
+
+GENERATORS = [
+    ("torch.Generator()", "torch.rand(2, generator=gen)", "gen.get_state()"),
+    ("numpy.random.default_rng(0)", "torch.ones(2) * float(gen.random())", "gen.bit_generator.state['state']['state']"),
+    ("numpy.random.RandomState(0)", "torch.ones(2) * float(gen.random())", "gen.get_state()[2]"),
+    ("random.Random(0)", "torch.ones(2) * gen.random()", "gen.getstate()"),
+]
+
+
+@pytest.mark.parametrize(("made", "drawn", "state"), GENERATORS)
+def test_generators_of_the_cells_own_are_put_back_and_draw_the_same_in_each_call(
+    made: str, drawn: str, state: str
+) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(f"import random, numpy, torch\ngen = {made}\ndef f(): return {drawn}", names)
+    before = eval(state, names)
+    result = in_names(names, "f()", "flush-denormal")
+    assert row(result, "flush-denormal")["result"] == "equal"
+    assert not [doubt for doubt in result.warnings if doubt.kind in ("not-repeatable", "not-restored")]
+    after = eval(state, names)
+    assert torch.equal(before, after) if isinstance(before, torch.Tensor) else before == after

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.views.builders import comparison_of
 from torchbench_magic.results.machine.contention import Contention
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.ratio_doubts import slow_calls
@@ -43,7 +44,7 @@ def test_slow_calls_of_an_alternative_are_said_with_the_ratio_of_the_means() -> 
     made = with_slow(pair(1e-6, 1.02e-6, blocks=100), [10, 80])
     (said,) = texts(made)
     assert said == (
-        "By the mean bmm takes 2.02 times as long as mul: a few calls of bmm take far longer, which a"
+        "By the mean `bmm` takes 2.02 times as long as `mul`: a few calls of `bmm` take far longer, which a"
         " median does not show. If they matter, use `mean` in `.frame`."
     )
     means = made.frame["mean"]
@@ -53,13 +54,22 @@ def test_slow_calls_of_an_alternative_are_said_with_the_ratio_of_the_means() -> 
 
 def test_slow_calls_of_the_baseline_are_its_own() -> None:
     (said,) = texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], row=0))
-    assert "a few calls of mul take far longer" in said
-    assert said.startswith("By the mean bmm takes 0.5")
+    assert "a few calls of `mul` take far longer" in said
+    assert said.startswith("By the mean `bmm` takes 0.5")
+
+
+def test_slow_calls_of_the_baseline_are_one_doubt_for_all_rows() -> None:
+    made = comparison_of([(None, 1, (1e-6,) * 7)], ("as it is", *"abcdef"), samples=100)
+    (said,) = slow_calls(with_slow(made, [10, 80], row=0))
+    assert re.match(r"By the mean `a` takes 0\.5\d* times as long as `as it is`, `b` 0\.5\d* times, ", said.text)
+    assert "`d` 0.5" in said.text
+    assert ", 2 more likewise: a few calls of `as it is` take far longer" in said.text
+    assert said.facts["rows"] == [1, 2, 3, 4, 5, 6]
 
 
 def test_times_of_thousands_are_written_out() -> None:
     (said,) = texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], times=50_000))
-    assert re.match(r"By the mean bmm takes \d\s000 times as long as mul", said)
+    assert re.match(r"By the mean `bmm` takes \d\s000 times as long as `mul`", said)
 
 
 def test_a_lone_statement_says_it_of_its_mean() -> None:

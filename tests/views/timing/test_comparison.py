@@ -16,6 +16,7 @@ from tests.results.samples import lone, pair
 from torchbench_magic import units
 from torchbench_magic.errors import OptionError
 from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.timing import ratio_doubts
 from torchbench_magic.results.timing.across_runs.side_by_side import side_by_side
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.joined_comparisons import join_processes
@@ -363,3 +364,18 @@ def test_alternatives_without_a_ratio_are_each_said_with_their_own_time() -> Non
     sentence = said(view.document(spoiled))
     assert sentence.startswith("mul 15.5 ms, bmm 31.3 ms (medians); no ratio yet"), sentence
     assert "points" not in sentence
+
+
+def test_long_names_that_begin_alike_are_told_apart_in_the_sentence() -> None:
+    long = "a_very_long_name_" * 8
+    said = plain(view.document(comparison_of([(None, 1, (1e-3, 2e-3))], (f"{long}1", f"{long}2"))).sentence)
+    assert said.count("…") >= 2
+    assert "long_name_1" in said
+    assert "long_name_2" in said
+
+
+def test_a_name_with_a_percent_sign_stays_as_it_is_in_a_warning() -> None:
+    made = comparison_of([(None, 1, (1e-3, 1.02e-3))], ("base", "3 % slower"))
+    (said,) = (doubt.text for doubt in ratio_doubts.in_this_kernel(made))
+    assert said.startswith("3 % slower: the difference")
+    assert " up to 3 %, rarely" in said

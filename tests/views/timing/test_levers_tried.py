@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from tests.views.builders import comparison_of
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.proof.trial import Trial
 from torchbench_magic.views.document import plain
+from torchbench_magic.views.timing import levers_tried
 from torchbench_magic.views.timing.comparison import document
 from torchbench_magic.views.timing.levers_tried import levers_recommended, recommended, trial_sentence
 from torchbench_magic.views.timing.repeat_cell import repeat_cell
@@ -109,3 +112,40 @@ def test_where_no_lever_was_timed_the_first_thing_said_is_why() -> None:
 
 def plain_sentence(result: Comparison) -> str:
     return plain(document(result).sentence)
+
+
+def test_a_result_of_another_kind_is_said_by_it_and_no_empty_figure_is() -> None:
+    double = Trial("differs", 0.0, differs_in="dtype float64, not float32")
+    result = tried(no_grad=(0.5, double), bf16=(0.4, Trial("differs", 0.0)))
+    said = plain(trial_sentence(result))
+    assert "but its result differs (dtype float64, not float32)" in said
+    assert said.endswith("but its result differs")
+    assert "other dtype" in repr(result)
+
+
+def test_a_close_result_in_a_shorter_dtype_is_not_called_the_same() -> None:
+    said = plain(trial_sentence(tried(bf16=(0.5, Trial("close", 0.01, differs_in="dtype bfloat16, not float32")))))
+    assert "with a close result (dtype bfloat16, not float32)" in said
+    assert "the same result" not in said
+
+
+def test_of_levers_that_are_undecided_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, of_all = tried(no_grad=(1.3, EQUAL), threads=(1.3, EQUAL)), levers_tried._tried
+
+    def said(*undecided: str) -> str:
+        rows = of_all(result)
+        for each in rows:
+            each.verdict = "undecided" if each.name in undecided else each.verdict
+        monkeypatch.setattr(levers_tried, "_tried", lambda _: rows)
+        return plain(trial_sentence(result))
+
+    of_one = "no lever that is decided makes it faster with the same result. threads: no faster. no_grad: undecided"
+    assert said("no_grad") == of_one
+    assert said("no_grad", "threads") == "no_grad, threads: undecided"
+
+
+def test_after_another_sentence_it_begins_with_a_capital() -> None:
+    result = tried(no_grad=(1.3, EQUAL), threads=(1.3, EQUAL))
+    *others, last = result.subjects
+    used_up = replace(result, subjects=(*others, replace(last, used_up=(("first", "it"),))))
+    assert ". No lever that is decided makes it faster" in plain(document(used_up).sentence)

@@ -21,6 +21,7 @@ __all__ = [
     "names_used",
     "notebook_functions",
     "variables_read",
+    "wrapped_by",
 ]
 
 
@@ -41,9 +42,13 @@ def notebook_functions(
     read, so that a function called by a function is found.
     """
     found: dict[int, FunctionType] = {}
+    unwrapped: dict[int, Any] = {}
     todo = [namespace[n] for n in names if n in namespace]
     while todo:
         value = todo.pop()
+        if (inner := wrapped_by(value)) is not None and id(inner) not in unwrapped:
+            unwrapped[id(inner)] = inner
+            todo.append(inner)
         for function in _functions_of(value):
             if function.__globals__ is home and id(function) not in found:
                 found[id(function)] = function
@@ -59,6 +64,16 @@ def closed_over(function: FunctionType) -> dict[str, Any]:
         with contextlib.suppress(ValueError):  # not bound yet
             found[name] = cell.cell_contents
     return found
+
+
+def wrapped_by(value: Any) -> Any:
+    """The function that a decorator such as ``torch.compile`` or ``torch.no_grad()`` made another one of, as
+    ``functools.wraps`` notes it, or the module that ``torch.compile`` did; None where there is none."""
+    if type(value) is FunctionType:
+        return vars(value).get("__wrapped__")
+    if type(value).__name__ == "OptimizedModule":
+        return (vars(value).get("_modules") or {}).get("_orig_mod")
+    return None
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:

@@ -24,7 +24,7 @@ from types import (
 )
 from typing import Any
 
-from .code_reads import closed_over, codes_within, globals_read, names_used
+from .code_reads import closed_over, codes_within, globals_read, names_used, wrapped_by
 from .library_files import is_users_file
 
 __all__ = [
@@ -207,6 +207,8 @@ def _held_by(label: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
         yield from ((label, item, depth) for item in (value.func, *value.args, *value.keywords.values()))
     elif issubclass(type(value), functools._lru_cache_wrapper):
         yield label, value.__wrapped__, depth
+    elif type(value) is FunctionType and wrapped_by(value) is not None:
+        yield label, wrapped_by(value), depth
 
 
 _MADE_OF = {

@@ -117,6 +117,12 @@ class CellCalls:
             self._put_back()
             self.written.put_back()
 
+    def put_back(self) -> None:
+        """Have the process, and what the cell reaches, as the first call found them."""
+        self._state.put_back()
+        self._inputs.restore_all()
+        self.written.put_back()
+
     def _put_back(self) -> None:
         self.draws = self._drew()
         self._state.put_back()
@@ -163,6 +169,11 @@ class CellCalls:
     def reads_streams(self) -> bool:
         """Whether it reads iterators or files, which a call would use up."""
         return bool(self._inputs.streams)
+
+    @property
+    def draws_of_its_own(self) -> bool:
+        """Whether its calls drew from random generators in its own variables."""
+        return self._inputs.state.have_drawn
 
     @property
     def found(self) -> Found:

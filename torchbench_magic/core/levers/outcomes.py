@@ -20,6 +20,7 @@ __all__ = [
     "compared",
     "detached",
     "differing",
+    "differs_in",
     "holds_numbers",
     "is_evident",
     "not_comparable",
@@ -27,8 +28,11 @@ __all__ = [
 
 VALUE = "the value"
 """The label of what the last line gives."""
-_TOLERANCES = {"torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5)}
-"""Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them."""
+_TOLERANCES = {
+    "torch.bfloat16": (1.6e-2, 1e-5), "torch.float16": (1e-3, 1e-5), "torch.float32": (1.3e-6, 1e-5),
+}  # fmt: skip
+"""Dtype -> (rtol, atol), as the documentation of ``torch.testing.assert_close`` has them. A number of Python is most
+often one that a tensor of the default dtype held, and has its tolerance."""
 _DEEPEST = 6
 _MOST_LEAVES = 10_000
 _NAMED = (ModuleType, type, FunctionType, BuiltinFunctionType, Enum)
@@ -142,6 +146,35 @@ def differing(ours: CallOutcome, baseline: CallOutcome) -> list[str]:
     ]
 
 
+def differs_in(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) -> str:
+    """Of the first value that is of another kind, what kind it is: "dtype float64, not float32", "tuple, not list".
+
+    Args:
+        precision: a dtype that is no other kind.
+    """
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    for label in sorted(here.keys() & there.keys()):
+        for one, other in _leaves(here[label], there[label], 0):
+            if any(value is mark for value in (one, other) for mark in (ABSENT, TOO_MANY)):
+                continue
+            if _kind(one) != _kind(other):
+                return f"{_kind(one)}, not {_kind(other)}"
+            dtypes = [str(getattr(value, "dtype", "")).removeprefix("torch.") for value in (one, other)]
+            if dtypes[0] != dtypes[1] and str(precision).removeprefix("torch.") not in dtypes:
+                return f"dtype {dtypes[0]}, not {dtypes[1]}"
+    return ""
+
+
+def _kind(value: Any) -> str:
+    """The name of its class, one for all tensors and one for the numbers of NumPy, which tell theirs by the dtype."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return "Tensor"
+    return "NumPy number" if isinstance(value, np.generic) else type(value).__qualname__
+
+
 def not_comparable(ours: CallOutcome, baseline: CallOutcome) -> dict[str, str]:
     """Label -> name of the class of what nobody can compare in it, of two calls of the same."""
     here, there = ours.beside(baseline), baseline.beside(ours)
@@ -160,7 +193,7 @@ def _leaves(one: Any, other: Any, depth: int) -> Iterator[tuple[Any, Any]]:
             return
         for key in [*one, *(key for key in other if key not in one)]:
             yield from _leaves(one.get(key, ABSENT), other.get(key, ABSENT), depth + 1)
-    elif depth < _DEEPEST and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+    elif depth < _DEEPEST and any(isinstance(one, kind) and isinstance(other, kind) for kind in (list, tuple)):
         if max(len(one), len(other)) > _MOST_LEAVES:
             yield TOO_MANY, TOO_MANY
             return
@@ -179,11 +212,16 @@ def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
         return "", math.nan
     if one is ABSENT or other is ABSENT:
         return ("equal" if one is other else "differs"), math.nan
+    if _kind(one) != _kind(other) and any(isinstance(v, (torch.Tensor, np.ndarray, list, tuple)) for v in (one, other)):
+        return "differs", math.nan
     pair = [torch.from_numpy(v) if isinstance(v, np.ndarray) and v.dtype.kind in "biufc" else v for v in (one, other)]
     if all(isinstance(value, torch.Tensor) for value in pair):
         return _of_tensors(pair[0], pair[1], precision)
     if all(_is_number(value) for value in pair):
-        return _of_tensors(torch.as_tensor(one), torch.as_tensor(other), precision)
+        is_plain = all(isinstance(value, (float, complex)) and not isinstance(value, np.generic) for value in pair)
+        tolerance = precision or (torch.get_default_dtype() if is_plain else None)
+        word, difference = _of_tensors(_as_tensor(one), _as_tensor(other), tolerance)
+        return ("differs" if _kind(one) != _kind(other) else word), difference
     if one is other and isinstance(one, _NAMED):
         return "equal", math.nan
     if type(one) is not type(other):
@@ -194,6 +232,14 @@ def _of_leaf(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     if isinstance(one, FunctionType) and one.__code__ == other.__code__ and not (one.__closure__ or one.__defaults__):
         return "equal", math.nan
     return "", math.nan  # nobody knows what makes two of them the same
+
+
+def _as_tensor(value: Any) -> Any:
+    """A number as a tensor: Python's own at full length, where torch would round it to its default dtype."""
+    import torch
+
+    wide = {float: torch.float64, complex: torch.complex128}.get(type(value))
+    return torch.as_tensor(value, dtype=wide)
 
 
 def _is_number(value: Any) -> bool:
@@ -219,7 +265,7 @@ def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     if one.is_quantized or other.is_quantized:
         one, other = (tensor.dequantize() if tensor.is_quantized else tensor for tensor in (one, other))
     if not one.numel():
-        return "equal", 0.0
+        return ("equal" if one.dtype == other.dtype else "differs"), 0.0
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
     here, there = one.to("cpu").to(wide), other.to("cpu").to(wide)
     apart = torch.where(here == there, torch.zeros((), dtype=torch.float64), (here - there).abs())  # of infinities too
@@ -227,6 +273,8 @@ def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     difference = float(apart.max()) if apart.numel() else 0.0
     if difference == 0 and one.dtype == other.dtype and bool((here.isnan() == there.isnan()).all()):
         return "equal", 0.0
+    if one.dtype != other.dtype and precision not in (one.dtype, other.dtype):
+        return "differs", difference
     tolerances = _TOLERANCES.get(str(precision))
     is_exact = not (one.is_floating_point() or one.is_complex())
     rtol, atol = (None, None) if tolerances is None or is_exact else tolerances
@@ -255,7 +303,8 @@ def detached(value: Any, depth: int = 0) -> Any:
     if depth < _DEEPEST and isinstance(value, Mapping):
         return {key: detached(item, depth + 1) for key, item in [*value.items()][: _MOST_LEAVES + 1]}
     if depth < _DEEPEST and isinstance(value, (list, tuple)):
-        return [detached(item, depth + 1) for item in value[: _MOST_LEAVES + 1]]
+        items = [detached(item, depth + 1) for item in [*value][: _MOST_LEAVES + 1]]
+        return items if isinstance(value, list) else tuple(items)
     return value
 
 

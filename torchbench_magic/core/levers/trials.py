@@ -21,7 +21,7 @@ from .cell_calls import CellCalls, bound_to_what_is_given
 from .compile_lever import graphs_compiled, has_compiled_code
 from .copied_names import with_functions
 from .lever import Change, DoesNotApply, Lever, Site
-from .outcomes import VALUE, CallOutcome, compared, differing, is_evident, not_comparable
+from .outcomes import VALUE, CallOutcome, compared, differing, differs_in, is_evident, not_comparable
 
 __all__ = ["DEADLINE_S", "Trials"]
 
@@ -52,6 +52,7 @@ class Trials:
         call_seconds: of a warm call as it is.
         written: what the cell writes into objects, as it is and under each lever.
         rewritten: labels of what every call writes anew, and so is to be put back before each block.
+        restored: labels of the tensors, gradients and arrays that it changes.
         stage: what is under way.
     """
 
@@ -64,6 +65,7 @@ class Trials:
     call_seconds: float = 0.0
     written: list[WrittenObjects] = field(default_factory=list)
     rewritten: frozenset[str] = frozenset()
+    restored: frozenset[str] = frozenset()
     _is_evident: bool = True
     _prints_the_same: bool = True
 
@@ -82,8 +84,9 @@ class Trials:
         self.written.append(cell.written)
         baseline = cell.call()
         again = cell.call()
+        self.restored = frozenset(baseline.state)
         self.call_seconds = min(baseline.seconds, again.seconds)
-        self.restores = bool(baseline.state or self.rewritten) or cell.reads_streams
+        self.restores = bool(baseline.state or self.rewritten) or cell.reads_streams or cell.draws_of_its_own
         repeats = compared(again, baseline)[0] != "differs"
         self._prints_the_same = again.printed == baseline.printed
         site = cell.site(again)
@@ -110,6 +113,7 @@ class Trials:
                 self.left_out[lever.name] = f"it did not end within {limit:.0f} s and was stopped"
             except Exception as error:  # noqa: BLE001  # the user's code runs as it is: this is the lever's doing
                 self.left_out[lever.name] = f"it raised {type(error).__name__}{_first_line(error)}"
+            cell.put_back()  # a lever may hide from the search what its calls changed
         self._say_what_was_left_out(task)
 
     @property
@@ -163,7 +167,9 @@ class Trials:
         result = compared(first, baseline, change.precision) if baseline is not None else ("", float("nan"))
         if result[0] != "differs" and baseline is not None and not self._tells(first, baseline):
             result = ("", float("nan"))
-        self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, changed)
+        told_apart = change.precision if result[0] == "differs" else None  # by its numbers, if that is its dtype
+        kind = "" if baseline is None else differs_in(first, baseline, told_apart)
+        self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, changed, kind)
 
     def _tells(self, ours: CallOutcome, baseline: CallOutcome) -> bool:
         """Whether what is compared tells of the numbers that the cell computes: what it printed may be all there is."""

@@ -185,6 +185,8 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
     yield Doubt("medians", text, "", {"quotients": {i: q for i, (_, q, _, _) in found.items()}})
 
 
+_NAMED = 4
+"""Rows that one sentence names."""
 SLOW, RARE, MATTERS = 2.0, 0.2, 1.25
 """A block is slow from so many times its median on; slow blocks are rare up to that share; and they matter where the
 mean (beside that of the baseline) is so many times what the median says."""
@@ -194,6 +196,7 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
     """Where the mean says another thing than the median, by the code's own doing: a cache that is filled now and then,
     a list that grows. Few blocks have such a call, and no median sees them."""
     excess = {i: _mean_over_median(made, i) for i in range(len(made.subjects))}
+    of_base: dict[int, list[tuple[int, float]]] = {}  # one doubt for all that are compared with it
     for i, ratio in enumerate(made.frame["ratio"]):
         base = made.base_row(i)
         if base is None and excess[i] > MATTERS:
@@ -203,14 +206,28 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
             continue
         factor = excess[i] / excess[base]
         if max(factor, 1 / factor) > MATTERS:
-            times = f"{units.number(ratio * factor)} times as long as {row_name(made, base)}"
-            text = f"By the mean {row_name(made, i)} takes {times}"
-            yield _of_slow_calls(f"{text}: a few calls of {row_name(made, i if factor > 1 else base)} take", i)
+            if factor > 1:
+                yield _of_slow_calls(_by_means(made, [(i, ratio * factor)], base, i), i)
+            else:
+                of_base.setdefault(base, []).append((i, ratio * factor))
+    for base, found in of_base.items():
+        yield _of_slow_calls(_by_means(made, found, base, base), *(i for i, _ in found))
 
 
-def _of_slow_calls(text: str, row: int) -> Doubt:
+def _by_means(made: Comparison, found: Sequence[tuple[int, float]], base: int, slow: int) -> str:
+    """What the means say of these rows, each with its factor, beside their baseline; ``slow`` has the long calls."""
+    (first, factor), *others = found
+    rest = [f"`{row_name(made, i)}` {units.number(times)} times" for i, times in others[: _NAMED - 1]]
+    rest += [f"{len(found) - _NAMED} more likewise"] if len(found) > _NAMED else []
+    text = f"By the mean `{row_name(made, first)}` takes {units.number(factor)} times as long as"
+    text = ", ".join([f"{text} `{row_name(made, base)}`", *rest])
+    return f"{text}: a few calls of `{row_name(made, slow)}` take"
+
+
+def _of_slow_calls(text: str, *rows: int) -> Doubt:
     text += " far longer, which a median does not show."
-    return Doubt("slow-calls", text, "If they matter, use `mean` in `.frame`.", {"rows": [row], "name": str(row)})
+    facts = {"rows": list(rows), "name": str(rows[0])}
+    return Doubt("slow-calls", text, "If they matter, use `mean` in `.frame`.", facts)
 
 
 def _mean_over_median(made: Comparison, row: int) -> float:
@@ -239,8 +256,8 @@ def in_this_kernel(made: Comparison) -> Iterator[Doubt]:
     text = (
         f"{row_names(made, rows)}: the difference may hold in this kernel only; memory addresses alone change a"
         f" ratio by"
-        f" up to {SPREAD:.0%}, rarely by more."
-    ).replace("%", " %")
+        f" up to {SPREAD * 100:.0f} %, rarely by more."
+    )
     for row in rows:
         if own := made.subjects[row].own_inputs:
             those = " and ".join(f"`{name}`" for name in own)

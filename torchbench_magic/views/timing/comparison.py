@@ -61,7 +61,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
     by_threads = [curve] if curve is not None and len(curve.groups) <= _MOST_CURVES else []
     return Document(
         kind="timing comparison" if frame["verdict"].notna().any() else "timings",
-        sentence=nothing_done(comparison) + _sentence(comparison),
+        sentence=_after(nothing_done(comparison), _sentence(comparison)),
         tables=(_table(comparison, metric), *by_threads),
         doubts=doubt_lines(comparison) + tuple(filter(None, [threads.doubt(comparison)] if by_threads else [])),
         doubts_where=of_result(".warnings"),
@@ -82,6 +82,14 @@ def _shows_levers(comparison: Comparison) -> bool:
 
 
 # ---- the sentence -------------------------------------------------------------------------------------------
+
+
+def _after(before: StyledText, sentence: StyledText) -> StyledText:
+    """A sentence after another one: with a capital, unless it begins with a name."""
+    if before and sentence and not sentence[0].style:
+        text = sentence[0].text
+        return (*before, Phrase(text[:1].upper() + text[1:]), *sentence[1:])
+    return before + sentence
 
 
 def _sentence(comparison: Comparison) -> StyledText:

@@ -87,16 +87,20 @@ def trial_sentence(comparison: Comparison) -> StyledText:
         said += _gain(each, is_first=not nth)
     if len(best) > _MOST_NAMED:
         said.append(Phrase(f"; {len(best) - _MOST_NAMED} more below"))
-    if not best:
+    decided = [each for each in tried if each.verdict in ("faster", "same", "slower")]
+    if not best and len(decided) == len(tried):
         said.append(Phrase("no lever makes it faster with the same result"))
+    elif not best and decided:
+        said.append(Phrase("no lever that is decided makes it faster with the same result"))
     for words, names in _others(tried):
-        said += [Phrase(". " if said else ""), *_listed(names), Phrase(words)]
+        said += [*([Phrase(". ")] if said else []), *_listed(names), Phrase(words)]
     return tuple(said)
 
 
 def _gain(each: _Tried, *, is_first: bool) -> Iterator[Phrase]:
     times = verdicts.speed_text(each.judged)
-    yield Phrase(f" makes it {times} with the same result" if is_first else f" {times}")
+    is_other = bool(each.trial.differs_in)
+    yield Phrase(f" makes it {times} with {_same(each.trial)}" if is_first or is_other else f" {times}")
     if math.isfinite(each.break_even):
         yield Phrase(f"; it has paid after {_calls(each.break_even)}" if is_first else f" ({_calls(each.break_even)})")
 
@@ -111,9 +115,7 @@ def _others(tried: Sequence[_Tried]) -> Iterator[tuple[str, list[str]]]:
     for each in faster:
         times = verdicts.speed_text(each.judged)
         if each.trial.result == "differs":
-            largest = each.trial.max_difference
-            most = "" if math.isnan(largest) else f" (by up to {units.number(largest, digits=2)})"
-            yield f" is {times}, but its result differs{most}", [each.name]
+            yield f" is {times}, but its result differs{_how_far(each.trial)}", [each.name]
         elif not each.trial.result:
             yield f" is {times}; results were not compared", [each.name]
         else:
@@ -127,6 +129,18 @@ def _others(tried: Sequence[_Tried]) -> Iterator[tuple[str, list[str]]]:
             why = f": {each.judged.why}" if each.judged.why else ""
             reasons.setdefault(f": undecided{why}", []).append(each.name)
     yield from reasons.items()
+
+
+def _how_far(trial: Trial) -> str:
+    """What is of another kind, or the largest difference, where there is one."""
+    if trial.differs_in:
+        return f" ({trial.differs_in})"
+    largest = trial.max_difference
+    return f" (by up to {units.number(largest, digits=2)})" if math.isfinite(largest) and largest > 0 else ""
+
+
+def _same(trial: Trial) -> str:
+    return f"a close result ({trial.differs_in})" if trial.differs_in else "the same result"
 
 
 def _listed(names: Sequence[str]) -> list[Phrase]:
@@ -166,6 +180,9 @@ def trial_columns(comparison: Comparison) -> Iterator[BuiltColumn]:
 
     def result(at: int, record: Any) -> Cell:
         is_known = isinstance(record.result, str) and bool(record.result)
+        trial = comparison.subjects[at].trial
+        if trial is not None and trial.result == "differs" and trial.differs_in.startswith("dtype"):
+            return Cell("other dtype", None, _tone(record.result))
         return Cell(record.result if is_known else _not_compared(at), None, _tone(record.result))
 
     def difference(at: int, record: Any) -> Cell:

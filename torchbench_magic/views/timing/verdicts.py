@@ -6,14 +6,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchbench_magic import units
 from torchbench_magic.results.timing.comparison import Comparison
 from torchbench_magic.results.timing.rows import are_speeds
 from torchbench_magic.results.timing.scaling import Crossover, crossovers
 
-from ..document import Phrase, Style, StyledText, clipped, code
+from ..document import Phrase, Style, StyledText, clipped, clipped_apart, code
 from .curves import fixed_text
 
 __all__ = ["WHY", "Judged", "sentence", "speed_text", "swaps_clause"]
@@ -55,6 +55,9 @@ def sentence(judged: Sequence[Judged], baseline: str | None, places: str = "poin
     said to be compared with its own. ``places``: what the points are, "points" or "engines".
     """
     in_speeds = are_speeds(one.verdict for one in judged)
+    short = clipped_apart([*(n for one in judged for n in (one.name, one.base)), baseline or ""], _LONGEST_NAME)
+    judged = [replace(one, name=short[one.name], base=short[one.base]) for one in judged]
+    baseline = baseline and short[baseline]
     by_name: dict[str, list[Judged]] = {}
     for one in judged:
         by_name.setdefault(one.name, []).append(one)

@@ -8,11 +8,13 @@ import itertools
 import sys
 import types
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from torchbench_magic import Comparison
+from torchbench_magic.core.timing.effects.first_calls.kept_results import is_slow_again
 
 from ..fake_clock import FakeClock
 from ..fake_clock import timed as timed_long
@@ -239,3 +241,24 @@ def test_a_result_that_setup_filled_is_what_the_cell_asks_for() -> None:
     clock = FakeClock()
     result: Comparison = timed(clock, {"": "get()"}, setup=["get()"], names=names_of(clock, _GLOBAL))
     assert not used_up(result)
+
+
+def answered(blocks: Iterable[tuple[float, float]], first_ns: float) -> tuple[bool, int]:
+    """What is told where calls from the state before, and those after them, take these nanoseconds."""
+    asked = is_slow_again([], None, first_ns, 0.0, lambda: 0)  # type: ignore[arg-type]
+    next(asked)
+    try:
+        for pair in blocks:
+            for wall in pair:
+                asked.send((wall, wall))
+    except StopIteration as ended:
+        return tuple(ended.value)  # type: ignore[return-value]
+    raise AssertionError("it asks for more calls")
+
+
+def test_only_calls_that_are_long_each_time_from_the_state_before_tell_of_a_kept_result() -> None:
+    assert answered([(5e6, 1e6)] * 5, 5e6) == (True, 10)
+    assert answered([(5e6, 1e6), (1e6, 1e6)], 5e6) == (False, 4), "it was another program that made one call long"
+    assert answered([(5e6, 1e6)] + [(5e6, 4e6)] * 4, 5e6) == (False, 10), "one short call is no usual one"
+    assert answered([(3e8, 1e8), (1.1e8, 1e8)], 3e8) == (False, 4)
+    assert answered([(3e8, 1e8)] * 2, 3e8) == (True, 4)

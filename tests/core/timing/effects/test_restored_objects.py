@@ -127,3 +127,13 @@ def test_arrays_that_changed_late_are_put_back_at_the_end_and_said() -> None:
     copies.restore_all(is_last=True)
     assert array.tolist() == [0, 0, 0]
     assert copies.late == ["array"]
+
+
+def test_random_generators_in_variables_are_where_they_were() -> None:
+    first, second, drawn = torch.Generator().manual_seed(0), np.random.default_rng(0), []
+    before = first.get_state()
+    body = "drawn.append((torch.rand(1, generator=r).item(), s.random()))"
+    restored(body, torch=torch, r=first, s=second, drawn=drawn)
+    assert torch.equal(first.get_state(), before)
+    assert second.random() == np.random.default_rng(0).random()
+    assert len({*drawn}) > 3, "blocks draw new numbers"

@@ -91,7 +91,11 @@ def _put_items(target: Any, before: Any) -> None:
 
 
 def changes_undone(
-    before: Mapping[int, Any], after: Mapping[int, Any], reads: Mapping[int, ReachedObject], put_back: Collection[int]
+    before: Mapping[int, Any],
+    after: Mapping[int, Any],
+    reads: Mapping[int, ReachedObject],
+    put_back: Collection[int],
+    rewritten: Collection[str] = (),
 ) -> list[tuple[tuple[str, str], Callable[[], object]]]:
     """((how, label), what undoes it) of each change that the first call made and that no later call made again.
 
@@ -99,18 +103,21 @@ def changes_undone(
         before, after: copies of `kept_copies`, of the first call.
         reads: the objects.
         put_back: ids of those that are put back before each call.
+        rewritten: labels of entries, and of whole lists and sets, that are put back likewise: every call writes them.
     """
     found: list[tuple[tuple[str, str], Callable[[], object]]] = []
     kept = kept_copies(reads)
     for at, was in before.items():
         left, value, label = after.get(at), reads[at].value, reads[at].label
-        if left is None or at not in kept or at in put_back or not differ(was, left):
+        if left is None or at not in kept or at in put_back or label in rewritten or not differ(was, left):
             continue
         now = kept[at]
         if isinstance(left, dict):
             held = own_attributes(value)
             target = value if held is None else held
+            entry = f"{label}[{{!r}}]" if held is None else f"{label}.{{}}"
             keys = [k for k, v in left.items() if was.get(k, ABSENT) is not v and now.get(k, ABSENT) is v]
+            keys = [k for k in keys if not rewritten or entry.format(k) not in rewritten]
             gone = [k for k in was if k not in left and k not in now] if now or not left else []
             if keys or gone:
                 label = label if held is None else f"{label}.{(keys or gone)[0]}"

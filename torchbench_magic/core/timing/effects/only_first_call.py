@@ -78,6 +78,8 @@ class Once:
 
     Attributes:
         waits: queues that calls may run dry. Set by whoever knows the blocks.
+        rewritten: labels of what every call writes and is put back before each block: it looks as the first call left
+            it, and is no result that was kept. Set by whoever puts it back.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Once:
     ) -> None:
         self._reach, self._before_all = reach, before_all
         self.waits = QueueWaits({}, {}, {})
+        self.rewritten: Collection[str] = ()
         found = {name: reach(name) for name in names}
         self._reads = {name: one.items for name, one in found.items()}
         everything = {at: one for reads in self._reads.values() for at, one in reads.items()}
@@ -167,7 +170,7 @@ class Once:
         """See whether the first call did its work for what it left changed; the calls that this took."""
         one = self._first[name]
         undone = [(found, put_back) for found, put_back in self._undone(name) if not self._ran_out(name, found[1])]
-        places = one.set_once.found()
+        places = {at: label for at, label in one.set_once.found().items() if label not in self.rewritten}
         if not (undone or places) or one.wall_ns < SLOWER * call_ns:
             return 0
         calls = 0
@@ -218,7 +221,7 @@ class Once:
     def _undone(self, name: str) -> list[tuple[tuple[str, str], Callable[[], object]]]:
         """((how, label), what undoes it) of each change that the first call made and that no later call made again."""
         one = self._first[name]
-        found = changes_undone(one.before, one.after, self._reads[name], self._put_back)
+        found = changes_undone(one.before, one.after, self._reads[name], self._put_back, self.rewritten)
         for at, (ended, back) in self._files.items():
             if at in self._reads[name] and not ended and back is not None and at_end(self._reads[name][at].value):
                 found.append((("file", self._reads[name][at].label), back))

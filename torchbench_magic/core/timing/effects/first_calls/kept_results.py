@@ -8,6 +8,7 @@ the values before: it did its work there only if that call is slow again, and no
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
@@ -25,8 +26,10 @@ __all__ = ["LONG_NS", "SHORT_NS", "SLOWER", "SetOnce", "is_slow_again"]
 SLOWER = 2.0
 """A call from the state before the first one that takes so many times as long as a later one did its work once."""
 LONG_NS, SHORT_NS, TINY_NS = 5e9, 1e8, 1e6
-"""A first call above LONG_NS is not made a second time; one below SHORT_NS is made three times, one below TINY_NS
+"""A first call above LONG_NS is not made a second time; one below SHORT_NS is made five times, one below TINY_NS
 fifteen times: single calls of some 100 ns differ twofold from one to the next."""
+AGAIN_NS = 1e9
+"""One below it is made twice: on a busy core calls of 10 to 300 ms differ twofold too."""
 READING_NS = 50.0
 """What two readings of one clock may be apart by themselves."""
 
@@ -145,7 +148,8 @@ def is_slow_again(
     fixed_ns: float,
     explaining: Callable[[], object],
 ) -> Steps[tuple[bool, int]]:
-    """Whether calls from the state before the first one take longer than calls after these; and the calls made.
+    """Whether calls from the state before the first one take longer, every one of them, than calls after these usually
+    do; and the calls made.
 
     Args:
         put_back: what brings the state back.
@@ -153,9 +157,10 @@ def is_slow_again(
         fixed_ns: of the clocks and the synchronisation, in each reading.
         explaining: a value that is another one where a call imported or compiled something.
     """
-    fresh = later = float("inf")
+    fresh: list[float] = []
+    later: list[float] = []
     made = 0
-    for _ in range(15 if first_ns < TINY_NS else 3 if first_ns < SHORT_NS else 1):
+    for _ in range(15 if first_ns < TINY_NS else 5 if first_ns < SHORT_NS else 2 if first_ns < AGAIN_NS else 1):
         for put in put_back:
             put()
         before = explaining()
@@ -165,5 +170,9 @@ def is_slow_again(
             made += 1
         if FAILED in readings or explaining() != before:
             return False, made
-        fresh, later = (min(best, wall - fixed_ns) for best, (wall, _) in zip((fresh, later), readings, strict=True))
-    return fresh >= SLOWER * max(later, 1.0) and fresh - later >= READING_NS, made
+        for times, (wall, _) in zip((fresh, later), readings, strict=True):
+            times.append(wall - fixed_ns)
+        shortest, usual = min(fresh), statistics.median(later)
+        if shortest < SLOWER * max(min(later), 1.0):
+            return False, made  # one call from there that is short tells enough
+    return shortest >= SLOWER * usual and shortest - usual >= READING_NS, made

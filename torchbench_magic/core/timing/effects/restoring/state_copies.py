@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .array_copies import ArrayCopies
+from .generator_copies import GeneratorCopies
 from .held_state import HeldState
 from .sparse_values import hold_equal_entries, is_coo, put_entries
 
@@ -65,6 +66,7 @@ class StateCopies:
         self._holders = [(held, held.copy()) for _, held in self.held.holders.values()]
         self._modes = [(inside, inside["training"]) for inside in self.held.modes.values()]
         self._arrays = ArrayCopies(self.held.roots)
+        self._generators = GeneratorCopies(self.held.roots)
 
     def _keep(self, label: str, tensor: Any) -> None:
         has_grad = tensor.is_leaf and tensor.requires_grad
@@ -100,10 +102,16 @@ class StateCopies:
                 if is_last and kept.label not in self.unrestored:
                     self.late.append(kept.label)
                 self._put_values(kept)
+        self._generators.restore_all()
         self._arrays.restore_all(is_last=is_last)
         if is_last:
             self.late += [label for label in self._arrays.late if label not in self.late]
         self.unrestored += [label for label in self._arrays.unrestored if label not in self.unrestored]
+
+    @property
+    def have_drawn(self) -> bool:
+        """Whether a random generator of the code's own was drawn from when all was put back."""
+        return self._generators.have_drawn
 
     def changed(self) -> dict[str, tuple[Any, Any]]:
         """Label -> (before, now) of the tensors, gradients and arrays that are not as they were; None where there was
