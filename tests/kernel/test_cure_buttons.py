@@ -29,9 +29,14 @@ for _ in range(4):
 PRESS = """\
 before = [p.detach().clone() for p in model.parameters()]
 press()"""
-OPEN = """\
+OPEN = f"""\
+from torchbench_magic.results.insights import Cure, Insight
+from torchbench_magic.results.profiling.profile import Profile
+cure = Cure("Update all parameters at once.", lever="fused-optimizer")
+Profile.insights = property(lambda self: (Insight("optimizer-loop", 0.01, 0.5, "", cures=(cure,), body={LOOP!r}),))
 trials = _tprofile.explore().trials
 press = trials.buttons["fused-optimizer"].click"""
+"""The insight is planted: on a busy machine a profile has none."""
 
 
 @pytest.fixture(scope="module")
