@@ -96,8 +96,9 @@ def test_with_samples_the_waiting_of_the_line_is_known_though_other_lines_comput
     text = "end = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass\ntime.sleep(0.6)\n"
     found = profiled(text, {"torch": torch, "time": time}, python=True).profile
     (said,) = [doubt for doubt in found.warnings if doubt.kind == "waits"]
-    assert said.text.startswith("In[7]:3 waits, 6")
-    assert float(str(said.facts["waited"])) == pytest.approx(0.6, rel=0.1)
+    assert said.text.startswith("In[7]:3 waits, ")
+    waited = float(str(said.facts["waited"]))
+    assert 0.45 < waited < 0.95, "a busy machine wakes it late; by processor time alone it would be 0.3 at most"
 
 
 def test_several_threads_are_counted() -> None:
