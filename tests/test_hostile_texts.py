@@ -155,6 +155,7 @@ def test_pictures_over_time_and_flame_graphs() -> None:
     check(named.table())
 
 
+@pytest.mark.slow
 def test_plots() -> None:
     from matplotlib import pyplot
     from matplotlib.text import Text

@@ -126,6 +126,7 @@ def test_where_all_that_hold_them_are_cleared_the_numbers_stay_and_a_line_says_w
 
 
 @pytest.mark.parametrize("at", [1, LAST_TIMED])
+@pytest.mark.slow
 def test_one_output_on_a_page_of_its_own(visit: Any, executed: Any, tmp_path: Path, at: int) -> None:
     file = tmp_path / "one.html"
     file.write_text(f"<!doctype html><meta charset=utf-8><body>{html_of(executed, at)}", encoding="utf-8")

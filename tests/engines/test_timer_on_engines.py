@@ -119,6 +119,7 @@ def test_points_are_shared_by_the_hosts_and_alternatives_are_paired_at_each(clus
     assert found.environment.torch == torch.__version__
 
 
+@pytest.mark.slow
 def test_without_points_every_engine_measures_the_same_and_is_an_environment(cluster: RunningCluster) -> None:
     found = measured({"a": "x + 1", "b": "x.add(1)"}, namespace={"x": torch.ones(10)})
     envs = found.frame["env"].tolist()

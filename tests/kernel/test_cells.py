@@ -183,6 +183,7 @@ def fresh_kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
     return start_kernel(startup=True)
 
 
+@pytest.mark.slow
 def test_the_startup_file_serves_a_notebook_without_load_ext(fresh_kernel: Kernel) -> None:
     kernel = fresh_kernel
     assert kernel.run("import sys\n'torch' in sys.modules").text() == "False"

@@ -19,6 +19,7 @@ Run = Callable[..., str]
     [("%%tprofile -q\ny = x + 1", "_tprofile"), ("%tprofile -q x + 1", "_tprofile"),
      ("%timer -q -n 2 -r 2 x + 1", "_timer"), ("%%timer -q -n 2 -r 2\nx + 1", "_timer")],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_quiet_result_is_in_its_variable_and_nowhere_else(
     loaded: Any, run: Run, cell: str, name: str, keeping: str
 ) -> None:

@@ -121,6 +121,7 @@ def test_code_that_sleeps_for_ever_is_stopped(server: Server) -> None:
 
 
 @pytest.mark.valgrind
+@pytest.mark.slow
 def test_code_that_starts_threads_is_counted_with_them(server: Server) -> None:
     work = "for i in range(20_000): i + i"
     alone = total(server, work)

@@ -105,6 +105,7 @@ def test_a_module_beside_the_notebook_is_found(
     assert total(server, "beside_the_notebook.f(x)", names) > 0
 
 
+@pytest.mark.slow
 def test_the_module_form_counts_what_torch_counts(server: Server, names: dict[str, Any]) -> None:
     code = "for i in range(200):\n    i + i"
     looked_up, local = total(server, code, names, form="module"), total(server, code, names)
@@ -234,6 +235,7 @@ def test_a_crash_is_told_with_its_reason_and_the_server_lives(server: Server, na
     assert server.pid == before
 
 
+@pytest.mark.slow
 def test_code_that_takes_too_long_is_stopped(server: Server, names: dict[str, Any]) -> None:
     with pytest.raises(CountError, match=r"no count after 2 s: use fewer calls"):
         count_instructions(Job(Body("while True: pass"), names, 1), server, timeout=2)

@@ -176,6 +176,7 @@ def test_random_numbers_filters_and_flushed_denormals_are_as_in_the_notebook() -
     assert torch.equal(states[0], torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_made_there_is_one_line() -> None:
     made = types.ModuleType("made_by_hand")
     made.n = 4  # type: ignore[attr-defined]

@@ -48,6 +48,7 @@ def test_steps_that_are_recorded_are_enough() -> None:
     assert cell.holder in said.text
 
 
+@pytest.mark.slow
 def test_a_stored_profile_says_the_same(tmp_path: Path) -> None:
     profile = profile_in_shell(LEAKING[0])
     save(profile, tmp_path / "runs.sqlite")
@@ -100,6 +101,7 @@ def parts(profile: Profile) -> dict[str, int]:
     return dict(profile.peak_parts.groupby("part")["bytes"].sum())
 
 
+@pytest.mark.slow
 def test_activations_make_up_the_peak_of_a_large_batch() -> None:
     profile, (said,) = peak_of_cell("batch", LARGE, STEP)
     found = parts(profile)

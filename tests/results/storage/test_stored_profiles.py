@@ -119,6 +119,7 @@ def test_a_profile_is_not_stored_twice(tmp_path: Path) -> None:
     assert [profile.wall_time for profile in kept if isinstance(profile, Profile)] == [0.01, 0.5]
 
 
+@pytest.mark.slow
 def test_two_processes_may_store_at_once(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

@@ -74,6 +74,7 @@ def test_lists_and_several_pickles_in_a_file_are_laid_out_in_order(path: Path) -
     assert [round(m.median * 1e3, 1) for m in load_torch_pickle(path)] == [1.1, 2.2, 3.3, 4.4]
 
 
+@pytest.mark.slow
 def test_our_measurements_unpickle_where_there_is_only_torch(path: Path) -> None:
     ours = pair(1e-3, 2e-3).measurements
     path.write_bytes(pickle.dumps(ours))

@@ -134,6 +134,7 @@ def stored(bundle: dict[str, str]) -> int:
 @pytest.mark.parametrize(
     ("rows", "text"), [(5_000, "aten::op"), (100_000, "aten::op"), (20_000, '"' * 390), (9_000, "µ" * 390)]
 )
+@pytest.mark.slow
 def test_an_output_is_at_most_one_megabyte_and_says_what_is_not_in_it(rows: int, text: str) -> None:
     document = long_document(rows, text)
     made = bundle(document)

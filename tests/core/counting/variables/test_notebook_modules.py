@@ -156,6 +156,7 @@ def _as_own(names: dict[str, Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.valgrind
+@pytest.mark.slow
 def test_code_that_imports_what_takes_long_is_counted_by_a_second_server(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_what_a_module_holds_is_named_with_its_module_and_only_if_the_code_uses_
     pack_variables(["tb_local", "f", "x"], names).close()
 
 
+@pytest.mark.slow
 def test_nothing_counts_as_replaced_in_an_ordinary_process_and_cloudpickle_is_left_as_it_was(
     names: dict[str, Any],
 ) -> None:

@@ -252,6 +252,7 @@ def test_without_the_option_and_without_a_sample_there_is_no_table() -> None:
         assert "where Python time goes" not in text.render(document(profile))
 
 
+@pytest.mark.slow
 def test_a_tree_of_thousands_of_levels_is_drawn() -> None:
     deep = [(-1, "In[4]", "", 0.0, 0.0), *((at, f"deep_{at}", "__main__", 0.0, 0.0) for at in range(3000))]
     profile = profile_of(*deep, (3000, "end", "__main__", 1.0, 0.0))  # type: ignore[arg-type]
