@@ -31,7 +31,7 @@ from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.results.timing.intervals import median_interval  # noqa: E402
 
 OUTLIER = "outlier"
-PAIRS = 25
+PAIRS = 100
 BASE = """\
 import time
 from torch import nn
