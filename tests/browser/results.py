@@ -1,10 +1,22 @@
-"""What a person does with a result in a page: read a column, sort, filter."""
+"""What a person does with a result in a page: read a column, sort, filter; and the notebook that it is in."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
+import nbformat
 from playwright.sync_api import Locator, Page, expect
+
+
+def write_notebook(file: Path, cells: Iterable[str]) -> None:
+    """A notebook of these cells, not run yet."""
+    made = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(text) for text in cells],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    )
+    nbformat.write(made, file)
 
 
 def rows(result: Locator) -> Locator:

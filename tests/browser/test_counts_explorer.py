@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from .results import rows
+from .results import rows, write_notebook
 from .test_quickstart import code_cells, open_notebook
 from .test_widgets import run_cell
 
@@ -36,11 +35,7 @@ CELLS = (MADE, "print(w.selection, [step.words for step in w.steps], w.total.del
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_difference_is_explored(visit: Any, server: Any, shots: Any) -> None:
-    made = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in CELLS],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(made, server.root / "counts.ipynb")
+    write_notebook(server.root / "counts.ipynb", CELLS)
     page = open_notebook(visit, server, "lab", "counts.ipynb")
     explorer = run_cell(page, 0).locator(".widget-vbox").first
     found = rows(explorer)

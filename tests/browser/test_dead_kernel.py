@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from .results import rows, sorts_by_click_and_by_key
+from .results import rows, sorts_by_click_and_by_key, write_notebook
 from .test_live import START_CELL
 from .test_quickstart import RUN, code_cells, open_notebook
 from .test_widgets import SELECT_CELL, run_cell
@@ -50,11 +49,7 @@ OFF = "e => [...e.querySelectorAll('input,select,button')].every((part) => part.
 
 def opened(visit: Any, server: Any, name: str, cells: tuple[str, ...], *, runs: int | None = None) -> Page:
     """A notebook whose cells have run, or the first ``runs`` of them."""
-    made = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in cells],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(made, server.root / name)
+    write_notebook(server.root / name, cells)
     page = open_notebook(visit, server, "lab", name)
     for at in range(len(cells) if runs is None else runs):
         run_cell(page, at)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import nbformat
 import pytest
 from playwright.sync_api import expect
 
+from .results import write_notebook
 from .test_quickstart import open_notebook
 from .test_widgets import run_cell
 
@@ -28,11 +28,7 @@ CHOOSE = """(view, keys) => view.dispatchEvent(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_views_of_a_widget_show_what_is_chosen_and_the_timeline_refines(visit: Any, server: Any, shots: Any) -> None:
-    made = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in CELLS],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(made, server.root / "linked.ipynb")
+    write_notebook(server.root / "linked.ipynb", CELLS)
     page = open_notebook(visit, server, "lab", "linked.ipynb")
     run_cell(page, 0)
     run_cell(page, 1)

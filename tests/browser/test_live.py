@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import nbformat
 import pytest
 from playwright.sync_api import expect
 
-from .results import rows
+from .results import rows, write_notebook
 from .test_quickstart import KERNEL_IDLE, RUN, code_cells, open_notebook
 from .test_widgets import SELECT_CELL, run_cell
 
@@ -41,11 +40,7 @@ def test_the_table_fills_while_the_cell_runs_and_stop_keeps_what_is_there(
     visit: Any, server: Any, shots: Any, front_end: str
 ) -> None:
     name = f"live in {front_end}.ipynb"
-    made = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in CELLS],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(made, server.root / name)
+    write_notebook(server.root / name, CELLS)
     page = open_notebook(visit, server, front_end, name)
     run_cell(page, 0)
 

@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from .conftest import write_setting
-from .results import filters, rows, sorts_by_click_and_by_key
+from .results import filters, rows, sorts_by_click_and_by_key, write_notebook
 from .test_quickstart import RUN, code_cells, open_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.slow]
@@ -93,11 +92,7 @@ def test_numbers_are_visible_everywhere_and_alive_wherever_scripts_run(
     write_setting(server.settings, "@jupyter-widgets/jupyterlab-manager", "plugin", {"saveState": with_state})
     name = f"matrix {front_end} {with_state}.ipynb"
     file = server.root / name
-    made = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in CELLS],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(made, file)
+    write_notebook(file, CELLS)
 
     page = open_notebook(visit, server, front_end, name)
     page.evaluate(RUN, "notebook:run-all-cells")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from .results import rows
+from .results import rows, write_notebook
 from .test_quickstart import code_cells, open_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
@@ -61,11 +60,7 @@ def filters_and_limits(explorer: Locator, pattern: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_controls_ask_python_and_python_knows_what_is_selected(visit: Any, server: Any, shots: Any) -> None:
-    made = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in CELLS],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(made, server.root / "widgets.ipynb")
+    write_notebook(server.root / "widgets.ipynb", CELLS)
     page = open_notebook(visit, server, "lab", "widgets.ipynb")
     run_cell(page, 0)
 
@@ -127,11 +122,7 @@ TRIED = (
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_button_tries_a_cure_on_the_profiled_cell(visit: Any, server: Any, shots: Any) -> None:
-    made = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(text) for text in TRIED],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
-    nbformat.write(made, server.root / "trials.ipynb")
+    write_notebook(server.root / "trials.ipynb", TRIED)
     page = open_notebook(visit, server, "lab", "trials.ipynb")
     for at in range(3):
         run_cell(page, at)

@@ -61,8 +61,8 @@ def _of_torch(file: str, line: int) -> tuple[str, str] | None:
 
 def _torch_folder() -> str:
     """Where torch is installed, with the separator at its end; no folder at all where it is not imported."""
-    torch = sys.modules.get("torch")
-    return os.path.dirname(getattr(torch, "__file__", None) or "?") + os.sep if torch is not None else "?"
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return os.path.dirname(file) + os.sep if file else "?"
 
 
 def _parts(text: str) -> tuple[str, list[str]]:
