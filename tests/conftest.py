@@ -75,8 +75,16 @@ def _state() -> dict[str, Any]:
 
 
 def _threads() -> Counter[str]:
-    names = (f"{_kind(thread)} {thread.name}" for thread in threading.enumerate())
+    names = (f"{_kind(thread)} {thread.name}" for thread in set(threading.enumerate()) - _compilers_threads())
     return Counter(name for name in names if not name.startswith(KEPT_THREADS))
+
+
+def _compilers_threads() -> set[threading.Thread]:
+    """Torch's compiler begins them with the first kernel that its cache on disk does not have, and keeps them."""
+    compiler = sys.modules.get("torch._inductor.async_compile")
+    if compiler is None or not compiler.AsyncCompile.pool.cache_info().currsize:
+        return set()
+    return compiler.AsyncCompile.pool()._threads  # type: ignore[no-any-return]
 
 
 def _kind(thread: threading.Thread) -> str:
