@@ -10,12 +10,13 @@ machine are set aside, since they would silence all of them.
 
 from __future__ import annotations
 
+import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[3])]
 
@@ -31,7 +32,8 @@ from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.results.timing.intervals import median_interval  # noqa: E402
 
 OUTLIER = "outlier"
-PAIRS = 100
+PAIRS = 300
+WARM = 3  # steps of a run that are not counted: the caches hold what ran before
 BASE = """\
 import time
 from torch import nn
@@ -237,11 +239,7 @@ def main() -> int:
             Figure(f"phases against the loop's clock, 9 of 10 steps, {mode}", value, "%", at_most=1.0, spread=spread)
             for mode, (value, spread) in apart.items()
         ),
-        *(
-            Figure(f"cost of --phases, {name}: upper end of 95 % interval", high, "%", limit=2.0, spread=(low, high))
-            for name, (_, low, high) in costs.items()
-        ),
-        *(Figure(f"cost of --phases, {name}: median", middle, "%") for name, (middle, _, _) in costs.items()),
+        *(figure for name, cost in costs.items() for figure in _figures_of(name, cost)),
     ]
     names = ("loop", "planted", "said", "verdict")
     said_of = [dict(zip(names, row, strict=True)) for row in rows]
@@ -312,8 +310,8 @@ def _transformer(steps: int) -> Callable[[], list[float]]:
 
 
 LOOPS: dict[str, Callable[[], list[float]]] = {
-    "a small network, 3 ms a step": _mlp(512, 64, 100),
-    "a transformer of small layers": _transformer(25),
+    "a small network": _mlp(512, 64, 24),
+    "a transformer of small layers": _transformer(9),
 }
 
 
@@ -330,20 +328,49 @@ def _apart(phases: bool) -> tuple[float, tuple[float, float]]:
     return float(np.quantile(np.abs(apart), 0.9)), (float(apart.min()), float(apart.max()))
 
 
-def _cost(train: Callable[[], list[float]]) -> tuple[float, float, float]:
-    """(median, low, high) of the 95 % interval, in per cent: pairs of runs with and without, in turns."""
-    ratios: list[float] = []
-    seconds: dict[bool, float] = {}
+class Cost(NamedTuple):
+    """In per cent of a step: the median of the pairs of runs with and without, and its 95 % interval.
+
+    Attributes:
+        typical: by the lower quartile of the steps of each run, which what else runs on the machine disturbs least.
+        whole: by their sum.
+        step: seconds of such a quartile without.
+    """
+
+    typical: tuple[float, float, float]
+    whole: tuple[float, float, float]
+    step: float
+
+
+def _figures_of(name: str, cost: Cost) -> list[Figure]:
+    middle, *ends = cost.typical
+    return [
+        Figure(f"cost of --phases, {name}: upper end of 95 % interval", ends[1], "%", limit=2.0, spread=tuple(ends)),
+        Figure(f"cost of --phases, {name}: median", middle, "%"),
+        Figure(f"cost of --phases, {name}: of the sum of all steps", cost.whole[0], "%", spread=cost.whole[1:]),
+        Figure(f"{name}: a step without --phases", cost.step * 1e3, "ms"),
+    ]
+
+
+def _cost(train: Callable[[], list[float]]) -> Cost:
+    """Short runs in turns, so that what drifts is the same for both of a pair."""
+    seen: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    order = random.Random(0)
     train()
-    for pair in range(PAIRS):
-        for watched in (True, False) if pair % 2 else (False, True):
-            seen: list[float] = []
-            run: Any = lambda seen=seen: seen.extend(train())
+    for _ in range(PAIRS):
+        for watched in order.sample((True, False), 2):
+            moments: list[float] = []
+            run: Any = lambda moments=moments: moments.extend(train())
             profile(run, phases=True) if watched else run()
-            seconds[watched] = seen[-1] - seen[0]
-        ratios.append(seconds[True] / seconds[False])
-    found = median_interval(np.array(ratios))
-    return tuple(100 * (value - 1) for value in (statistics.median(ratios), found.low, found.high))  # type: ignore[return-value]
+            steps = np.diff(moments)[WARM:]
+            seen[watched].append((float(np.quantile(steps, 0.25)), float(steps.sum())))
+    ratios = np.array(seen[True]) / np.array(seen[False])
+    return Cost(_per_cent(ratios[:, 0]), _per_cent(ratios[:, 1]), statistics.median(each for each, _ in seen[False]))
+
+
+def _per_cent(ratios: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float, float]:
+    found = median_interval(ratios)
+    return tuple(100 * (float(value) - 1) for value in (np.median(ratios), found.low, found.high))  # type: ignore[return-value]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, dataloader
 from tests.interrupting import lines_run, with_interrupt_at
 from torchbench_magic import profile
 from torchbench_magic.core.profiling import loop_marks
+from torchbench_magic.core.profiling.loop_marks import marks as marks_module
 from torchbench_magic.core.profiling.loop_marks.marks import (
     BACKWARD,
     FORWARD,
@@ -43,6 +44,7 @@ def state() -> tuple[object, ...]:
         vars(nn.Module).get("__call__"),
         vars(nn.Module).get("zero_grad"),
         vars(torch.optim.Optimizer).get("zero_grad"),
+        vars(torch.optim.Optimizer).get("_optimizer_step_code"),
         vars(DataLoader).get("__iter__"),
         vars(dataloader._BaseDataLoaderIter).get("__next__"),
         *(vars(torch.amp.GradScaler).get(name) for name in ("step", "unscale_", "update")),
@@ -311,6 +313,66 @@ def test_a_step_that_an_exception_ends_is_none_and_one_of_the_users_own_class_is
         (OPTIMIZER, False, False),
         (OPTIMIZER, True, False),
     ]
+
+
+def test_each_step_is_of_its_optimizer_wherever_it_is_called() -> None:
+    optimizers = [torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1) for _ in range(2)]
+    marks = LoopMarks()
+    hooks = TrainingHooks(marks, with_modules=True)
+    hooks.start()
+    for _ in range(3):
+        for each in optimizers:
+            each.step()
+    hooks.stop()
+    numbers = [marks.number_of(each) for each in optimizers]
+    assert [span.fact for span in spans_of(marks.record)] == numbers * 3
+
+
+@pytest.mark.usefixtures("compiled_anew")
+def test_a_compiled_step_of_an_optimizer_is_not_compiled_again() -> None:
+    net, x = nn.Linear(2, 2), torch.ones(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    compiled = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend)
+    def step() -> None:
+        optimizer.step()
+
+    def code() -> None:
+        for _ in range(3):
+            net(x).sum().backward()
+            step()
+
+    code()
+    before = len(compiled)
+    assert before
+    noted(code)
+    assert len(compiled) == before
+
+
+def test_what_is_beyond_the_record_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks_module, "MOST", 5)
+    marks, frame = LoopMarks(), sys._getframe()
+    for _ in range(4):
+        marks.begin(FORWARD, frame)
+        marks.end(FORWARD)
+    assert list(marks.record[1::4]) == [FORWARD, -FORWARD, FORWARD, -FORWARD, FORWARD]
+    assert marks.is_full
+
+
+def test_a_long_record_is_whole() -> None:
+    marks, frame = LoopMarks(), sys._getframe()
+    for _ in range(3000):
+        marks.begin(FORWARD, frame)
+        marks.end(FORWARD, 7)
+    spans = spans_of(marks.record)
+    assert len(spans) == 3000
+    assert {(span.phase, span.fact, span.place) for span in spans} == {(FORWARD, 7, 0)}
+    assert not marks.is_full
 
 
 @pytest.mark.slow

@@ -72,6 +72,30 @@ def test_with_a_scaler_the_optimizer_is_named_and_not_the_scaler() -> None:
     assert "`of_maker`" in found.text
 
 
+def test_a_loop_that_clears_does_not_hide_the_next_one_that_does_not() -> None:
+    pair = Pair()
+    of_maker, of_judge = pair.of_maker, pair.of_judge
+
+    def train() -> None:
+        for _ in range(6):
+            for each in (of_judge, of_maker):
+                each.zero_grad()
+            pair.judged().backward()
+            of_judge.step()
+            pair.made().backward()
+            of_maker.step()
+        for _ in range(6):
+            of_judge.zero_grad()
+            pair.judged().backward()
+            of_judge.step()
+            pair.made().backward()
+            of_maker.step()
+
+    (found,) = said_of(train, phases=True)
+    assert found.places[0].line == train.__code__.co_firstlineno + 13
+    assert found.evidence["steps_on_uncleared_gradients"] == 5
+
+
 def both_cleared(pair: Pair, *, to_none: bool) -> None:
     for _ in range(6):
         pair.of_judge.zero_grad(set_to_none=to_none)

@@ -25,13 +25,17 @@ want them); it has parts to which training mode makes a difference (dropout, bat
 
 
 class OuterCalls:
-    """Writes the outermost calls of modules on the thread of ``marks``."""
+    """Writes the outermost calls of modules on the thread of ``marks``.
+
+    Attributes:
+        known: by id of a module, (itself, its phase, its kept flags).
+    """
 
     def __init__(self, marks: LoopMarks) -> None:
         import torch
 
         self._marks = marks
-        self._known: dict[int, tuple[weakref.ref[Any], int, int]] = {}  # by id of a module: its phase, its kept flags
+        self.known: dict[int, tuple[weakref.ref[Any], int, int]] = {}
         self._is_grad_enabled = torch.is_grad_enabled
         self._phase = 0  # of the outermost call that runs
         self.depth = 0
@@ -42,9 +46,10 @@ class OuterCalls:
             return
         self.depth += 1
         if self.depth == 1:
-            self._phase = self.known_of(module, frame)[0]
-            if self._phase:
-                self._marks.begin_at(self._phase, frame)
+            self._phase = 0
+            if frame is not None and (phase := self.known_of(module, frame)[0]):
+                self._phase = phase
+                self._marks.begin(phase, frame)
 
     def leave(self, module: Any) -> None:
         if threading.get_ident() != self._marks.thread or not self.depth:
@@ -52,19 +57,14 @@ class OuterCalls:
         self.depth -= 1
         if not self.depth and self._phase:
             phase, kept = self.known_of(module, None)
-            self._marks.end(phase, self.flags(module, kept))
-
-    def flags(self, module: Any, kept: int) -> int:
-        """What the call was made with; of a module's parts and parameters what they were at its first call."""
-        grad = kept & GRAD if self._is_grad_enabled() else 0
-        return (kept & VARIES) | (TRAINING if getattr(module, "training", False) else 0) | grad
+            self._marks.end(phase, flags_of(module, kept, self._is_grad_enabled()))
 
     def known_of(self, module: Any, frame: FrameType | None) -> tuple[int, int]:
         """The phase of a module (0: a graph of the compiler's) called from ``frame``, and its kept flags.
 
         A plain dict: a weak one costs four times as much, since a step of torch leaves the processor's caches cold.
         """
-        known = self._known.get(id(module))
+        known = self.known.get(id(module))
         if known is not None and known[0]() is module:
             return known[1], known[2]
         if is_called_by_compiler(module, frame):
@@ -72,8 +72,14 @@ class OuterCalls:
         else:
             phase, kept = phase_of(module), _kept_flags(module)
         with contextlib.suppress(TypeError):  # a user's module that takes no weak reference
-            self._known[id(module)] = weakref.ref(module), phase, kept
+            self.known[id(module)] = weakref.ref(module), phase, kept
         return phase, kept
+
+
+def flags_of(module: Any, kept: int, is_grad_enabled: bool) -> int:
+    """What a call was made with; of a module's parts and parameters what they were at its first call."""
+    flags = kept if is_grad_enabled else kept & ~GRAD
+    return flags | TRAINING if getattr(module, "training", False) else flags
 
 
 def phase_of(module: Any) -> int:
@@ -110,24 +116,30 @@ def _learns(module: Any) -> bool:
 
 
 def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
-    """What takes the place of ``nn.Module.__call__``."""
-    get_ident, thread, here = threading.get_ident, marks.thread, sys._getframe
-    begin_at, end, known_of, flags = marks.begin_at, marks.end, outer.known_of, outer.flags
+    """What takes the place of ``nn.Module.__call__``. A step may call hundreds of modules: for those within another it
+    does next to nothing."""
+    import torch
+
+    get_ident, thread, here, is_grad_enabled = threading.get_ident, marks.thread, sys._getframe, torch.is_grad_enabled
+    begin, end, known_of, known_as = marks.begin, marks.end, outer.known_of, outer.known.get
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         __tracebackhide__ = True
         if outer.depth or get_ident() != thread:
             return original(self, *args, **kwargs)
-        frame = here(1)
-        phase, kept = known_of(self, frame)
+        frame, known = here(1), known_as(id(self))
+        if known is not None and known[0]() is self:
+            _, phase, kept = known
+        else:
+            phase, kept = known_of(self, frame)
         if not phase:
             return original(self, *args, **kwargs)
-        outer.depth = 1
+        outer.depth = 1  # not a cell: a compilation in the call leaves this function for a new one
         try:
-            begin_at(phase, frame)
+            begin(phase, frame)
             return original(self, *args, **kwargs)
         finally:
             outer.depth = 0
-            end(phase, flags(self, kept))
+            end(phase, flags_of(self, kept, is_grad_enabled()))
 
     return __call__

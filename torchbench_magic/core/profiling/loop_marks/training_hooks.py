@@ -29,7 +29,8 @@ __all__ = ["TrainingHooks"]
 _MISSING = object()
 _STEP_RANGE = "Optimizer.step#"
 """Assumed of torch 2.13 and newer: the wrapper that it puts round ``step`` of every class of optimizers, the users' own
-too, runs it in a `record_function` of this name, and holds the optimizer in its variable ``self``."""
+too, runs it in a `record_function` of this name, and then calls the optimizer's ``_optimizer_step_code`` in it (there
+for profilers)."""
 
 
 class TrainingHooks:
@@ -44,6 +45,7 @@ class TrainingHooks:
         self.outer = OuterCalls(marks)
         self._with_modules = with_modules
         self._gradients = UnclearedGradients()
+        self._steps: list[tuple[Any, int]] = []  # of optimizers that run, each within the one before: range, place
         self._put: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what we put
         self._pause = CompilePause(self._leave, self._enter)
         self._is_on = False
@@ -79,9 +81,7 @@ class TrainingHooks:
         self._replace_transfer()
         if self._with_modules:
             put(nn.Module, "__call__", lambda was: calls_noted(was, self.marks, self.outer))
-        range_type = torch_profiler.range_type()
-        put(range_type, "__enter__", self._step_begins)
-        put(range_type, "__exit__", self._step_ends)
+        self._replace_steps()
         asker, name = asker_of_compiled_calls()
         if asker is not None:
             put(asker, name, lambda was: calls_noted_at(was, self.marks))
@@ -111,31 +111,43 @@ class TrainingHooks:
         # assumed of torch 2.13 and newer: all iterators of a DataLoader have the `__next__` of this class
         iterator = getattr(dataloader, "_BaseDataLoaderIter", None)
         loaders: dict[int, int] = {}  # id of an iterator -> number of its loader
+        number, begin, end = loaders.get, self.marks.begin, self.marks.end
+        thread, get_ident, here = self.marks.thread, threading.get_ident, sys._getframe
 
-        def number(it: Any) -> int:
-            return loaders.get(id(it), -1)
+        def next_noted(was: Any) -> Any:
+            @functools.wraps(was)
+            def next_of(it: Any) -> Any:
+                __tracebackhide__ = True
+                if get_ident() != thread:
+                    return was(it)
+                begin(INPUT, here(1))
+                try:
+                    return was(it)
+                finally:
+                    end(INPUT, number(id(it), -1))
+
+            return next_of
 
         def iter_noted(was: Any) -> Any:
             @functools.wraps(was)
             def iterator_of(loader: Any) -> Any:
                 __tracebackhide__ = True
-                marks = self.marks
-                if threading.get_ident() != marks.thread:
+                if get_ident() != thread:
                     return was(loader)
-                marks.begin(INPUT)
-                of_loader = marks.number_of(loader)
+                begin(INPUT, here(1))
+                of_loader = self.marks.number_of(loader)
                 try:
                     made = was(loader)
                     loaders[id(made)] = of_loader
                     return made
                 finally:
-                    marks.end(INPUT, of_loader)
+                    end(INPUT, of_loader)
 
             return iterator_of
 
         self._replace(DataLoader, "__iter__", iter_noted)
         if iterator is not None and "__next__" in vars(iterator):
-            self._replace(iterator, "__next__", lambda was: self._noted(was, INPUT, number))
+            self._replace(iterator, "__next__", next_noted)
 
     def _replace_scaling(self) -> None:
         """A step that the scaler leaves out, since a gradient was infinite, is a step of the loop all the same."""
@@ -165,7 +177,7 @@ class TrainingHooks:
             marks = self.marks
             if threading.get_ident() != marks.thread:
                 return was(tensor, *args, **kwargs)
-            marks.begin(TRANSFER)
+            marks.begin(TRANSFER, sys._getframe(1))
             made = tensor
             try:
                 made = was(tensor, *args, **kwargs)
@@ -177,18 +189,19 @@ class TrainingHooks:
 
     def _noted(self, was: Any, phase: int, fact: Callable[..., int] | None = None) -> Any:
         """``was`` with a mark before and after; ``fact`` tells from its arguments what the mark holds."""
-        marks, thread, get_ident = self.marks, self.marks.thread, threading.get_ident
+        begin, end, thread = self.marks.begin, self.marks.end, self.marks.thread
+        get_ident, here = threading.get_ident, sys._getframe
 
         @functools.wraps(was)
         def noted(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             if get_ident() != thread:
                 return was(*args, **kwargs)
-            marks.begin(phase)
+            begin(phase, here(1))
             try:
                 return was(*args, **kwargs)
             finally:
-                marks.end(phase, fact(*args) if fact is not None else -1)
+                end(phase, fact(*args) if fact is not None else -1)
 
         return noted
 
@@ -198,49 +211,81 @@ class TrainingHooks:
         One frame more on the stack, as with every phase: a warning of torch's names the place that is so many frames
         above it.
         """
-        marks, gradients = self.marks, self._gradients
-        thread, get_ident = marks.thread, threading.get_ident
+        import torch
+
+        begin, end, gradients = self.marks.begin, self.marks.end, self._gradients
+        thread, get_ident, here = self.marks.thread, threading.get_ident, sys._getframe
+        of_tensor = getattr(torch.Tensor.backward, "__code__", None)  # that calls it
 
         @functools.wraps(was)
         def backward(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             if get_ident() != thread:
                 return was(*args, **kwargs)
-            gradients.backward_begins()
-            marks.begin(BACKWARD)
+            if gradients.watched:
+                gradients.backward_begins()
+            gradients.depth += 1
+            frame = here(1)
+            begin(BACKWARD, frame if frame.f_code is not of_tensor else frame.f_back or frame)
             try:
                 return was(*args, **kwargs)
             finally:
-                marks.end(BACKWARD, -1)
-                gradients.backward_ends()
+                end(BACKWARD)
+                gradients.depth -= 1
+                if gradients.watched:
+                    gradients.backward_ends()
 
         return backward
 
-    def _step_begins(self, was: Any) -> Any:
-        """`record_function.__enter__` that tells of an optimizer's step."""
-        begin_at, thread, get_ident, here = self.marks.begin_at, self.marks.thread, threading.get_ident, sys._getframe
+    def _replace_steps(self) -> None:
+        """Optimizers' steps: of the range round each its begin and end, and of what torch calls in it which it is of.
 
-        @functools.wraps(was)
-        def entered(range_: Any) -> Any:
-            if range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
-                begin_at(OPTIMIZER, here(1))
-            return was(range_)
+        A step that an exception ends was none.
+        """
+        from torch import optim
 
-        return entered
+        marks, gradients, begin, end = self.marks, self._gradients, self.marks.begin, self.marks.end
+        thread, get_ident, here = self.marks.thread, threading.get_ident, sys._getframe
+        running = self._steps
+        optimizer = None  # whose step was made last
 
-    def _step_ends(self, was: Any) -> Any:
-        """`record_function.__exit__` that does; a step that an exception ends was none."""
-        marks, gradients, thread = self.marks, self._gradients, self.marks.thread
-        get_ident, here = threading.get_ident, sys._getframe
+        def step_begins(was: Any) -> Any:
+            @functools.wraps(was)
+            def entered(range_: Any) -> Any:
+                if range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
+                    of_torch = here(1)
+                    running.append((range_, begin(OPTIMIZER, of_torch.f_back or of_torch)))
+                return was(range_)
 
-        @functools.wraps(was)
-        def left(range_: Any, kind: Any, error: Any, traceback: Any) -> Any:
-            made = was(range_, kind, error, traceback)
-            if range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
-                optimizer = here(1).f_locals.get("self") if kind is None else None
-                if kind is None and gradients.stepped(optimizer):
-                    marks.uncleared()
-                marks.end(OPTIMIZER, marks.number_of(optimizer) if kind is None else -1)
+            return entered
+
+        def step_made(was: Any) -> Any:
+            @functools.wraps(was)
+            def made(self: Any) -> Any:
+                nonlocal optimizer
+                if get_ident() == thread:
+                    optimizer = self
+                return was(self)
+
             return made
 
-        return left
+        def step_ends(was: Any) -> Any:
+            @functools.wraps(was)
+            def left(range_: Any, kind: Any, error: Any, traceback: Any) -> Any:
+                nonlocal optimizer
+                if not running or running[-1][0] is not range_:
+                    return was(range_, kind, error, traceback)
+                result = was(range_, kind, error, traceback)
+                key = marks.number_of(optimizer) if kind is None else -1, running.pop()[1]
+                if key[0] >= 0 and key not in gradients.left_alone and gradients.stepped(optimizer, key):
+                    marks.uncleared()
+                end(OPTIMIZER, key[0])
+                optimizer = None
+                return result
+
+            return left
+
+        range_type = torch_profiler.range_type()
+        self._replace(range_type, "__enter__", step_begins)
+        self._replace(optim.Optimizer, "_optimizer_step_code", step_made)
+        self._replace(range_type, "__exit__", step_ends)

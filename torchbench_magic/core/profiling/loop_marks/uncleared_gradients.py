@@ -4,6 +4,9 @@ Of each optimizer one gradient is looked at, before and after each backward pass
 the same version (the count of writes that torch keeps of a tensor), nobody has cleared it, by whatever means. A write
 between two passes is taken for clearing, so that code that changes gradients itself is left alone. No reference to a
 gradient is kept: a cleared one is freed as ever.
+
+An optimizer whose gradients were cleared once is left alone as long as the same line of code steps it: what is asked is
+whether a loop never clears them, and looks cost some 10 us of a step, whose work leaves the processor's caches cold.
 """
 
 from __future__ import annotations
@@ -35,55 +38,67 @@ class _Watched:
 
 
 class UnclearedGradients:
-    """Told of backward passes and of optimizers' steps, on the thread of the loop."""
+    """Told of backward passes and of optimizers' steps, on the thread of the loop.
+
+    Attributes:
+        watched: as long as it is empty, nobody needs to tell of backward passes.
+        depth: of backward passes within each other; who calls them counts it.
+        left_alone: numbers of optimizers and of places that they are stepped at; nobody needs to tell of these.
+    """
 
     def __init__(self) -> None:
-        self._watched: dict[int, _Watched] = {}  # by id of the optimizer
-        self._depth = 0
+        self.watched: dict[int, _Watched] = {}  # by id of the optimizer
+        self.left_alone: set[tuple[int, int]] = set()
+        self.depth = 0
 
     def backward_begins(self) -> None:
-        self._depth += 1
-        if self._depth > 1:
+        if self.depth:
             return
-        for each in self._watched.values():
+        for each in self.watched.values():
             each.is_kept = each.is_kept and each.seen is not None and _seen(each.parameter()) == each.seen
 
     def backward_ends(self) -> None:
-        self._depth -= 1
-        if self._depth:
+        if self.depth:
             return
-        for each in self._watched.values():
+        for each in self.watched.values():
             now = _seen(each.parameter())
             if now is not None and each.seen is not None and now[0] == each.seen[0]:
                 each.is_added_to = each.is_added_to or now[1] > each.seen[1]
             each.seen = now
 
-    def stepped(self, optimizer: Any) -> bool:
-        """An optimizer has made a step. Whether nothing had cleared its gradients since the one before."""
-        if self._depth or optimizer is None:  # within the backward pass, parameter by parameter
+    def stepped(self, optimizer: Any, key: tuple[int, int]) -> bool:
+        """An optimizer has made a step. Whether nothing had cleared its gradients since the one before.
+
+        Args:
+            key: numbers of the optimizer and of the place that it is stepped at, none of `left_alone`.
+        """
+        if self.depth:  # within the backward pass, parameter by parameter
             return False
-        known = self._watched.get(id(optimizer))
+        known = self.watched.get(id(optimizer))
         if known is None or known.optimizer() is not optimizer:
             self._watch(optimizer)
             return False
         found, now = known.is_kept and known.is_added_to, _seen(known.parameter())
-        if now is None:  # of another parameter, then
+        if not known.is_kept:
+            del self.watched[id(optimizer)]
+            self.left_alone.add(key)
+        elif now is None:  # of another parameter, then
             self._watch(optimizer)
         else:
             known.seen, known.is_kept, known.is_added_to = now, True, False
         return found
 
     def _watch(self, optimizer: Any) -> None:
-        self._watched.pop(id(optimizer), None)
-        if len(self._watched) >= _MOST:
-            self._watched = {key: each for key, each in self._watched.items() if each.optimizer() is not None}
+        self.watched.pop(id(optimizer), None)
+        if len(self.watched) >= _MOST:
+            self.watched = {key: each for key, each in self.watched.items() if each.optimizer() is not None}
         with contextlib.suppress(Exception):  # a user's optimizer may be anything
             parameter = next(
                 (each for group in optimizer.param_groups for each in group["params"] if each.grad is not None), None
             )
-            if parameter is not None and len(self._watched) < _MOST:
+            if parameter is not None and len(self.watched) < _MOST:
                 references = weakref.ref(optimizer), weakref.ref(parameter)
-                self._watched[id(optimizer)] = _Watched(*references, _seen(parameter))
+                self.watched[id(optimizer)] = _Watched(*references, _seen(parameter))
 
 
 def _seen(parameter: Any) -> tuple[int, int] | None:
