@@ -190,3 +190,12 @@ def test_an_output_with_very_many_changes_stays_small() -> None:
     )
     html = mimebundle(replace(made(), memory=frame))["text/html"]
     assert len(html) < 400_000
+
+
+def test_moments_of_a_short_run_are_in_a_unit_that_tells_them_apart() -> None:
+    frame = memory_frame()
+    cpu, _ = memory.documents(replace(made(), memory=frame.assign(time=frame["time"] / 1000)))
+    (table,) = cpu.tables
+    at = [column.name for column in table.columns].index("since")
+    assert table.columns[at].unit == "µs"
+    assert [row.cells[at].text for row in table.rows()][:3] == ["1\u202f000", "2\u202f000", "500"]

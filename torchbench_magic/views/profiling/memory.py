@@ -110,6 +110,8 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
     every["cell"] = every["cell"].where(every["cell"].notna(), every["cell_kept"])
     every = every.sort_values(["bytes", "retained"], ascending=False, kind="stable", na_position="last")
 
+    moments = every.loc[every["bytes"] > 0, "since"]
+    seconds = units.Scale("s", 1.0, 2) if moments.max() >= 1 else units.spread_scale(moments)
     is_part = float(every["bytes"].max()) <= peak  # else what was freed of before the cell made room
 
     def of_peak(row: dict[str, Any]) -> float:
@@ -123,7 +125,6 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
 
     def since(row: dict[str, Any]) -> Cell:
         known = bool(float_or_none(row["bytes"]))
-        seconds = units.Scale("s", 1.0, 2)
         return Cell(units.number(row["since"], seconds) if known else "", row["since"] if known else None)
 
     built = (
@@ -139,7 +140,7 @@ def _table(held: pd.DataFrame, lines: pd.DataFrame, peak: int, older: int, scale
         BuiltColumn(Column("bar", "", kind="bar"), bar),
         share("", part),
         counted("blocks", "blocks", missing=0.0),
-        BuiltColumn(Column("since", "allocated at", "s", "number"), since),
+        BuiltColumn(Column("since", "allocated at", seconds.unit, "number"), since),
         measured_columns("retained", "after the cell", scale, missing=0.0),
     )
     rest = every["bytes"].iloc[_MOST_ROWS:].fillna(0.0)
