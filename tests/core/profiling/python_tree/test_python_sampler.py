@@ -346,15 +346,18 @@ def test_interrupts_that_meet_the_sampler_wait_until_it_is_done(monkeypatch: pyt
     """One that meets it each time: it ends the code all the same, and never the sampler."""
     from torchbench_magic.core.profiling.python_tree.sampler import PythonSampler
 
-    plain = PythonSampler._c_function
+    plain, begun = PythonSampler._c_function, []  # a Ctrl-C before the code begins is the caller's
 
     def with_signal(self: PythonSampler, function: object) -> int:
-        signal.raise_signal(signal.SIGINT)
+        if begun:
+            signal.raise_signal(signal.SIGINT)
         return plain(self, function)
 
     with_signal.__code__ = with_signal.__code__.replace(co_name="_c_function")
     monkeypatch.setattr(PythonSampler, "_c_function", with_signal)
-    outcome = profiled("import time\nfor _ in range(2000): time.sleep(0.002)", {}, python=True)
+    outcome = profiled(
+        "import time\nbegun.append(1)\nfor _ in range(2000): time.sleep(0.002)", {"begun": begun}, python=True
+    )
     assert isinstance(outcome.error, KeyboardInterrupt)
     assert sys.getprofile() is None
 
