@@ -154,7 +154,8 @@ def not_available(problem: str) -> None:
 
 
 def test_without_proc_the_profile_comes_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_watch.os.path, "isdir", lambda path: False)
+    is_folder = os.path.isdir
+    monkeypatch.setattr(os.path, "isdir", lambda path: not str(path).startswith("/proc") and is_folder(path))
     not_available("no /proc/PID/task")
 
 
