@@ -40,7 +40,7 @@ for at, (x, y) in enumerate(loader):
     loss.backward()
     optimizer.step()
     if at == 6:
-        time.sleep(0.2)
+        time.sleep(0.6)
 """
 
 
@@ -66,14 +66,15 @@ def test_a_step_that_took_long_is_named_with_the_line_of_the_cell(kernel: Kernel
     assert "tb-steps" in ran.text("text/html")
     assert kernel.run("print(_tprofile.phases['step'].nunique())").stdout.strip() == "10"
     named = "from torchbench_magic.results.profiling.loops.outliers import outliers_of\n"
-    named += "print([(o.step, o.phase, o.line) for o in outliers_of(_tprofile.phases_by_line, 1)])"
-    assert kernel.run(named).stdout.strip() == "[(6, 'other', 8)]"
+    named += "found = outliers_of(_tprofile.phases_by_line, 1)\n"
+    named += "o = max(found, key=lambda o: o.seconds)\nprint((o.step, o.phase, o.line))"  # the machine may add others
+    assert kernel.run(named).stdout.strip() == "(6, 'other', 8)"
     assert left(kernel) == []
 
 
 def test_after_a_ctrl_c_the_steps_until_then_are_shown_and_nothing_is_left(kernel: Kernel) -> None:
     endless = LOOP.replace("for at, (x, y) in enumerate(loader):", "while True:").replace("    if at == 6:\n    ", "")
-    endless = endless.replace("0.2", "0.01").replace("net(x), y", "net(torch.ones(4, 8)), torch.zeros(4).long()")
+    endless = endless.replace("0.6", "0.01").replace("net(x), y", "net(torch.ones(4, 8)), torch.zeros(4).long()")
     kernel.interrupt_after(1.5)
     ran = kernel.run(endless)
     assert "KeyboardInterrupt" in ran.error
