@@ -17,7 +17,7 @@ from torchbench_magic.results.profiling.columns import (
     WORKER_COLUMNS,
     frame_of,
 )
-from torchbench_magic.results.profiling.loops.outliers import outliers_of
+from torchbench_magic.results.profiling.loops.outliers import long_first_step, outliers_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions, Source
 
 TEXT = """\
@@ -329,6 +329,27 @@ def test_a_step_that_took_long_is_named_with_what_it_did() -> None:
     assert (found.step, found.phase, found.line) == (7, "other", 9)
     assert found.times == pytest.approx(0.3335 / 0.0335)
     assert found.share == pytest.approx(0.3 / 0.3335)
+
+
+def test_of_a_long_step_it_is_said_that_more_of_it_may_be_on_the_line_where_looks_fell_on_none() -> None:
+    place = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}
+    saved = {"step": 7, "phase": "other", "seconds": 0.3, "calls": 0, "looks": 3, **place}
+    unknown = {"step": 7, "phase": "other", "seconds": 0.1, "calls": 0, "looks": 1}
+    (found,) = outliers_of(profile_of([*rows(20), saved, unknown]).phases_by_line)
+    assert (found.line, found.is_least) == (9, True)
+    (found,) = outliers_of(profile_of([*rows(20), saved]).phases_by_line)
+    assert not found.is_least
+
+
+def test_a_first_step_that_takes_ten_times_as_long_is_told_by_itself() -> None:
+    made = profile_of(rows(20, {"forward": lambda step: 9.0 if not step else 0.01})).phases_by_line
+    found = long_first_step(made)
+    assert found is not None
+    assert (found.step, found.phase) == (0, "forward")
+    assert found.times == pytest.approx((0.0335 + 8.99) / 0.0335, rel=0.01)
+    less = profile_of(rows(20, {"forward": lambda step: 0.2 if not step else 0.01}))
+    assert long_first_step(less.phases_by_line) is None
+    assert long_first_step(profile_of(rows(20)).phases_by_line) is None
 
 
 def test_the_first_step_and_steps_like_the_others_are_no_outliers() -> None:

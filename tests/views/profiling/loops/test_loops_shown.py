@@ -77,6 +77,34 @@ def test_of_few_looks_their_number_is_said_and_no_share() -> None:
     assert line_of_other(looked()) == ""
 
 
+def test_where_more_looks_fell_on_no_line_than_on_any_none_is_named() -> None:
+    """Python code makes looks wait, and they then see the sleep after it: that is not where the time is."""
+    made = looked((9, 2), (None, 7))
+    assert line_of_other(made) == "no line in 7 of 9 looks"
+    assert "Looks that Python code kept waiting are on no line" in plain(document(made).footer[0])
+    assert "kept waiting" not in plain(document(looked((9, 7))).footer[0])
+
+
+def test_a_long_first_step_is_told_below_the_table_with_its_cause() -> None:
+    first = {"step": 0, "phase": "other", "seconds": 0.6, "calls": 0, "looks": 5, **SAVED}
+    unknown = {"step": 0, "phase": "other", "seconds": 0.1, "calls": 0, "looks": 1}
+    made = profile_of([*rows(20), first, unknown])
+    told = [plain(line) for line in document(made).footer]
+    assert any(
+        line.startswith("The first step took 22 times the median, at least 82 % of it at In[1]:9") for line in told
+    ), told
+    assert "22 times" not in plain(document(made).sentence)
+
+
+def test_what_the_steps_leave_of_the_cell_is_said_where_no_line_has_it() -> None:
+    made = looked((9, 25))
+    only_phases = replace(made, wall_time=2.0, options=replace(made.options, phases=True))
+    told = [plain(each) for each in document(only_phases).footer]
+    assert "The steps are 1.47 s of the 2.00 s that the cell took." in told
+    whole = replace(only_phases, wall_time=1.5)
+    assert not [each for each in document(whole).footer if "The steps are" in plain(each)]
+
+
 def test_steps_that_took_long_are_not_named_where_others_had_the_processor() -> None:
     assert "step 7" not in plain(document(replace(looped(), warnings=[Doubt("busy", "Busy machine.")])).sentence)
 

@@ -50,11 +50,11 @@ class StepShare:
 
     Attributes:
         seconds: in all steps; ``median`` of a step; ``share`` of all steps.
-        source_id, line: the line with most of it; None for none.
+        source_id, line: the line with most of it; None for none, and where more looks at the stack fell on no line.
         line_share: that line's share of the phase.
         looks: (at that line, in the phase), where the share is known from looks at the stack; else None. It is at least
             so much, where some looks fell on no line.
-        is_least: whether some did.
+        unseen: how many did.
     """
 
     phase: str
@@ -65,7 +65,11 @@ class StepShare:
     line: int | None = None
     line_share: float = 0.0
     looks: tuple[int, int] | None = None
-    is_least: bool = False
+    unseen: int = 0
+
+    @property
+    def is_least(self) -> bool:
+        return self.looks is not None and self.unseen > 0
 
 
 def shares_of(parts: pd.DataFrame) -> tuple[StepShare, ...]:
@@ -81,8 +85,9 @@ def shares_of(parts: pd.DataFrame) -> tuple[StepShare, ...]:
             continue
         top = _top_line(inside[inside["phase"] == name], seconds)
         on_none = int(inside.loc[(inside["phase"] == name) & inside["line"].isna(), "looks"].fillna(0).sum())
-        is_least = top[3] is not None and on_none > 0
-        found.append(StepShare(name, seconds, float(mine.median()), seconds / whole, *top, is_least))
+        if top[3] is not None and on_none > top[3][0]:  # it is where looks fall, not where most of the time is
+            top = None, None, 0.0, (0, top[3][1])
+        found.append(StepShare(name, seconds, float(mine.median()), seconds / whole, *top, on_none))
     return tuple(found)
 
 

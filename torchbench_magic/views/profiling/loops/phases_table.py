@@ -10,7 +10,7 @@ from torchbench_magic import units
 from torchbench_magic.results.machine.load_doubts import LOAD_KINDS
 from torchbench_magic.results.profiling.loops.looks import FEWEST_LOOKS, is_most
 from torchbench_magic.results.profiling.loops.modes import EVALUATION
-from torchbench_magic.results.profiling.loops.outliers import Outlier, outliers_of
+from torchbench_magic.results.profiling.loops.outliers import Outlier, long_first_step, outliers_of
 from torchbench_magic.results.profiling.loops.phases import StepShare, shares_of, step_seconds
 from torchbench_magic.results.profiling.loops.worker_shares import busy_shares
 from torchbench_magic.results.profiling.profile import Profile
@@ -33,8 +33,10 @@ _WORDS = {
     "other": "is other code",
 }
 _BY_LOOKS = " The lines of loss and other are from looks at the stack, about 10 a second."
+_UNSEEN = " Looks that Python code kept waiting are on no line: %%tprofile without --phases records each line."
 _MOST_WORKERS = 8  # that are named one by one
 _ALIKE = 0.05  # of the mean: a median that is as near to it may stand for it
+_OUTSIDE = 0.1  # of the wall time: from which on it is said that no step has it
 _MOST = 0.5  # of a phase: from which on its line is said in the sentence
 
 
@@ -77,6 +79,12 @@ def _said_place(profile: Profile, top: StepShare) -> str | None:
     return _place(profile, top.source_id, top.line) if is_said else None
 
 
+def _first_step(profile: Profile) -> Outlier | None:
+    if any(doubt.kind in LOAD_KINDS for doubt in profile.warnings):
+        return None
+    return long_first_step(profile.phases_by_line)
+
+
 def _outliers(profile: Profile) -> tuple[Outlier, ...]:
     """Steps that took long by what they did: where other processes had the processor, that is not known."""
     if any(doubt.kind in LOAD_KINDS for doubt in profile.warnings):
@@ -84,11 +92,11 @@ def _outliers(profile: Profile) -> tuple[Outlier, ...]:
     return outliers_of(profile.phases_by_line)
 
 
-def _outlier(profile: Profile, outlier: Outlier) -> Iterator[Phrase]:
-    yield Phrase(f"step {outlier.step} took {_times(outlier.times)} times the median")
+def _outlier(profile: Profile, outlier: Outlier, name: str = "") -> Iterator[Phrase]:
+    yield Phrase(f"{name or f'step {outlier.step}'} took {_times(outlier.times)} times the median")
     if not outlier.phase:
         return
-    yield Phrase(f", {units.percent(outlier.share)} % of it")
+    yield Phrase(f", {'at least ' * outlier.is_least}{units.percent(outlier.share)} % of it")
     if outlier.phase != "other":
         yield Phrase(f" {outlier.phase}")
     if outlier.line is not None:
@@ -136,7 +144,7 @@ def phases_table(profile: Profile) -> Table | None:
 
 def _line(profile: Profile, each: StepShare) -> str:
     if each.line is None:
-        return ""
+        return f"no line in {units.count(each.unseen)} of {units.count(each.looks[1])} looks" if each.looks else ""
     place = _place(profile, each.source_id, each.line)
     if each.looks is not None and each.looks[1] < FEWEST_LOOKS:
         some, of_all = (units.count(number) for number in each.looks)
@@ -159,15 +167,27 @@ def loop_footer(profile: Profile) -> Iterator[StyledText]:
             "Phases: of the thread that runs the loop; they add up to the step. Loss: between the forward and the"
             " backward pass. Other: the rest."
             + (_BY_LOOKS if profile.phases_by_line["looks"].notna().any() else "")
+            + (_UNSEEN if any(each.looks and each.unseen for each in shares_of(profile.phases_by_line)) else "")
             + (" Work on a device overlaps with them." if _has_device(profile) else "")
         ),
     )
+    yield from _outside(profile)
     yield from _evaluated(profile)
     if said := _workers(profile):
         yield (Phrase(said),)
+    if (begun := _first_step(profile)) is not None:
+        yield (*_outlier(profile, begun, "The first step"), Phrase("."))
     for outlier in _outliers(profile)[1:]:
         first, *rest = _outlier(profile, outlier)
         yield (Phrase(first.text[0].upper() + first.text[1:]), *rest, Phrase("."))
+
+
+def _outside(profile: Profile) -> Iterator[StyledText]:
+    """Of the run without lines, whose wall time is shown nowhere: what no step has."""
+    inside = float(step_seconds(profile.phases).sum())
+    if profile.options.phases and 0 < inside < (1 - _OUTSIDE) * profile.wall_time:
+        whole = units.seconds_text(profile.wall_time)
+        yield (Phrase(f"The steps are {units.seconds_text(inside)} of the {whole} that the cell took."),)
 
 
 def _evaluated(profile: Profile) -> Iterator[StyledText]:
