@@ -187,9 +187,11 @@ def medians_apart(made: Comparison) -> Iterator[Doubt]:
 
 _NAMED = 4
 """Rows that one sentence names."""
-SLOW, RARE, MATTERS = 2.0, 0.2, 1.25
-"""A block is slow from so many times its median on; slow blocks are rare up to that share; and they matter where the
-mean (beside that of the baseline) is so many times what the median says."""
+SLOW, RARE, MATTERS = 2.0, 0.45, 1.25
+"""A block is slow from so many times its median on; the median is of the others up to that share; and they matter where
+the mean (beside that of the baseline) is so many times what the median says."""
+BEYOND_WAITING = 2.0
+"""Slow blocks are the code's own where they took so many times more than own threads waited for a core in the run."""
 
 
 def slow_calls(made: Comparison) -> Iterator[Doubt]:
@@ -201,7 +203,7 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
         base = made.base_row(i)
         if base is None and excess[i] > MATTERS:
             text = f"The mean of {row_name(made, i)} is {units.number(excess[i], digits=2)} times its median"
-            yield _of_slow_calls(f"{text}: a few calls take", i)
+            yield _of_slow_calls(f"{text}: some calls take", i)
         if base is None or base == i or i in made.unpaired or i in made.voids or not ratio > 0:
             continue
         factor = excess[i] / excess[base]
@@ -216,12 +218,14 @@ def slow_calls(made: Comparison) -> Iterator[Doubt]:
 
 def _by_means(made: Comparison, found: Sequence[tuple[int, float]], base: int, slow: int) -> str:
     """What the means say of these rows, each with its factor, beside their baseline; ``slow`` has the long calls."""
-    (first, factor), *others = found
+    is_speed = are_speeds(made.frame["verdict"].dropna())  # as the column of the table
+    (first, factor), *others = [(i, 1 / times if is_speed else times) for i, times in found]
     rest = [f"`{row_name(made, i)}` {units.number(times)} times" for i, times in others[: _NAMED - 1]]
     rest += [f"{len(found) - _NAMED} more likewise"] if len(found) > _NAMED else []
-    text = f"By the mean `{row_name(made, first)}` takes {units.number(factor)} times as long as"
+    said = "is {} times as fast as" if is_speed else "takes {} times as long as"
+    text = f"By the mean `{row_name(made, first)}` {said.format(units.number(factor))}"
     text = ", ".join([f"{text} `{row_name(made, base)}`", *rest])
-    return f"{text}: a few calls of `{row_name(made, slow)}` take"
+    return f"{text}: some calls of `{row_name(made, slow)}` take"
 
 
 def _of_slow_calls(text: str, *rows: int) -> Doubt:
@@ -231,19 +235,22 @@ def _of_slow_calls(text: str, *rows: int) -> Doubt:
 
 
 def _mean_over_median(made: Comparison, row: int) -> float:
-    """Of a call: by the processor's clock, which others do not move, or by the wall's on a quiet machine; 1 where slow
-    blocks are no rarity, or did not come in both halves of the run, as what the machine does once does not."""
+    """Of a call: by the processor's clock, which others do not move, or by the wall's on a quiet machine; by either
+    where what slow blocks took is more than any waiting. 1 where they are most blocks, or did not come in both halves
+    of the run, as what the machine does once does not."""
     blocks, subject = made._blocks[row], made.subjects[row]
     seen, found = subject.contention, [1.0]
-    if are_held_up(subject, made.cores_of(row)):
-        return 1.0
+    waited = seen.waiting * seen.wall if seen is not None else math.nan
     quiet = seen is not None and seen.waiting < LEAST_WAIT and seen.ext < CO_LOAD
-    for seconds in (blocks.cpu, blocks.wall) if quiet else (blocks.cpu,):
+    held_up = are_held_up(subject, made.cores_of(row))
+    for seconds, is_trusted in ((blocks.cpu, not held_up), (blocks.wall, quiet and not held_up)):
         calls = seconds / blocks.number
         middle = float(np.median(calls)) if len(calls) else 0.0
         slow = calls > SLOW * middle
         one, other = np.array_split(slow, 2)
-        if middle > 0 and one.any() and other.any() and slow.mean() <= RARE:
+        more = float(seconds.sum() - middle * blocks.number.sum())
+        is_own = is_trusted or more > BEYOND_WAITING * waited
+        if is_own and middle > 0 and one.any() and other.any() and slow.mean() <= RARE:
             found.append(float(seconds.sum() / blocks.number.sum()) / middle)
     return max(found)
 
