@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
+
+from torchbench_magic.results.counting.counts import Counted, stats_of
+from torchbench_magic.results.counting.differences import difference
+from torchbench_magic.views.carriers.any_result import to_html
 
 from .results import rows, write_notebook
 from .test_quickstart import code_cells, open_notebook
@@ -30,6 +35,40 @@ def counted(**costs):
 w = difference(counted(mul=100, add=20), counted(mul=150, add=21, strides=30), ("A", "B")).explore()
 w"""
 CELLS = (MADE, "print(w.selection, [step.words for step in w.steps], w.total.delta, w.message.value)")
+
+
+LIB = "[/lib/libtorch_cpu.so]"
+
+
+def test_on_a_narrow_page_names_are_read_and_no_number_is_covered(visit: Any, tmp_path: Path) -> None:
+    """What is drawn beside its figures gives way before names are cut to a few letters."""
+    nothing: dict[str, Any] = {"exclusive": {}, "inclusive": {}}
+    counted = []
+    for times in (1, 2):
+        made = {f"/w/aten/a.cpp:at::native::vectorized_loop_{n}() {LIB}": times * n * 1000 for n in range(1, 9)}
+        counted.append({**made, "malloc.c:malloc [/lib/libc.so.6]": 40_000 * times})
+    first, second = (
+        Counted(stats_of({"exclusive": own, "inclusive": own}, nothing, 1, stmt="f", setup="pass"), (), None)
+        for own in counted
+    )
+    path = tmp_path / "counts.html"
+    to_html(difference(first, second, ("ten", "a much longer name of an alternative")), path)
+    page = visit.open(path.as_uri())
+    page.set_viewport_size({"width": 700, "height": 900})
+    table = page.locator(".tb table")
+    expect(table).to_be_visible()
+    expect(table.locator("td.change").first).to_be_hidden()
+    widths = table.evaluate(
+        """table => [...table.rows].filter(row => row.cells.length > 3)
+            .flatMap(row => [...row.cells].map((cell, at) => [at, cell.innerText, cell.clientWidth, cell.scrollWidth]))
+            .filter(([, , wide]) => wide)"""
+    )
+    assert min(wide for at, text, wide, _ in widths if not at and "vectorized" in text) > 170
+    assert not [each for each in widths if each[0] and each[3] > each[2] + 1]
+    labels = [each for each in widths if each[1].startswith("total")]
+    assert labels
+    assert all(needs <= wide + 1 for _, _, wide, needs in labels)
+    page.close()
 
 
 @pytest.mark.slow

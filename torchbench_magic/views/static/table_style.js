@@ -16,7 +16,7 @@ export const TABLE_STYLE = `
 .subject{font-family:var(--mono);font-size:12px;font-weight:600}
 .figure{font-size:15px;font-weight:600;margin:0 14px;white-space:nowrap}.folded .code{color:var(--ink1)}
 input{width:250px;max-width:100%}
-.no-histogram .histogram,.no-interval .interval,.no-bar .bar{display:none}
+.no-histogram .histogram,.no-interval .interval,.no-bar .bar,.no-change .change{display:none}.no-change tfoot td:first-child{white-space:normal;line-height:17px}
 .unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
 th.text,th.code{overflow:hidden;text-overflow:ellipsis}
 .pane{overflow-x:auto}.hint{position:sticky;left:0;width:fit-content}

@@ -12,7 +12,7 @@ const PART = 20; // rows of one that has more beside it
 const RIGHT = new Set(["number", "range", "line"]), CODE = new Set(["code", "source", "line"]);
 const GIVES_WAY = new Set(["code", "text"]), LEAST_NAME = 170, NARROW_ROOM = 760, LEAST_NARROW = 64; // px that a name keeps
 const SLACK = { source: 12, verdict: 3 }; // characters that a last column can do without
-const YIELDS = ["histogram", "interval", "bar"]; // kinds whose figures stand in other columns, the least missed first
+const YIELDS = ["histogram", "interval", "bar", "change"]; // kinds whose figures stand in other columns, the least missed first
 
 // Cells of which a column says how they are written, with their text.
 const opened = (cells, columns) => cells.map((cell, at) => (typeof cell === "number" ? [written(cell, columns[at].scale), cell] : cell ?? (columns[at].scale ? "–" : "")));
@@ -184,6 +184,7 @@ export class TableView {
       most = Math.max(most, text.length - 0.5 * marks + padding(text, column.places).length * 0.9);
     };
     for (const row of this.rows.slice(0, this.own)) look(row.cells);
+    for (const { sums } of this.spec.groups) if (sums) look(opened(sums, this.spec.columns));
     for (const row of this.spec.totals ?? []) look(opened(row.cells ?? row, this.spec.columns));
     if (this.spec.rest) { // its longest are its largest and its least
       const known = this.rows.slice(this.own).map((row) => row.raw(at)).filter((value) => typeof value === "number");
@@ -197,7 +198,7 @@ export class TableView {
     if (column.kind === "interval") return h("th", { scope: "col", class: "axis interval" }, intervalHead(column.axes[this.axis]), h("span", { class: "unseen" }, "drawn"));
     if (column.kind === "change") {
       const middle = this.widths.change / 2, [less, more] = column.legend.map((one) => one[1]);
-      return h("th", { scope: "col", class: "axis" }, h("span", { class: "unseen" }, `${less} or ${more}`), svg("svg", { width: this.widths.change, height: 15, "aria-hidden": "true" },
+      return h("th", { scope: "col", class: "axis change" }, h("span", { class: "unseen" }, `${less} or ${more}`), svg("svg", { width: this.widths.change, height: 15, "aria-hidden": "true" },
         svg("text", { x: middle - 6, y: 11, "text-anchor": "end" }, less), svg("text", { x: middle + 6, y: 11 }, more)));
     }
     if (column.kind === "source" && column.legend) return h("th", { scope: "col" }, ...keys(column.legend));
