@@ -92,6 +92,14 @@ def test_a_loaded_machine_alone_takes_no_verdict_away_and_the_doubts_say_so() ->
     assert "No verdict" not in shown
 
 
+def test_code_that_sleeps_by_itself_keeps_its_verdict_where_threads_waited_far_less_than_it_slept() -> None:
+    little = replace(BESIDE_THREE, wall=0.24, wanted=0.4, waiting=0.12)
+    slept = made((near(1e-3), 1.0, 1), (near(3e-3), 0.02, 1), little)
+    assert verdict(slept) == "slower"
+    waited = replace(BESIDE_THREE, wall=0.24, wanted=0.9, waiting=0.5)
+    assert verdict(made((near(1e-3), 1.0, 1), (near(3e-3), 0.02, 1), waited)) == "undecided"
+
+
 def test_code_of_one_thread_keeps_its_verdict_beside_six_busy_processes() -> None:
     load = replace(BESIDE_THREE, wanted=1.0, waiting=0.75)
     assert verdict(made((near(200e-6), 1.0, 10), (near(220e-6), 1.0, 10), load)) == "slower"

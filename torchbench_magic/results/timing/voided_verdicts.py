@@ -63,6 +63,8 @@ STALL = 5.0
 OWN_CORE = 0.9
 """Processor time over wall time, of blocks in which not even one thread kept its core; on its own core it is 0.97 to
 1.0 and more."""
+OWN_SLEEP = 0.25
+"""Of the time without a processor: what is less than that is too little to be its cause."""
 SLICE = 1e-3
 """Seconds below which a block holds no wait for a scheduler's slice (Linux: 0.75 to 4 ms at the least)."""
 ALIKE = 0.8
@@ -110,7 +112,9 @@ def row_void(row: int, blocks: Blocks, subject: Subject, cores: int) -> Void | N
 
     Any of three shows it, where own threads are known to have waited:
 
-    * the blocks up to the median had less processor time than a single thread on a core of its own (`OWN_CORE`);
+    * the blocks up to the median had less processor time than a single thread on a core of its own (`OWN_CORE`), and
+      not by the code's own doing: all that own threads waited in the run is `OWN_SLEEP` of what they did without in
+      these blocks, or more (code that sleeps has no processor time on a quiet machine either);
     * it is long enough to hold a wait (`SLICE`), and the waiting does not fit into the other blocks: the share of the
       time in which own threads waited is above the share of the sampled time that lies in blocks longer than `TYPICAL`
       medians. Where the others stalled and the typical ones did not, nearly all the time lies in the others;
@@ -130,7 +134,9 @@ def row_void(row: int, blocks: Blocks, subject: Subject, cores: int) -> Void | N
     several = seen.wanted > SEVERAL
     long = float(np.median(blocks.wall)) > SLICE
     waits = several and long and seen.waiting / seen.wanted > slow + LEAST_WAIT
-    return void if busy < OWN_CORE or waits or (middle > STALL * short and several) else None
+    without = float(np.clip(blocks.wall - blocks.cpu, 0, None).sum())
+    sleeps = seen.waiting * seen.wall < OWN_SLEEP * without
+    return void if (busy < OWN_CORE and not sleeps) or waits or (middle > STALL * short and several) else None
 
 
 def unlike_blocks(row: int, blocks: Blocks, base: Blocks, subject: Subject, cores: int) -> Void | None:
