@@ -103,7 +103,8 @@ class PythonBodies:
         copies = {label: held for variant in task.variants.values() for label, held in variant.copies.items()}
         objects = WatchedObjects(task.plan, used | copies.keys(), {**names, **copies} if copies else names, functions)
         objects.readers = _readers(by_name, names, home)
-        objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs)
+        others = [variant.names for variant in task.variants.values() if variant.names is not None]
+        objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
         named = zip(task.bodies, blocks, strict=True)
         return TimedBlocks([_Started(b, starts[name]) if name in starts else b for name, b in named], objects, doubts)

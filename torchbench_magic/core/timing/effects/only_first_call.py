@@ -302,17 +302,22 @@ class Once:
 
 
 def watched(
-    names: Iterable[str], blocks: Sequence[Block], namespace: dict[str, Any], plan: Plan, inputs: InputCopies | None
+    names: Iterable[str],
+    blocks: Sequence[Block],
+    namespace: dict[str, Any],
+    plan: Plan,
+    inputs: InputCopies | None,
+    others: Iterable[dict[str, Any]] = (),
 ) -> Once:
     """What watches these blocks over ``namespace``; iterators, files and containers join the ``inputs``
-    that are put back.
+    that are put back, in ``others`` too: the names of blocks that have their own.
 
     With several calls in a block they cannot be put back before each, and are not.
     """
     by_name = dict(zip(names, blocks, strict=True))
     if inputs is not None and plan.number in (None, 1):
         read = {name for block in blocks for name in block.inputs}
-        inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace)
+        inputs.streams = Streams(read - {name for block in blocks for name in block.kept}, namespace, *others)
 
     codes = {name: block.replicas[0].__code__ for name, block in by_name.items()}
 

@@ -61,20 +61,21 @@ class Streams:
     """Iterators that can be copied, files that are only read, and containers: `restore` lets code find them as they
     were.
 
-    An iterator is not put back, it is replaced in ``namespace`` (the run's own names): the user's stays as it is. A
-    container that got shorter, or is in another order, gets the items that it held, which themselves are not copied;
-    one that only grew, or holds new results, may be a log and is left alone.
+    An iterator is not put back, it is replaced in the ``namespaces`` (the run's own names, and those of alternatives
+    that have others), from the start: the user's stays as it is. A container that got shorter, or is in another order,
+    gets the items that it held, which themselves are not copied; one that only grew, or holds new results, may be a log
+    and is left alone.
     """
 
-    def __init__(self, names: Iterable[str], namespace: dict[str, Any]) -> None:
-        self._namespace = namespace
-        read = {n: namespace[n] for n in names if n in namespace}
-        self._copies = {n: make for n, value in read.items() if (make := second_copy(value)) is not None}
-        files = {id(v): rewinder(v) for v in read.values() if at_end(v) is not None}
+    def __init__(self, names: Iterable[str], *namespaces: dict[str, Any]) -> None:
+        read = [(namespace, n, namespace[n]) for namespace in namespaces for n in names if n in namespace]
+        self._copies = [(space, n, make) for space, n, v in read if (make := second_copy(v)) is not None]
+        files = {id(v): rewinder(v) for _, _, v in read if at_end(v) is not None}
         self._backs = {at: back for at, back in files.items() if back is not None}
-        held = {id(v): _container_of(v) for v in read.values()}
+        held = {id(v): _container_of(v) for _, _, v in read}
         self._containers = {id(c): (c, copy.copy(c)) for c in held.values() if c is not None}
         self._is_taken_from = False
+        self._replace_iterators()
 
     @property
     def put_back(self) -> frozenset[int]:
@@ -84,7 +85,7 @@ class Streams:
     @property
     def copied(self) -> frozenset[str]:
         """Names of the iterators that are put back."""
-        return frozenset(self._copies)
+        return frozenset(name for _, name, _ in self._copies)
 
     def __bool__(self) -> bool:
         """Whether there is any: then a block is one call, since a second one would find them used up."""
@@ -96,10 +97,13 @@ class Streams:
                 self._is_taken_from = True
                 held.clear()
                 (held.update if isinstance(held, (dict, set)) else held.extend)(kept)
-        for name, make in self._copies.items():
-            self._namespace[name] = make()
+        self._replace_iterators()
         for back in self._backs.values():
             back()
+
+    def _replace_iterators(self) -> None:
+        for namespace, name, make in self._copies:
+            namespace[name] = make()
 
 
 def _container_of(value: Any) -> Any:
