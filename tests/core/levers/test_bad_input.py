@@ -82,6 +82,15 @@ def test_a_second_trial_of_a_module_compiles_it_anew(name: str, compiled_eagerly
         assert row(result, "compile")["result"] == "equal"
 
 
+def test_a_module_has_no_attribute_of_torchs_after_it_was_compiled(compiled_eagerly: None) -> None:
+    names = named(ADD)
+    before = set(vars(names["add"]))
+    result = in_names(names, "add(x)", "compile")
+    assert row(result, "compile")["compile_time"] >= 0
+    assert set(vars(names["add"])) == before
+    assert "_is_torch_compile" not in " ".join(doubt.text for doubt in result.warnings)
+
+
 def test_code_behind_a_graph_break_that_was_compiled_before_is_said_to_be_used_again(compiled_eagerly: None) -> None:
     names = named(BROKEN)
     first, second = (in_names(names, "add(x)", "compile") for _ in range(2))

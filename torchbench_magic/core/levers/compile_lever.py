@@ -59,7 +59,10 @@ def _compiled(module: Any, options: dict[str, Any] | None) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         return module(*args, **kwargs)
 
+    before = set(vars(module))
     made: Any = torch.compile(module, options=options)
+    for name in vars(module).keys() - before:  # torch marks what it compiled, and of a module marks the user's own
+        vars(made)[name] = vars(module).pop(name)
     if type(made).__name__ == "OptimizedModule" and not hasattr(module, "_initialize_hook"):  # a lazy one is left so
         own = FunctionType(call.__code__.replace(), call.__globals__, "call", None, call.__closure__)
         made.forward = torch.compile(own, options=options)
