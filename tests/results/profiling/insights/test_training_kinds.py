@@ -288,6 +288,19 @@ def test_gradients_that_nothing_clears_are_said() -> None:
     (found,) = backward(90).insights
     assert (found.kind, found.places[0].line) == ("no-zero-grad", 5)
     assert found.cures[0].code == "optimizer.zero_grad()"
+    assert "all but the first step are wrong" in found.text
+
+
+def test_the_cure_names_the_optimizer_as_the_code_does() -> None:
+    made = backward(90)
+    renamed = {key: replace(each, text=TEXT.replace("optimizer", "opt")) for key, each in made.sources.items()}
+    (found,) = replace(made, sources=renamed).insights
+    assert found.cures[0].code == "opt.zero_grad()"
+
+
+def test_gradients_that_were_there_before_the_loop_make_its_first_step_wrong_too() -> None:
+    (found,) = backward(100).insights
+    assert "10 steps, so all steps are wrong" in found.text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 
 from torchbench_magic import units
@@ -10,8 +9,8 @@ from torchbench_magic import units
 from ....insights import CodeLine, Cure, Insight
 from ...loops.modes import UNCLEARED
 from ...profile import Profile
-from ..source_trees import calls_in, place_in
 from .loop_facts import FEWEST_STEPS, LoopFacts, loop_facts
+from .optimizer_names import optimizer_at
 
 __all__ = ["no_zero_grad"]
 
@@ -57,22 +56,23 @@ def _of_the_loop(profile: Profile, facts: LoopFacts) -> list[Insight]:
     added, expected = _added(profile), _NEARLY_ALL * (facts.steps - 1) / facts.steps
     if not added[1] or added[0] < expected * added[1]:
         return []
-    lines = facts.lines(facts.parts[facts.parts["phase"] == "backward"])
+    lines = _lines_of(facts, "backward")
     if not lines:
         return []
     seconds = float(facts.step_seconds.iloc[1:].sum())
-    where = lines[0][0]
+    where = lines[0]
+    wrong = "all steps are" if added[0] == added[1] else "all but the first step are"  # left by what ran before
     text = (
         f"`{where}` accumulates gradients: nothing clears them in {units.count(facts.steps)} "
-        "steps, so all but the first step are wrong."
+        f"steps, so {wrong} wrong."
     )
     evidence: dict[str, object] = {"steps": facts.steps, "gradients_added_to": added[0], "gradients": added[1]}
-    cure = Cure("Clear the gradients before each backward pass.", "optimizer.zero_grad()")
+    cure = Cure("Clear the gradients before each backward pass.", _clearing(profile, facts))
     return [Insight("no-zero-grad", seconds, seconds / facts.wall, text, evidence, (where,), (cure,))]
 
 
 def _of_optimizers(profile: Profile, facts: LoopFacts) -> list[Insight]:
-    found = []
+    found, backward = [], _lines_of(facts, "backward")
     made = facts.parts[(facts.parts["phase"] == "optimizer") & facts.parts["line"].notna()]
     for (source_id, line), mine in made.groupby(["source_id", "line"], sort=False):
         steps = mine["step"].astype("int64").unique()
@@ -80,29 +80,29 @@ def _of_optimizers(profile: Profile, facts: LoopFacts) -> list[Insight]:
         if len(steps) < FEWEST_STEPS or len(uncleared) < len(steps) - 1:
             continue
         where = facts.line(source_id, line)
-        name = _optimizer_at(profile, where)
+        name = optimizer_at(profile, where, backward)
         seconds = float(facts.step_seconds.loc[uncleared].sum())
         text = (
-            f"`{where}` steps {f'`{name}`' if name else 'an optimizer'} on gradients that nothing clears in "
-            f"{units.count(len(steps))} steps, so all but the first step are wrong."
+            f"`{where}` steps {name} on gradients that nothing clears in "
+            f"{units.count(len(steps))} steps, so every step after the first is wrong."
         )
         evidence: dict[str, object] = {"steps": len(steps), "steps_on_uncleared_gradients": len(uncleared)}
-        cure = Cure("Clear its gradients before each backward pass.", f"{name or 'optimizer'}.zero_grad()")
+        code = f"{name.in_loop}.zero_grad()" if name.in_loop else None
+        cure = Cure("Clear its gradients before each backward pass.", code)
         found.append(Insight("no-zero-grad", seconds, seconds / facts.wall, text, evidence, (where,), (cure,)))
     return found
 
 
-def _optimizer_at(profile: Profile, where: CodeLine) -> str:
-    """What the code calls the optimizer that steps on a line: of `a.step()` and `scaler.step(a)` `a`; else empty."""
-    place = place_in(profile.sources.get(where.source_id), where.line)
-    calls = calls_in(place.head) if place is not None else []
-    steps = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "step"]
-    if len(steps) != 1 or not isinstance(steps[0].func, ast.Attribute):
-        return ""
-    of = steps[0].func.value
-    if steps[0].args and "scaler" in ast.unparse(of).lower():
-        of = steps[0].args[0]
-    return ast.unparse(of) if isinstance(of, ast.Name | ast.Attribute) else ""
+def _lines_of(facts: LoopFacts, phase: str) -> list[CodeLine]:
+    return [line for line, _ in facts.lines(facts.parts[facts.parts["phase"] == phase])]
+
+
+def _clearing(profile: Profile, facts: LoopFacts) -> str | None:
+    """What clears the gradients of the loop's only optimizer, by a name that its backward pass can use."""
+    backward = _lines_of(facts, "backward")
+    names = {optimizer_at(profile, line, backward).in_loop for line in _lines_of(facts, "optimizer")}
+    name = names.pop() if len(names) == 1 else ""
+    return f"{name}.zero_grad()" if name else None
 
 
 def _added(profile: Profile) -> tuple[int, int]:
