@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.machine.environment import Environment
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import NOT_ATTRIBUTED, Profile, ProfileOptions, Source
@@ -181,3 +182,11 @@ def test_what_the_code_read_is_compared_and_what_was_not_recorded_is_said() -> N
     older = profiled(BEFORE, TIMES, inputs=None, values=None)
     (said,) = ProfileDiff(older, b, ("last stored run", "this run")).warnings
     assert said.text.startswith("The inputs of last stored run were not recorded: ")
+
+
+def test_what_spoils_the_figures_of_one_of_the_two_is_said_of_the_comparison_once() -> None:
+    busy = [Doubt("busy", "Busy machine."), Doubt("text-older", "The old code ran.")]
+    diff = ProfileDiff(profiled(BEFORE, TIMES), profiled(BEFORE, TIMES, warnings=busy))
+    assert [(each.kind, each.text) for each in diff.warnings] == [("busy", "other: Busy machine.")]
+    kinds = [each["kind"] for each in diff.lines.attrs["doubts"]]
+    assert kinds == ["busy", "text-older"]

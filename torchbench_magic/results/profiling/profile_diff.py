@@ -18,11 +18,13 @@ from ..machine.contention import load_differences
 from ..timing.identity import environment_differences, input_differences
 from ..timing.values_read import changes_of, uncompared, words_for
 from .insights.processor_kinds import processor_silenced_by
-from .insights.silenced import silenced_by
+from .insights.silenced import VOIDING, silenced_by
 from .profile import NOT_ATTRIBUTED, Profile, Source
 
 __all__ = ["DIFF_LINE_COLUMNS", "DIFF_OP_COLUMNS", "ProfileDiff"]
 
+_SPOILS = VOIDING - {"partial", "no-lines"}
+"""Kinds of doubts about one profile that are doubts about the comparison too. Of these two it has words of its own."""
 _ALIKE = 0.6  # of the characters: an edited line is taken for the same one, as `difflib.get_close_matches` does
 _LINE_VALUES = ("calls", "time", "wall_time", "backward_cpu_time", "device_time", "allocated", "net", "peak")
 _OP_VALUES = ("calls", "self_cpu_time", "cpu_time", "self_device_time", "allocated")
@@ -168,7 +170,8 @@ class ProfileDiff(Shown):
 
     @property
     def warnings(self) -> list[Doubt]:
-        """What is doubtful about the comparison; doubts about one of the two are its own."""
+        """What is doubtful about the comparison, with what spoils the figures of one of the two; other doubts about one
+        are its own."""
         found = [*self.doubts]
         for name, profile in zip(self.names, (self.baseline, self.other), strict=True):
             if profile.partial:
@@ -187,7 +190,7 @@ class ProfileDiff(Shown):
         ):
             text = f"Which insights are new or gone is unknown: the times of {' and '.join(doubtful)} are unreliable."
             found.append(Doubt("insights-not-known", text))
-        return found
+        return [*found, *self._of_each(_SPOILS)]
 
     def _inputs_not_known(self) -> str:
         """What cannot be told of the inputs; empty where all were compared."""
@@ -199,9 +202,16 @@ class ProfileDiff(Shown):
 
     def _all_doubts(self) -> Iterator[Doubt]:
         """Those of the comparison, then those of each profile under its name."""
-        yield from self.warnings
+        said = self.warnings
+        yield from said
+        yield from (doubt for doubt in self._of_each() if doubt not in said)
+
+    def _of_each(self, kinds: frozenset[str] | None = None) -> Iterator[Doubt]:
+        """Doubts of each profile under its name: all of them, or those of some kinds."""
         for name, profile in zip(self.names, (self.baseline, self.other), strict=True):
-            yield from (replace(doubt, text=f"{name}: {doubt.text}") for doubt in profile.warnings)
+            for doubt in profile.warnings:
+                if kinds is None or doubt.kind in kinds:
+                    yield replace(doubt, text=f"{name}: {doubt.text}")
 
 
 def _said(value: object) -> str:
