@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -51,6 +52,54 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(x)
+
+
+def test_a_loop_that_makes_its_optimizer_in_each_step_has_steps(run: Runs) -> None:
+    net = nn.Linear(4, 4)
+
+    def train() -> None:
+        for _ in range(10):
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
+            optimizer.zero_grad()
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+
+    assert steps_of(run(train)) == 10
+
+
+def test_optimizers_that_one_line_steps_after_one_backward_pass_are_one_step(run: Runs) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+
+    def once() -> None:
+        net(torch.ones(2, 4)).sum().backward()
+        for layer in net:
+            torch.optim.SGD(layer.parameters(), 0.1).step()
+
+    assert steps_of(run(once)) == 0
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_of_a_loop_on_another_thread_the_doubt_says_that(says: bool) -> None:
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for _ in range(8):
+            optimizer.zero_grad()
+            net(torch.ones(2, 4)).sum().backward()
+            if says:
+                step()
+            else:
+                optimizer.step()
+
+    def on_another_thread() -> None:
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+
+    (doubt,) = [each for each in profile(on_another_thread, phases=True).warnings if each.kind == "no-steps"]
+    assert doubt.text.startswith("No steps were seen: they are made on another thread")
+    assert doubt.facts["steps_elsewhere"] == 8
 
 
 def test_a_loop_with_a_loader_has_all_of_its_phases(run: Runs) -> None:

@@ -101,6 +101,7 @@ class LoopMarks:
         thread: that thread's ident; others are to write nothing.
         book: of the places in the record.
         is_full: marks were left out from some moment on.
+        elsewhere: steps of optimizers, and steps that the code said, on other threads.
         asked: codes that were called as compiled ones, by what compiles them.
         begin: ``begin(phase, frame)``: a phase begins, called from this frame; the number of its place.
         end: ``end(phase, fact)``: the phase that began last as this one ends.
@@ -110,6 +111,7 @@ class LoopMarks:
         self.thread = threading.get_ident()
         self.book = PlaceBook()
         self.is_full = False
+        self.elsewhere = 0
         self.asked: dict[int, tuple[Any, CodeType | None]] = {}  # by id of the asker
         self._packed = array("q")
         self._recent: list[int] = []
@@ -172,6 +174,8 @@ class LoopMarks:
         """The code says that a step ends here."""
         if threading.get_ident() == self.thread:
             self._note(STEP)
+        else:
+            self.elsewhere += 1
 
     def number_of(self, thing: Any) -> int:
         """A number for an optimizer or a loader, the same as long as it lives; -1 where it takes no weak reference."""

@@ -265,6 +265,8 @@ class TrainingHooks:
                 nonlocal optimizer
                 if get_ident() == thread:
                     optimizer = self
+                else:
+                    marks.elsewhere += 1
                 return was(self)
 
             return made

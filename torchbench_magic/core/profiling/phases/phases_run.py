@@ -161,6 +161,13 @@ def _full(run: PhasesRun) -> Doubt | None:
 def _without_steps(run: PhasesRun, parts: pd.DataFrame, error: BaseException | None) -> Doubt | None:
     if error is not None or parts["step"].notna().any():
         return None
+    if run.marks.elsewhere:
+        return Doubt(
+            "no-steps",
+            "No steps were seen: they are made on another thread, and phases are those of the cell's own thread.",
+            "Run the loop on the cell's own thread, or profile without `--phases`.",
+            {"steps_elsewhere": run.marks.elsewhere},
+        )
     outside = " outside of compiled code" if calls_without_phases(run.marks.record) else ""
     return Doubt(
         "no-steps",

@@ -83,10 +83,28 @@ def _ends(spans: Sequence[Span]) -> list[int]:
         passes = [s for s in spans if s.phase == BACKWARD and not s.is_inner]
         return [s.end for s in passes if bisect_left(inside, s.end) > bisect_left(inside, s.begin)]
     by_one: dict[int, list[int]] = defaultdict(list)
+    anew = _made_anew(spans, steppers)
     for span in steppers:
-        by_one[span.fact].append(span.end)
+        by_one[anew.get(span.fact, span.fact)].append(span.end)
     leading = _leading(by_one)
     return sorted(by_one[leading] if leading is not None else [span.end for span in steppers])
+
+
+def _made_anew(spans: Sequence[Span], steppers: Sequence[Span]) -> dict[int, int]:
+    """Of optimizers that step once and on one line, each after a backward pass of its own, the number of the first:
+    the loop makes its optimizer anew in each step."""
+    often = Counter(span.fact for span in steppers)
+    by_place: dict[int, list[Span]] = defaultdict(list)
+    for span in steppers:
+        if often[span.fact] == 1:
+            by_place[span.place].append(span)
+    passes = [span.begin for span in spans if span.phase == BACKWARD and not span.is_inner]
+    return {
+        span.fact: mine[0].fact
+        for mine in by_place.values()
+        if all(bisect_left(passes, a.end) < bisect_left(passes, b.begin) for a, b in pairwise(mine))
+        for span in mine
+    }
 
 
 def _leading(by_one: Mapping[int, Sequence[int]]) -> int | None:
