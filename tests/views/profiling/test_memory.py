@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from torchbench_magic import units
 from torchbench_magic.results.profiling import allocations
@@ -113,6 +114,23 @@ def test_the_picture_stacks_what_each_line_holds_over_time() -> None:
     assert sorted(end.values()) == [0, 8, 20]
     assert (drawn.older >= 0).all()
     assert drawn.older[-1] == 4 * MIB
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("y = torch.ones(10)", "y In[3]:3"),
+        ("y = torch.ones(10); keep.append(torch.zeros(100000))", "In[3]:3"),
+        ("keep.append(torch.zeros(100000)); y = 1", "In[3]:3"),
+        ("y == keep.append(torch.zeros(100000))", "In[3]:3"),
+    ],
+)
+def test_a_layer_has_the_name_that_its_line_assigns_to_where_the_line_does_nothing_else(line: str, said: str) -> None:
+    text = "\n".join(["pass", "pass", line, *["pass"] * 6])
+    built = made()
+    source = replace(built.sources["cell"], text=text)
+    drawn = stack(replace(built, sources={**built.sources, "cell": source}), "cpu", columns=40)
+    assert said in {layer.name for layer in drawn.layers}
 
 
 def test_what_older_blocks_gave_back_lies_below_zero_and_within_the_picture() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from torchbench_magic import units
 from torchbench_magic.results.profiling.allocations import peak_of
+from torchbench_magic.results.profiling.insights.source_trees import place_in
 from torchbench_magic.results.profiling.profile import Profile
 from torchbench_magic.results.profiling.trace import Ints
 from torchbench_magic.views.carriers.mounting import drawing_id, script_data
@@ -181,12 +183,13 @@ def _given_at(block: pd.Series, is_given: NDArray[np.bool_]) -> Ints:
 
 
 def _name(profile: Profile, source_id: Any, cell: Any, file: Any, line: Any) -> str:
-    """The variable that the line assigns to, where its text says so plainly, and the place."""
-    source = profile.sources.get(source_id)
-    name, equals, rest = (source.line(int(line)) if source is not None else "").partition("=")
+    """The variable that the line assigns to, where that is all that the line does, and the place."""
+    found = place_in(profile.sources.get(source_id), int(line))
+    only = found.statements[0] if found is not None and len(found.statements) == 1 else None
+    targets = only.targets if isinstance(only, ast.Assign) else [only.target] if isinstance(only, ast.AnnAssign) else []
+    target = targets[0] if targets else None
     where = place(cell, file, line)
-    plainly = equals and name.strip().isidentifier() and not rest.startswith("=")
-    return f"{clipped(name.strip(), 12)} {where}" if plainly else where
+    return f"{clipped(target.id, 12)} {where}" if isinstance(target, ast.Name) else where
 
 
 def _highest(at: NDArray[np.float64], totals: Ints, columns: int) -> Ints:
