@@ -53,6 +53,13 @@ def test_many_small_operations_are_overhead_at_most_their_time_and_that_of_calli
     assert "20 000 small operations" in insight.text.replace("\u202f", " ")
 
 
+@pytest.mark.parametrize("line", ["loss.backward()", "accelerator.backward(loss)", "g = torch.autograd.grad(loss, w)"])
+def test_a_backward_pass_is_not_to_be_replaced_by_operations_on_whole_tensors(line: str) -> None:
+    (insight,) = loop(line, SMALL).insights
+    assert insight.kind == "overhead"
+    assert insight.cures[0].text.startswith("Use larger batches")
+
+
 def test_the_loop_in_an_optimizer_is_torchs_own_and_neither_replaced_nor_compiled_by_the_user() -> None:
     profile = loop("opt.step(closure)", SMALL)
     step = profile.frames[profile.frames["line"] == 3].head(1)
@@ -393,6 +400,13 @@ def test_the_python_of_modules_may_be_compiled() -> None:
     (insight,) = loop("y = net(x)", did).insights
     assert (insight.kind, insight.cures[0].lever) == ("python", "compile")
     assert not loop("y = trainer(x)", did).insights
+
+
+def test_a_module_that_is_compiled_already_is_not_to_be_compiled() -> None:
+    ran = [Op("Torch-Compiled Region: 0/0", 100, 0.005), Op("aten::linear", 100, 0.005)]
+    (insight,) = loop("y = net(x)", Did(100, 0.1, ran, modules=100)).insights
+    assert insight.kind == "python"
+    assert [cure.lever for cure in insight.cures] == [None]
 
 
 @pytest.mark.parametrize(

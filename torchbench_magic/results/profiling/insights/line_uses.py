@@ -13,6 +13,7 @@ from ..recording_costs import MICROSECONDS
 __all__ = ["LineUse", "OpUse", "Recorded", "recorded_lines"]
 
 _MOST_TIMES = 3.0  # the costs are good to a factor of three
+_COMPILED = "Torch-Compiled Region"  # torch's name of a call of compiled code
 _SURELY = 0.5
 """Of the estimated cost of recording: what it has added at least. Only that is taken off a bound of what can be saved,
 so that it stays one."""
@@ -78,6 +79,11 @@ class LineUse:
     def time(self) -> float:
         """Seconds on the line without what recording is estimated to have added."""
         return max(self.recorded - self.cost, 0.0)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it calls what is compiled already."""
+        return any(name.startswith(_COMPILED) for name in (*self.ranges, *(op.name for op in self.ops)))
 
     @property
     def key(self) -> tuple[str, int]:

@@ -144,11 +144,10 @@ def _python_cures(use: LineUse, place: StatementPlace) -> tuple[Cure, ...]:
     if any(is_torch_call(call) and call_name(call).endswith("tensor") for call in calls_in(place.head)):
         return (Cure("Creating a tensor from a Python list reads it number by number: use torch functions"
             " instead."), own)
-    if use.modules:
-        return (
-            Cure("Compile the module with `torch.compile`: it avoids the Python in between.", lever="compile"),
-            Cure("Use larger batches: Python then runs less often."),
-        )
+    if use.modules or use.is_compiled:
+        larger = Cure("Use larger batches: Python then runs less often.")
+        compiled = Cure("Compile the module with `torch.compile`: it avoids the Python in between.", lever="compile")
+        return (larger,) if use.is_compiled else (compiled, larger)
     return (own,)
 
 

@@ -9,7 +9,7 @@ from torchbench_magic import units
 from ...insights import Cure, Insight
 from ..profile import Profile
 from .line_uses import LineUse, OpUse, Recorded, recorded_lines
-from .source_trees import place_in
+from .source_trees import call_name, calls_in, place_in
 from .training.optimizer_loop import FUSED
 from .wording import LEAST_SECONDS, LEAST_SHARE, places_text, stake_text
 
@@ -27,8 +27,8 @@ _PYTHON = 5e-6, 10e-6
 """Seconds of Python for an op that a line calls, and for a module: what is counted as part of the call, at most.
 Reading a short expression and its arguments took 1 to 2 us an op as recorded, a call of an nn.Module 5 us more. What is
 above is Python of another kind (`outside_torch`)."""
-_STEP, _FETCH, _COMPILED = "Optimizer.step#", "enumerate(DataLoader)#", "Torch-Compiled Region"
-"""Ranges of torch's own: of an optimizer's step, of the fetching of a batch, of what is compiled."""
+_STEP, _FETCH = "Optimizer.step#", "enumerate(DataLoader)#"
+"""Ranges of torch's own: of an optimizer's step, of the fetching of a batch."""
 DISPATCH = 0.95e-6
 """Seconds that the call of the smallest op takes bare (see `SMALL`): what a line spends on its calls at least, however
 much of its recorded time the estimated cost of recording is."""
@@ -124,14 +124,14 @@ def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: f
     is_of_optimizer = in_step >= DOMINATES * seconds  # the loop, and the function to compile, are torch's own code
     if is_of_optimizer:
         pass
-    elif any(use.modules for use in uses):
+    elif any(use.modules for use in uses) or any(_runs_backward(profile, use) for use in uses):
         cures.append(Cure("Use larger batches: each operation then does more work."))
     elif _is_in_loop(profile, uses[0]):
         cures.append(Cure("Replace the loop by operations on whole tensors (index, stack, broadcast)."))
     else:
         cures.append(Cure("Batch: one operation on a larger tensor instead of many on small ones."))
     compiled = "Compile the calling function with `torch.compile`: it fuses them and avoids Python."
-    if not is_of_optimizer and not _ranges(profile, uses, _COMPILED):
+    if not is_of_optimizer and not any(use.is_compiled for use in uses):
         cures.append(Cure(compiled, lever="compile"))
     steppers = {name.removeprefix(_STEP).partition(".")[0] for name in _ranges(profile, uses, _STEP)}
     if in_step > 0 and steppers & set(FUSED):
@@ -173,3 +173,10 @@ def _in_optimizers(profile: Profile, recorded: Recorded, uses: list[LineUse]) ->
 def _is_in_loop(profile: Profile, use: LineUse) -> bool:
     place = place_in(profile.sources.get(use.key[0]), use.key[1])
     return place is not None and place.repeated_by is not None
+
+
+def _runs_backward(profile: Profile, use: LineUse) -> bool:
+    """Whether the line calls a backward pass: what is in it cannot be written otherwise there."""
+    place = place_in(profile.sources.get(use.key[0]), use.key[1])
+    names = [f".{call_name(call)}" for call in calls_in(place.head)] if place is not None else []
+    return any(name.endswith((".backward", ".autograd.grad")) for name in names)
