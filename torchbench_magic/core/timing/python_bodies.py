@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,12 +16,13 @@ from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.subject import Subject
 
+from ..code.body import parse_body
 from ..code.code_reads import notebook_functions, variables_read
 from ..code.timed_loop import Block, BlockAround, compile_block
 from ..machine.clocks import Clocks
 from .block_requests import Ended
 from .effects.equal_results import check_equal_results
-from .effects.in_place import shadowed_globals
+from .effects.in_place import rebound_names, shadowed_globals
 from .effects.inputs_read import InputsRead
 from .effects.only_first_call import watched
 from .effects.unrun_generators import only_made
@@ -103,6 +105,10 @@ class PythonBodies:
         copies = {label: held for variant in task.variants.values() for label, held in variant.copies.items()}
         objects = WatchedObjects(task.plan, used | copies.keys(), {**names, **copies} if copies else names, functions)
         objects.readers = _readers(by_name, names, home)
+        objects.rebound = {
+            name: rebound_names(self._tree(task.bodies[name]), block.inputs, names, home)
+            for name, block in zip(task.bodies, blocks, strict=True)
+        }
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
         objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
@@ -118,6 +124,9 @@ class PythonBodies:
         transform = (lambda tree: reduce(lambda so_far, each: each(so_far), transforms, tree)) if transforms else None
         own = self.names if variant.names is None else variant.names
         return compile_block(body, own, flags=task.flags, transform_ast=transform)
+
+    def _tree(self, body: Body) -> ast.Module:
+        return parse_body(body, flags=self.task.flags, transform_ast=self.task.transform_ast)
 
     def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
         check_equal_results(self.task, self.names, watched.versions, put_back)

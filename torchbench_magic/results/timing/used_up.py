@@ -1,4 +1,5 @@
-"""Calls that had nothing left to do because the first call did the work: the doubt, and the verdicts it takes away."""
+"""Calls that did not do the code's work, mostly because the first call did it: the doubt, and the verdicts it takes
+away."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ _SAID = {
     "shrinks": "`{0}` gets shorter with every call: later calls did less than earlier ones",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
+    "own": "the code binds {0} reads the global of that name, which stayed as it was",
     "start": "the first call of `{0}` took over 1 s and over 1000 times as long as later ones, and nothing was compiled"
     " or imported in it: the code may do its work only once",
 }
@@ -54,6 +56,7 @@ _DONE = {
     "shared": "Set it in each alternative, or give each an object of its own in the setup section (`copy.deepcopy`; an"
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",
+    "own": "Pass it as an argument, or define the function in the code.",
     "start": "Run the cell again: if the first call is fast then, it was only start-up.",
 }
 

@@ -35,6 +35,7 @@ class WatchedObjects:
         inputs: what is put back with ``plan.restore``; None without.
         once: what only the first call does. Set by whoever knows the blocks.
         readers: variable -> the alternatives that may read it, likewise; of one that is not there nobody knows.
+        rebound: alternative -> as `rebound_names`, likewise.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class WatchedObjects:
         self._unrestored = Unrestored(reached, homes) if plan.restore else None
         self.once = Once()
         self.readers: Mapping[str, Collection[str]] = {}
+        self.rebound: Mapping[str, tuple[tuple[str, str], ...]] = {}
         self._flush = cache_flusher() if plan.cold else None
 
     @property
