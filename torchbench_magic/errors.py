@@ -104,9 +104,15 @@ class Interrupted(KeyboardInterrupt):
 
     Attributes:
         partial: the result measured until then (a ``Comparison`` or a ``Profile``), or None.
-        said: without one, what had run until then, in one line; it is the text of the exception.
+        said: without one, what had run until then, in one line; it is the text of the exception. With one, that
+            says where it is.
     """
 
     def __init__(self, partial: object | None = None, said: str = "") -> None:
         super().__init__(*([printable(said)] if said else []))
         self.partial, self.said = partial, said
+
+    def __str__(self) -> str:
+        if self.said or self.partial is None:
+            return super().__str__()
+        return "what was measured until then is in its `.partial` (in a notebook: `sys.last_value.partial`)"

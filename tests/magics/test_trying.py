@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from torchbench_magic.core.levers import insight_trial
+from torchbench_magic.errors import Interrupted
 from torchbench_magic.magics.reading.option_line import read_line
 from torchbench_magic.magics.reading.option_values import looks_like_levers
 from torchbench_magic.magics.reading.options import TimerOptions
@@ -115,6 +117,31 @@ def test_an_insight_is_tried_on_its_cell_with_the_notebooks_variables(ready: Any
     assert "%%timer --try no_grad" in result.code
     other = insight("%%tprofile\nw * 2", "no_grad").try_("inference_mode", min_run_time=0.01)
     assert other.frame["description"].tolist() == ["as it is", "inference_mode"]
+
+
+def test_where_a_variable_holds_something_else_now_the_line_of_the_cell_is_shown(ready: Any, run: Run) -> None:
+    ready.user_ns["asked"] = insight("%%tprofile\nv = 2\nw.square()", "no_grad")
+    shown = run(ready, "w = 'text'\nasked.try_()")
+    assert "AttributeError: 'str' object has no attribute 'square'" in shown
+    assert "3 w.square()" in shown
+    assert "asked.try_()" in shown
+    assert "torchbench_magic" not in shown
+
+
+def test_after_ctrl_c_the_line_says_where_the_result_until_then_is(
+    ready: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = insight("%%tprofile\nw * 2", "no_grad")
+    ready.user_ns["asked"] = asked
+    made = asked.try_(min_run_time=0.01)
+
+    def interrupted(task: object) -> None:
+        raise Interrupted(made)
+
+    monkeypatch.setattr(insight_trial, "try_levers", interrupted)
+    assert "in a notebook: `sys.last_value.partial`" in run(ready, "asked.try_()")
+    assert run(ready, "import sys; held = sys.last_value.partial") == ""
+    assert ready.user_ns["held"] is made
 
 
 def test_variables_may_be_handed_over(ready: Any) -> None:

@@ -15,6 +15,7 @@ from IPython.core.magic import Magics
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body
 from torchbench_magic.core.code.notebook_cells import Notebook, close_book, open_book
+from torchbench_magic.core.code.own_frames import PROFILED_CELL
 from torchbench_magic.core.process.freed_memory import give_back_if_due
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.profiling.sources.file_texts import FileTexts
@@ -49,7 +50,7 @@ class Session:
         self.book = Book(shell)
         self.root = os.getcwd()  # files under it get lines; a later chdir changes nothing
         self._files = FileTexts(RecordedFiles(self.root, lambda file: None))
-        self._tracebacks = Tracebacks(shell, lambda file: self.book.text_of(file) is not None)
+        self._tracebacks = Tracebacks(shell, lambda file: file == PROFILED_CELL or self.book.text_of(file) is not None)
         self.settings = settings.declare(shell)
 
     def open(self) -> None:

@@ -11,7 +11,10 @@ import linecache
 from collections.abc import Collection, Mapping
 from types import TracebackType
 
-__all__ = ["users_traceback", "without_own_frames"]
+__all__ = ["PROFILED_CELL", "users_traceback", "without_own_frames"]
+
+PROFILED_CELL = "<profiled cell>"
+"""File of the text of a cell that an insight holds, in tracebacks."""
 
 _PACKAGE = __name__.partition(".")[0]
 

@@ -10,6 +10,7 @@ from typing import Any
 from torchbench_magic.core.code.body import compile_body
 from torchbench_magic.core.code.code_reads import globals_assigned, globals_read
 from torchbench_magic.core.code.notebook_cells import Notebook, notebook_now
+from torchbench_magic.core.code.own_frames import PROFILED_CELL, users_traceback
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.process.torch_import import import_torch
 from torchbench_magic.core.timing.plan import Plan
@@ -23,6 +24,7 @@ from .asked import check_levers
 from .trying import try_levers
 
 __all__ = ["try_insight"]
+
 
 def try_insight(
     insight: Insight,
@@ -60,7 +62,11 @@ def try_insight(
         **compiling,
     )
     with interrupts_held() as held:
-        made = try_levers(task)
+        try:
+            made = try_levers(task)
+        except Exception as error:  # the user's own: a variable may hold something else now
+            error.__traceback__ = users_traceback(error, {PROFILED_CELL: insight.body})
+            raise error
         if held.take():
             raise Interrupted(made)
     return replace(made, code=f"%%timer --try {','.join(asked)}\n{body.source.strip(chr(10))}")
@@ -74,7 +80,7 @@ def _body(insight: Insight, notebook: Notebook | None) -> Body:
     text = "\n".join(lines[above:])
     if notebook is not None:
         text = notebook.plain(text)
-    return Body(text, "<profiled cell>", above + 1)
+    return Body(text, PROFILED_CELL, above + 1)
 
 
 def _check_names(insight: Insight, body: Body, names: Mapping[str, Any], compiling: Mapping[str, Any]) -> None:
