@@ -174,3 +174,8 @@ def test_a_long_body_runs_once_more_and_has_no_interval() -> None:
     assert "no interval" in said(profile)
     close = FakeRuns(plain=2.0, added=1.0).measured(first=2.2)
     assert said(close) == "The profiler's overhead cannot be resolved (one run each: 2.20 s with, 2.00 s without)."
+
+
+def test_calls_of_the_profilers_own_before_and_after_the_body_are_none_of_its() -> None:
+    facts = [each.facts for each in profiled("pass\n").profile.warnings if each.kind == "profiler-cost"]
+    assert sum(int(str(each["calls"])) for each in facts) < 100  # more than 200 with those round the body

@@ -200,7 +200,7 @@ def _recorded(run: RecordedRun, read: RunEvents, options: ProfileOptions) -> Eve
         ops=int(read.of_body.is_kind("cpu_op", "user_annotation").sum()),
         allocations=int(read.of_body.is_memory.sum()),
         lines=run.record.n_events,
-        calls=run.record.outside_calls,
+        calls=run.outside_calls,
         modules=sum(len(marks) for marks in run.modules.streams.values()) // 4,
         shapes=options.shapes,
     )

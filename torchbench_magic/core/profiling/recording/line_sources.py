@@ -31,6 +31,10 @@ class LineSource(Protocol):
 
     def stop(self) -> LineRecord: ...
 
+    def outside_calls(self) -> int:
+        """Calls of code that is not recorded, which the source has looked at so far (``sys.settrace`` only)."""
+        ...
+
     def held(self) -> int:
         """Bytes of the record of the thread that started the source."""
         ...
@@ -46,6 +50,9 @@ class NoLines:
 
     def start(self, callers: Callers | None = None, watch: Watch | None = None) -> None:
         return
+
+    def outside_calls(self) -> int:
+        return 0
 
     def held(self) -> int:
         return 0

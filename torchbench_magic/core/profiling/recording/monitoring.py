@@ -111,6 +111,9 @@ class MonitoringSource:
             _monitoring.free_tool_id(self._tool)
         return complete
 
+    def outside_calls(self) -> int:
+        return 0
+
     def held(self) -> int:
         return next((stream.nbytes for stream in self._streams.values()), 0)
 

@@ -141,6 +141,7 @@ class RecordedRun:
         self.pool: frozenset[int] = frozenset()
         self._wall = [0, 0]
         self._own = [0, 0]
+        self._outside = [0, 0]
         self._used = ProcessUse()
         self._source, self._callers = source, callers
         self._below: Callers | None = None  # held while it samples: their ids are not used again then
@@ -226,6 +227,7 @@ class RecordedRun:
             self.concurrency.enter()
         self.overhead += time.perf_counter() - started
         self._used = read_use()
+        self._outside[0] = self._source.outside_calls()
         self._own[0] = time.thread_time_ns()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
@@ -234,11 +236,17 @@ class RecordedRun:
         self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
         self._own[1] = time.thread_time_ns()
+        self._outside[1] = self._source.outside_calls()
         if self.concurrency is not None:
             self.concurrency.leave()
         self.spent = read_use() - self._used
         self.load = self._cores.stop(self.wall_by_other_clock)
         self.overhead += (time.perf_counter_ns() - self._wall[1]) / 1e9
+
+    @property
+    def outside_calls(self) -> int:
+        """Calls of code that is not recorded, between enter and leave, which the line source looked at."""
+        return self._outside[1] - self._outside[0]
 
     @property
     def moments(self) -> tuple[int, int]:

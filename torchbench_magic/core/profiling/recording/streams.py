@@ -143,7 +143,6 @@ class LineRecord:
         complete: False where the trace hook was taken away during the run; lines after that are unknown.
         full: Unix ns from which on some thread's lines were too many to note: calls and returns only; 0 for never.
         reason: why there are no lines; empty where there are.
-        outside_calls: calls of code that is not recorded, which the source looked at (``sys.settrace`` only).
     """
 
     source: str
@@ -152,7 +151,6 @@ class LineRecord:
     complete: bool = True
     reason: str = ""
     full: int = 0
-    outside_calls: int = 0
 
     @property
     def n_events(self) -> int:

@@ -54,6 +54,7 @@ class SettraceSource:
         self._in_scope = in_scope
         self._now = now
         self._outside_calls = itertools.count()
+        self._asked = 0
         self._limit = limit
         self._full: list[int] = []
         self._running: list[FrameType] = []
@@ -99,9 +100,8 @@ class SettraceSource:
         for stream in self._streams:
             stream.pack()
         full = min(self._full, default=0)
-        outside = next(self._outside_calls)
         streams, codes = tuple(self._streams), tuple(self._book.codes)
-        return LineRecord(self.name, streams, codes, complete, full=full, outside_calls=outside)
+        return LineRecord(self.name, streams, codes, complete, full=full)
 
     def _in_child(self) -> None:
         """A forked process has one thread, and goes on without this."""
@@ -110,6 +110,10 @@ class SettraceSource:
         if threading.gettrace() is self._starter:
             threading.settrace(self._before_threads)
         self._live = False
+
+    def outside_calls(self) -> int:
+        self._asked += 1
+        return next(self._outside_calls) - self._asked + 1  # to ask counts too
 
     def held(self) -> int:
         return self._streams[0].nbytes if self._streams else 0
