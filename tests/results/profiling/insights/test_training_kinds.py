@@ -298,6 +298,16 @@ def test_the_cure_names_the_optimizer_as_the_code_does() -> None:
     assert found.cures[0].code == "opt.zero_grad()"
 
 
+def test_a_name_of_another_file_is_none_that_the_loop_knows() -> None:
+    there = {"source_id": lambda _: "mod", "line": lambda _: 2, "cell": lambda _: pd.NA, "file": lambda _: "mod.py"}
+    made = backward(90)
+    given = rows(10, {"zero_grad": None}, optimizer=there)
+    module = Source("mod", "mod.py", "def update():\n    opt.step()\n")
+    sources = {**made.sources, "mod": module}
+    (found,) = profile_of(given, frames=made.frames, options=ProfileOptions(), sources=sources).insights
+    assert (found.kind, found.cures[0].code) == ("no-zero-grad", None)
+
+
 def test_gradients_that_were_there_before_the_loop_make_its_first_step_wrong_too() -> None:
     (found,) = backward(100).insights
     assert "10 steps, so all steps are wrong" in found.text

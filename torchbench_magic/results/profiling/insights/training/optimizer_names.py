@@ -110,9 +110,11 @@ def _spans(node: ast.AST, number: int) -> bool:
 
 
 def _is_known(scope: ast.AST | None, source: Source, lines: tuple[CodeLine, ...]) -> bool:
-    """Whether what is known in ``scope`` is known on one of these lines."""
+    """Whether what is known in ``scope`` is known on one of these lines: a global in all cells, or in its own file."""
     mine = [line.line - source.first_line + 1 for line in lines if line.source_id == source.source_id]
-    return scope is None or any(_spans(scope, number) for number in mine)
+    if scope is None:
+        return source.cell is not None or bool(mine)
+    return any(_spans(scope, number) for number in mine)
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
