@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
+
+import numpy as np
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
 from torchbench_magic.core.process.held_interrupts import interrupts_let_through
@@ -16,6 +20,9 @@ from .in_place import TensorVersions
 from .watched_inputs import InputCopies
 
 __all__ = ["agree", "check_equal_results"]
+
+_DEEPEST = 20
+_NUMBERS = (bool, int, float, complex)
 
 
 def check_equal_results(
@@ -67,11 +74,21 @@ def _without_value(task: Task, name: str, body: Body) -> str:
     return f"`{name}` ends with a `{block}` block, which has no value" if block else f"`{name}` returns nothing"
 
 
-def _detached(value: Any) -> Any:
-    """A tensor's value apart from the tensor, so that restoring inputs in place does not change it."""
+def _detached(value: Any, depth: int = 0) -> Any:
+    """A value apart from what the alternatives after it change: tensors, arrays and containers copied, each within the
+    other too, so that a result that is filled anew is not compared with itself."""
     import torch
 
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {key: _detached(item, depth + 1) for key, item in value.items()}
+    if depth < _DEEPEST and isinstance(value, list | tuple | deque):
+        items = [_detached(item, depth + 1) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items if isinstance(value, list) else deque(items)
+    return copy(value) if isinstance(value, set | bytearray) else value
 
 
 def agree(values: Mapping[str, Any], baseline: str) -> None:
@@ -91,7 +108,7 @@ def agree(values: Mapping[str, Any], baseline: str) -> None:
         except AssertionError as error:
             words = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
             raise CheckFailed(f"--check: `{name}` and `{baseline}` return different values: {words}") from None
-        except TypeError:  # not a kind of value that assert_close knows
+        except (TypeError, RuntimeError):  # not a kind of value that assert_close knows, or a bool beside a number
             if not _equal(value, expected):
                 raise CheckFailed(
                     f"--check: `{name}` returns {type(value).__name__}, `{baseline}` returns"
@@ -100,7 +117,22 @@ def agree(values: Mapping[str, Any], baseline: str) -> None:
 
 
 def _equal(value: Any, expected: Any) -> bool:
+    """Whether two values are, item by item where they hold others."""
+    import torch
+
+    if isinstance(value, Mapping) and isinstance(expected, Mapping):
+        return value.keys() == expected.keys() and all(_equal(value[key], expected[key]) for key in value)
+    if isinstance(value, list | tuple) and isinstance(expected, list | tuple):
+        return len(value) == len(expected) and all(map(_equal, value, expected))
     try:
-        return bool(value == expected)
-    except (TypeError, ValueError) as error:
-        raise BodyError(f"--check: values of {type(value).__name__} cannot be compared: {error}") from None
+        torch.testing.assert_close(value, expected, check_stride=False)
+    except AssertionError:
+        return False
+    except (TypeError, RuntimeError):
+        if isinstance(value, _NUMBERS) and isinstance(expected, _NUMBERS):
+            return False  # a bool and a number, as 1 and 1.0 are not the same
+        try:
+            return bool(value == expected)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise BodyError(f"--check: values of {type(value).__name__} cannot be compared: {error}") from None
+    return True
