@@ -155,3 +155,10 @@ def _work(made: Comparison) -> list[tuple[object, ...]]:
         (source_id(each.before, each.stmt), each.description, each.axes, each.num_threads)
         for each in (replace(subject, label=None) for subject in made.subjects)
     ]
+
+
+def test_inputs_that_a_fuzzer_drew_are_repeated_by_no_cell() -> None:
+    made = two_shapes()
+    drawn = replace(made, subjects=tuple(replace(each, drawn=True) for each in made.subjects))
+    assert repeat_cell(made) is not None
+    assert repeat_cell(drawn) is None

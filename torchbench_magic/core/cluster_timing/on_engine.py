@@ -124,7 +124,7 @@ def _task(sent: bytes, names: bytes, point: bytes) -> Any:
     if point:
         axes, sub_label, marks = pickle.loads(point)
         make, made = found.pop(MAKE, None), _taken(found, AXIS)
-        points = [Point(made.copy if make is None else make, axes, sub_label, marks)]
+        points = [Point(made.copy if make is None else make, axes, sub_label, marks, make is not None)]
     local = _taken(found, LOCAL)
     return task_from(asked, found, local, points)
 

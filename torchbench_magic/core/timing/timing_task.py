@@ -168,6 +168,7 @@ class Task:
             description=name if len(self.bodies) > 1 else plan.description,
             env=plan.env,
             axes=point.axes if point is not None else (),
+            drawn=point is not None and point.drawn,
             **known,
         )
 

@@ -31,6 +31,7 @@ class Subject:
     Attributes:
         label, sub_label, description, env, num_threads, device: its identity, as in torch's TaskSpec.
         axes: (name, value) of each sweep axis at this point.
+        drawn: a fuzzer drew its inputs.
         group: measurements of one group were sampled side by side and share their round numbers.
         look: whether the run was free to stop at any time ("anytime") or looked once, at its end ("once").
         stmt, setup, global_setup: the code.
@@ -94,6 +95,7 @@ class Subject:
     compiled_in_samples: int = 0
     recompiled: tuple[str, ...] = ()
     fell_back: str = ""
+    drawn: bool = False
 
     @property
     def before(self) -> str:

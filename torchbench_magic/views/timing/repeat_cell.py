@@ -32,7 +32,7 @@ def repeat_cell(comparison: Comparison) -> str | None:
     if comparison.code:
         return comparison.code
     subjects = comparison.subjects
-    if not subjects or comparison.unpaired or any(AXIS in dict(subject.axes) for subject in subjects):
+    if not subjects or comparison.unpaired or any(AXIS in dict(each.axes) or each.drawn for each in subjects):
         return None
     first = [subject for subject in subjects if subject.group == subjects[0].group]
     if len({_code(subject) for subject in subjects}) != len({_code(subject) for subject in first}):

@@ -218,6 +218,7 @@ class FuzzPoints(LazyPoints):
             make=partial(self._make, len(self._points)),
             sub_label=label if seen == 1 else f"{label} #{seen}",
             marks=tuple(f"{name} discontiguous" for name in scattered),
+            drawn=True,
         )
 
 

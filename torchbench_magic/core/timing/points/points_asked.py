@@ -60,4 +60,5 @@ class _Grid(LazyPoints):
             axes=outer.axes,
             sub_label=f"{outer.sub_label}, {inner.sub_label}",
             marks=inner.marks,
+            drawn=inner.drawn,
         )

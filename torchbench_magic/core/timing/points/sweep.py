@@ -37,12 +37,14 @@ class Point:
         axes: (name, value) of each sweep axis; values are plain (numbers, text, tuples of them), never tensors.
         sub_label: how the point is called in tables.
         marks: what is special about its inputs, such as ``x discontiguous``; said in ``sub_label`` too.
+        drawn: a fuzzer draws its inputs.
     """
 
     make: Callable[[], Mapping[str, Any]]
     axes: tuple[tuple[str, object], ...] = ()
     sub_label: str | None = None
     marks: tuple[str, ...] = ()
+    drawn: bool = False
 
 
 class LazyPoints(Sequence[Point]):
