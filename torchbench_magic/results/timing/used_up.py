@@ -27,6 +27,7 @@ _SAID = {
     "drained": "`{0}` was emptied during the run: later calls had nothing to take from it",
     "grows": "`{0}` grows with every call: later calls did more than earlier ones",
     "state": "`{0}` grows with every call: later calls did more than earlier ones",
+    "bound": "`{0}` grows with every call: later calls did more than earlier ones",
     "shrinks": "`{0}` gets shorter with every call: later calls did less than earlier ones",
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
@@ -44,6 +45,7 @@ _DONE = {
     "shrinks": _FILL,
     "changed": "Work on a copy made in the body (`{0}.copy()`), or give `--restore`.",
     "grows": "Create or copy it in the body (`copy.deepcopy({0})`), so that every call starts from the same.",
+    "bound": "Set it back within the code (a global by a function), so that every call starts from the same.",
     "state": "Give `--restore -n 1`, which puts its state back before every call, or run it in setup until it stops"
     " growing.",
     "first": _BUILD,

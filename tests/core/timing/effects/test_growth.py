@@ -246,3 +246,32 @@ def test_of_state_that_does_grow_no_copy_is_advised_since_it_would_train_other_t
     assert "--restore -n 1" in doubt.action
     alone = timed(FakeClock(), {"a": "clock.work(9)", "b": body}, names=fresh(Hoarder), restore=True, number=1)
     assert not hows(alone)
+
+
+BOUND = {
+    "t0": (
+        "t0 = torch.zeros(1)\n"
+        "def grow():\n    global t0\n    clock.work(5)\n    t0 = torch.cat([t0, torch.zeros(100)])"
+    ),
+    "Held.t0": (
+        "class Held:\n    t0 = torch.zeros(1)\n"
+        "def grow():\n    clock.work(5)\n    Held.t0 = torch.cat([Held.t0, torch.zeros(100)])"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_what_functions_bind_in_globals_and_classes_grows_too(name: str) -> None:
+    clock = FakeClock()
+    home: dict[str, Any] = {"torch": torch, "clock": clock, "__name__": "__main__"}
+    exec(BOUND[name], home)
+    result = run(clock, "grow()", **{key: value for key, value in home.items() if key not in ("torch", "clock")})
+    assert hows(result) == [("bound", name)]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+
+
+def test_a_global_of_one_size_does_not_grow() -> None:
+    clock = FakeClock()
+    home: dict[str, Any] = {"torch": torch, "clock": clock, "__name__": "__main__"}
+    exec("def step():\n    global last\n    clock.work(5)\n    last = torch.zeros(100)", home)
+    assert not hows(run(clock, "step()", step=home["step"]))

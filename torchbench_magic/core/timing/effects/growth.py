@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from types import FunctionType, ModuleType
 from typing import Any
@@ -40,31 +40,43 @@ class _Size:
     elements: int
 
 
+_NOTHING = _Size(0, 0, 0)
+
+
 class Growth:
-    """Sizes of what one alternative reads by name: before and after its first call, and after its warm-up.
+    """Sizes of what one alternative reads by name, and of what its functions bind: before and after its first call,
+    and after its warm-up.
 
     Args:
         reads: what it reaches.
+        bound: label -> what is bound there now, of the places that its functions may bind anew, such as globals and
+            attributes of classes.
     """
 
-    def __init__(self, reads: Mapping[int, ReachedObject]) -> None:
+    def __init__(self, reads: Mapping[int, ReachedObject], bound: Callable[[], Mapping[str, Any]] = dict) -> None:
         self._reads = {at: item for at, item in reads.items() if item.direct and _is_measured(item.value)}
-        self._sizes: list[dict[int, _Size]] = []
+        self._bound = bound
+        self._sizes: list[dict[int | str, _Size]] = []
         self._calls = 0
 
     def note(self, calls: int = 0) -> None:
         """Measure; ``calls`` were made since the last time."""
         self._calls = calls
-        self._sizes.append({at: _size(item.value) for at, item in self._reads.items()})
+        sizes: dict[int | str, _Size] = {at: _size(item.value) for at, item in self._reads.items()}
+        for label, value in self._bound().items():
+            if id(value) not in self._reads and (type(value) in _CONTAINERS or is_plain_tensor(value)):
+                sizes[label] = _size(value)
+        self._sizes.append(sizes)
 
     def found(self, times: Sequence[float]) -> list[tuple[str, str]]:
         """(how, label): what "grows" or "shrinks" with every call, so that these times (in the order of the calls) are
-        of unlike work. "state" belongs to tensors elsewhere, as an optimizer's does: it is not to be copied."""
+        of unlike work. "state" belongs to tensors elsewhere, as an optimizer's does: it is not to be copied; nor is
+        what a function binds ("bound")."""
         if len(self._sizes) < 4:
             return []
         said = []
-        for at, item in self._reads.items():
-            start, left, again, last = (sizes[at] for sizes in self._sizes[:4])
+        for at in dict.fromkeys(at for sizes in self._sizes[:4] for at in sizes):
+            start, left, again, last = (sizes.get(at, _NOTHING) for sizes in self._sizes[:4])
             first = _less(left, start)
             # what is put back before a block is made again by its first call: that is no growth by every call
             warm = _less(last, _furthest(left, again, first))
@@ -72,6 +84,10 @@ class Growth:
             lasts_longer = (first.items + first.tensors) * (warm.items + warm.tensors) > 0 and lasting_times(times)
             if copied or lasts_longer:
                 by = first.elements if copied else first.items + first.tensors
+                if isinstance(at, str):
+                    said.append(("bound" if by > 0 else "shrinks", at))
+                    continue
+                item = self._reads[at]
                 grows = "state" if is_training_state(item.value) else "grows"
                 said.append((grows if by > 0 else "shrinks", item.label))
         return said

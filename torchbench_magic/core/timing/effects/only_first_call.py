@@ -233,8 +233,8 @@ class Once:
         ``how``: an iterator used up by the "first" call, "before" it, "later" or ("used") at some time before the timed
         calls; a "file" read to its end; a "cache" of ``functools``; a "memo" that the first call filled; a container
         that it "emptied", made "shorter" or put in another order ("changed"), one that shows no items and that it left
-        "empty", or one that was "drained" later; what "grows" (as "state" of a training) or
-        "shrinks" with every call; a switch,
+        "empty", or one that was "drained" later; what "grows" (as "state" of a training, or "bound" anew by
+        functions) or "shrinks" with every call; a switch,
         "shared" or "global", as another alternative had set it; the "start": a first call that nothing explains.
         """
         if name not in self._first or not times:
@@ -338,7 +338,8 @@ def _first_of(reads: Mapping[int, ReachedObject], scope: SwitchScope | None) -> 
     before = kept_copies(reads)
     copied = [reads[at].value for at in before]
     left_out = {id(value if (held := own_attributes(value)) is None else held) for value in copied}
-    return _First(before=before, set_once=SetOnce(scope, left_out, reads), growth=Growth(reads))
+    set_once = SetOnce(scope, left_out, reads)
+    return _First(before=before, set_once=set_once, growth=Growth(reads, set_once.bound))
 
 
 def _caches(reads: Mapping[int, ReachedObject]) -> dict[int, tuple[int, int]]:

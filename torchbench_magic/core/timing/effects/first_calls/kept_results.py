@@ -77,6 +77,10 @@ class SetOnce:
             (at, key): value for at, (holder, keys) in self._holders.items() for key, value in holder.items(keys)
         }
 
+    def bound(self) -> dict[str, Any]:
+        """Label -> what is there now, of all places."""
+        return {self._holders[at][0].label(key): value for (at, key), value in self._now().items()}
+
     def concerns(self, place: Place) -> bool:
         """Whether the alternative may find there what another one keeps."""
         _, keys = self._holders.get(place[0], (None, frozenset[str]()))
