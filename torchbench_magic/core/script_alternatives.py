@@ -16,7 +16,7 @@ from torchbench_magic.core.code.callables import check_callable
 from torchbench_magic.errors import BodyError, OptionError
 from torchbench_magic.results.cell_text import Body
 
-__all__ = ["Called"]
+__all__ = ["Called", "check_named"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,16 @@ class Called:
                 raise
             way = "pass globals=globals(), or globals={'" + error.name + "': ...}"
             raise OptionError(f"the statements use {error.name!r}, which compare was not given: {way}") from None
+
+
+def check_named(stmts: object) -> None:
+    """Refuse what is no mapping of names to statements (OptionError)."""
+    example = "give a dict such as {'add': 'x + x', 'mul': '2 * x'}"
+    if not isinstance(stmts, Mapping):
+        raise OptionError(f"compare takes statements by name, not {type(stmts).__name__}: {example}")
+    for name in stmts:
+        if not isinstance(name, str):
+            raise OptionError(f"compare: the name {name!r} is no text but {type(name).__name__}: {example}")
 
 
 def _home(stmts: Mapping[str, object]) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from .levers.trying import try_levers
 from .machine.commit import read_commit
 from .process.held_interrupts import interrupts_held
 from .progress import NO_PROGRESS, Progress
-from .script_alternatives import Called
+from .script_alternatives import Called, check_named
 from .timing.plan import Plan, Processes, thread_counts
 from .timing.timer import compare_bodies
 from .timing.timing_task import Task
@@ -82,6 +82,7 @@ def compare(
     __tracebackhide__ = True
     import torch
 
+    check_named(stmts)
     lone = next(iter(stmts), None) if len(stmts) == 1 and not isinstance(next(iter(stmts.values())), str) else None
     levers = levers_of(try_)
     plan = Plan(

@@ -238,3 +238,10 @@ def test_an_interrupt_in_a_callable_hands_over_what_was_measured() -> None:
         compare({"a": half, "b": stops}, threads=1, min_run_time=5.0)
     assert caught.value.partial is not None
     assert caught.value.partial.partial  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("given", ["x + x", [("a", "x")], {1: "x", 2: "x + x"}, None])
+def test_statements_without_names_are_refused_in_one_line(given: Any) -> None:
+    with pytest.raises(OptionError, match="give a dict such as") as caught:
+        compare(given)
+    assert "\n" not in str(caught.value)
