@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
@@ -143,8 +144,8 @@ class Session:
         import_libraries()
         delivery = Delivery(self, family, options, view)
         try:
-            counting = sys.modules.get("torchbench_magic.core.counting.client")
-            with nullcontext() if counting is None else counting.starting_held():
+            known = "torchbench_magic.core.counting.client"  # imported whole: another thread may be at it
+            with import_module(known).starting_held() if known in sys.modules else nullcontext():
                 yield delivery
         except Interrupted as interrupt:
             delivery.deliver(interrupt.partial)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 
 from torchbench_magic import compare
 from torchbench_magic.core.timing.effects.unrun_generators import only_made
-from torchbench_magic.errors import BodyError, Interrupted, OptionError
+from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError
 from torchbench_magic.results.cell_text import Body
 
 QUICK: dict[str, Any] = {"threads": 1, "min_run_time": 0.02}
@@ -245,3 +247,27 @@ def test_statements_without_names_are_refused_in_one_line(given: Any) -> None:
     with pytest.raises(OptionError, match="give a dict such as") as caught:
         compare(given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_second_measurement_in_another_thread_is_refused_and_output_is_put_back() -> None:
+    before = sys.stdout, sys.stderr
+    refused: list[str] = []
+
+    def second() -> None:
+        if refused:
+            return
+        try:
+            compare({"b": "1 + 1"}, **QUICK)
+        except Busy as error:
+            refused.append(str(error))
+
+    def first() -> None:
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+
+    assert math.isfinite(compare({"a": first}, **QUICK).frame["median"][0])
+    assert "another thread is measuring" in refused[0]
+    assert (sys.stdout, sys.stderr) == before
+    within = compare({"a": "compare({'b': '1 + 1'}, threads=1, min_run_time=0.001)"}, globals=globals(), **QUICK)
+    assert math.isfinite(within.frame["median"][0])

@@ -15,7 +15,7 @@ from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.counting.client import starting_meanwhile
 from torchbench_magic.core.process.heard_progress import HeardProgress
 from torchbench_magic.core.process.held_interrupts import interrupts_held
-from torchbench_magic.core.process.run_settings import preserved_state, set_threads
+from torchbench_magic.core.process.run_settings import measured_alone, preserved_state, set_threads
 from torchbench_magic.core.timing.device import choose_device
 from torchbench_magic.core.timing.point_run import PointRun
 from torchbench_magic.core.timing.timer import Collected, check_alternatives
@@ -72,7 +72,7 @@ def _compared(task: SnippetTask) -> Comparison:
     counted, heard = task.counting is not None, HeardProgress(task.progress)
     meanwhile = partial(starting_meanwhile, heard) if counted else contextlib.nullcontext
     snippets = compile_snippets(snips, threads=threads, progress=task.progress, meanwhile=meanwhile)
-    with preserved_state(), contextlib.closing(Silence()) as silence:
+    with measured_alone(), preserved_state(), contextlib.closing(Silence()) as silence:
         code = SnippetBodies(task, snippets, silence)
         collected = Collected(task, lambda *_: code)
         for run in collected.runs():

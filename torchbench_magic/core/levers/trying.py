@@ -11,7 +11,7 @@ from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.timed_loop import BlockAround, Timeable
 from torchbench_magic.core.machine.clocks import Clocks
 from torchbench_magic.core.process.held_interrupts import interrupts_held
-from torchbench_magic.core.process.run_settings import CountingSink, output_to
+from torchbench_magic.core.process.run_settings import CountingSink, measured_alone, output_to
 from torchbench_magic.core.timing.block_requests import Ended
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
@@ -49,7 +49,7 @@ def try_levers(task: Task) -> Comparison:
     """
     check_trial(task)
     trials = Trials()
-    with interrupts_held() as held:
+    with measured_alone(), interrupts_held() as held:
         try:
             made = completed(Collected(task, partial(_tried, trials)).measured(may_await=False)).get()
         finally:

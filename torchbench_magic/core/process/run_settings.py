@@ -6,12 +6,24 @@ import contextlib
 import gc
 import io
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
+from torchbench_magic.errors import Busy
+
 from .process_state import ProcessState
 
-__all__ = ["SINK_CODES", "CountingSink", "Unclosable", "collector", "output_to", "preserved_state", "set_threads"]
+__all__ = [
+    "SINK_CODES",
+    "CountingSink",
+    "Unclosable",
+    "collector",
+    "measured_alone",
+    "output_to",
+    "preserved_state",
+    "set_threads",
+]
 
 
 @contextlib.contextmanager
@@ -26,6 +38,27 @@ def preserved_state() -> Iterator[None]:
         yield
     finally:
         before.put_back(without=before.left_to_imports)
+
+
+_alone = threading.RLock()
+
+
+@contextlib.contextmanager
+def measured_alone() -> Iterator[None]:
+    """One thread of the process measures; it may measure within what it measures.
+
+    Two at once would be in each other's times, and each would put back what the other had set: of two that send stdout
+    elsewhere the one that ends last puts back the other's.
+
+    Raises:
+        Busy: another thread does.
+    """
+    if not _alone.acquire(blocking=False):
+        raise Busy("another thread is measuring: run one measurement after the other, or compare both in one")
+    try:
+        yield
+    finally:
+        _alone.release()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.counting.count_options import Counting
 from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.core.process.process_state import ProcessState
-from torchbench_magic.core.process.run_settings import preserved_state
+from torchbench_magic.core.process.run_settings import measured_alone, preserved_state
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.doubts import Doubt
@@ -49,6 +49,7 @@ def compare_bodies(task: Task) -> Comparison:
     Raises:
         OptionError: a plan that does not fit the bodies.
         SyntaxError, BodyError: code that cannot be compiled or timed.
+        Busy: another thread is measuring.
         CheckFailed: with ``plan.check``, alternatives that return different values.
         Interrupted: on Ctrl-C; ``.partial`` holds what was measured.
         Exception: whatever setup or a body raises, untouched.
@@ -76,7 +77,7 @@ class Collected:
     async def measured(self, *, may_await: bool) -> Ended[Comparison]:
         """Run every point, with or without an event loop; all of them as one."""
         try:
-            with interrupts_held(), preserved_state():
+            with interrupts_held(), measured_alone(), preserved_state():
                 for run in self.runs():
                     with self.taking(run):
                         (await run.measured(may_await=may_await)).get()
