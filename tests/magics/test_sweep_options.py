@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -110,3 +111,12 @@ def test_every_option_is_in_the_help_with_its_default(timed: Any) -> None:
     assert '--sweep "NAME=EXPR"' in text
     assert "--fuzz KIND[:COUNT]" in text
     assert "--seed N" in text
+
+
+@pytest.mark.parametrize("asked", ["--fuzz mine:1", "--fuzz mine:2", '--fuzz mine:2 --sweep "n=[1, 2]"'])
+def test_no_cell_is_said_to_repeat_fuzzed_inputs(timed: Any, run: Run, asked: str) -> None:
+    timed.user_ns["v"] = timed.user_ns["torch"].ones(2)
+    run(timed, f"%timer {QUICK} -q v + 1")
+    assert json.loads(timed.user_ns["_timer"].to_json())["repeat"]["cell"] is not None
+    run(timed, f"%timer {QUICK} -q {asked} v + {'n' if 'sweep' in asked else 1}")
+    assert json.loads(timed.user_ns["_timer"].to_json())["repeat"]["cell"] is None
