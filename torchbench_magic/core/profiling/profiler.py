@@ -191,7 +191,7 @@ class _Profiling:
                 outcome = replace(outcome, profile=with_efficiency(outcome.profile, spent, self.asked.progress))
             del run
             settled(outcome.profile)
-            if outcome.error is None and held.take():
+            if held.take() and outcome.error is None:  # a second one is told by the first
                 outcome = replace(outcome, error=KeyboardInterrupt("the code had run to its end: the profile is whole"))
         return outcome
 

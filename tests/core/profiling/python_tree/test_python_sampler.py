@@ -21,6 +21,7 @@ import pytest
 from torchbench_magic import profile
 from torchbench_magic.core.code.body import compile_body
 from torchbench_magic.core.machine.wanted_clock import WantedClock
+from torchbench_magic.core.profiling import profiler
 from torchbench_magic.core.profiling.profiler import profile_body_async
 from torchbench_magic.core.profiling.python_tree import sampler
 from torchbench_magic.errors import MissingTool
@@ -360,6 +361,26 @@ def test_interrupts_that_meet_the_sampler_wait_until_it_is_done(monkeypatch: pyt
     )
     assert isinstance(outcome.error, KeyboardInterrupt)
     assert sys.getprofile() is None
+
+
+@pytest.mark.parametrize("ending", ["signal.raise_signal(signal.SIGINT)", "1 / 0"])
+def test_another_interrupt_while_the_profile_is_made_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """Who is impatient presses Ctrl-C twice: what was measured until the first is kept."""
+    settle = profiler.settled
+    again: list[object] = []
+
+    def interrupted(made: Any) -> None:
+        again.append(made)
+        signal.raise_signal(signal.SIGINT)
+        settle(made)
+
+    monkeypatch.setattr(profiler, "settled", interrupted)
+    outcome = profiled(f"import signal\n{ending}", {})
+    assert again
+    assert isinstance(outcome.error, KeyboardInterrupt if "signal" in ending else ZeroDivisionError)
+    assert outcome.profile.partial
 
 
 def test_a_profiler_of_the_users_is_left_alone_and_said() -> None:
