@@ -102,7 +102,7 @@ def test_python_sleep_and_torch_are_told_apart_and_agree_with_the_lines() -> Non
         assert total(tree, function) == pytest.approx(lines["wall_time"][line], abs=CLOSE)
     assert total(tree, "burn", "torch_time") == 0
     assert total(tree, "nap", "torch_time") == 0
-    assert total(tree, "sleep", "self_time") == pytest.approx(total(tree, "nap"))
+    assert total(tree, "sleep", "self_time") == pytest.approx(total(tree, "nap"), abs=CLOSE)  # a look may meet `nap`
     exact = lines["cpu_time"]["multiply()"]
     assert total(tree, "multiply", "torch_time") == pytest.approx(exact, abs=CLOSE + 0.15 * exact)
     assert total(tree, "multiply", "torch_time") > 0.5 * total(tree, "multiply")
