@@ -87,7 +87,8 @@ def _told(parts: pd.DataFrame, median: float, long: pd.Series[float]) -> tuple[O
         if float(more.max()) >= _MOST * (float(took) - median):
             share = float(spent[top]) / float(took)
             place = (source_id or None, int(line) if line >= 0 else None)
-            is_least = line >= 0 and bool(((unseen["step"] == number) & (unseen["phase"] == phase)).any())
+            is_unseen = (unseen["step"] == number) & (unseen["phase"] == phase)
+            is_least = bool(line >= 0 and is_unseen.any())
             out = Outlier(number, float(took), float(took) / median, str(phase), *place, share, is_least)
         found.append(out)
     return tuple(found)
