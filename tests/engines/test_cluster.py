@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -115,6 +116,35 @@ def test_a_cluster_that_has_ended_is_told_in_one_line(cluster: RunningCluster, t
     message = r"does not answer .*ended\. Start one with: ipcluster"
     with pytest.raises(InputError, match=message), connected(PROFILE, tmp_path):
         pass
+
+
+def test_a_cluster_that_is_only_starting_is_waited_for(cluster: RunningCluster, tmp_path: Path) -> None:
+    name = f"profile_{PROFILE}/security/ipcontroller-client.json"
+    file, told = tmp_path / name, (cluster.ipython_dir / name).read_text()
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    writing = threading.Timer(0.3, lambda: file.write_text(told))
+    writing.start()
+    with connected(PROFILE, tmp_path) as found:
+        assert len(found.ids) == 2
+    writing.join()
+
+
+@pytest.mark.parametrize("told", ["", '{"interface": "tcp', "\x00", "[]", "{}"])
+def test_a_broken_file_of_a_cluster_is_told_in_one_line(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchbench_magic.core.engines.cluster._WRITTEN_WITHIN", 0.1)
+    name = f"profile_{PROFILE}/security/ipcontroller-client.json"
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    file.write_text(told)
+    with pytest.raises(InputError) as caught, connected(PROFILE, tmp_path):
+        pass
+    assert str(caught.value) == (
+        f"the cluster of --engines {PROFILE} left a file that says nothing, {name}."
+        f" Start one with: ipcluster start -n 2 --profile={PROFILE}"
+    )
 
 
 def test_of_several_clusters_of_a_profile_the_ids_are_named(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ there, so the files that its controller writes are looked for first.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,8 @@ __all__ = ["Cluster", "connected"]
 _FILE = re.compile(r"ipcontroller-(?:(.+)-)?client\.json")
 _ANSWERS_WITHIN = 5.0
 """Seconds in which a controller answers; on one host it takes a tenth of one."""
+_WRITTEN_WITHIN = 2.0
+"""Seconds in which a controller that begins has written its file, which is there, but empty, for a moment."""
 
 
 class Cluster:
@@ -66,7 +70,7 @@ def connected(name: str, ipython_dir: str | os.PathLike[str] | None = None) -> I
 
     Raises:
         MissingTool: ipyparallel is not installed.
-        InputError: there is no such cluster, and how to start one; it does not answer.
+        InputError: there is no such cluster, and how to start one; its file is broken; it does not answer.
     """
     try:
         import ipyparallel
@@ -76,9 +80,10 @@ def connected(name: str, ipython_dir: str | os.PathLike[str] | None = None) -> I
         ) from None
     folder = Path(ipython_dir or os.environ.get("IPYTHONDIR") or Path.home() / ".ipython")
     file = _connection_file(name, folder)
+    _wait_until_written(name, file)
     try:
         client = ipyparallel.Client(str(file), ipython_dir=str(folder), timeout=_ANSWERS_WITHIN)
-    except (OSError, TimeoutError, ValueError, KeyError, ipyparallel.error.IPythonError) as error:
+    except (OSError, TimeoutError, ValueError, TypeError, KeyError, ipyparallel.error.IPythonError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"the cluster of --engines {name} does not answer ({why}): it may have ended. {_start(name)}"
@@ -114,6 +119,28 @@ def _connection_file(name: str, folder: Path) -> Path:
     if of_id:
         return of_id[0]
     raise InputError(f"--engines {name}: no cluster of this profile or id runs. {_start(name)}")
+
+
+def _wait_until_written(name: str, file: Path) -> None:
+    """Until a cluster that starts just now has written all of its file.
+
+    Raises:
+        InputError: it never does.
+    """
+    until = time.monotonic() + _WRITTEN_WITHIN
+    while True:
+        try:
+            told = json.loads(file.read_text())
+        except OSError:
+            return  # it has ended meanwhile; connecting tells of it
+        except ValueError:
+            told = None
+        if isinstance(told, dict) and told:
+            return
+        if time.monotonic() > until:
+            short = "/".join(file.parts[-3:])
+            raise InputError(f"the cluster of --engines {name} left a file that says nothing, {short}. {_start(name)}")
+        time.sleep(0.02)
 
 
 def _clusters(profile: Path) -> Iterator[tuple[str, Path]]:
