@@ -32,7 +32,6 @@ from torchbench_magic.results.profiling.profile import Profile  # noqa: E402
 from torchbench_magic.results.timing.intervals import median_interval  # noqa: E402
 
 OUTLIER = "outlier"
-PAIRS = 300
 WARM = 3  # steps of a run that are not counted: the caches hold what ran before
 BASE = """\
 import time
@@ -231,7 +230,7 @@ def main() -> int:
         rows.append((case.name, "nothing", _text(said), "FALSE" if said else "right"))
     print(tabulate(rows, ("loop", "planted", "said", ""), "plain", maxcolwidths=[52, 24, 60, 8]))
     apart = {mode: _apart(phases) for mode, phases in (("--phases", True), ("with lines", False))}
-    costs = {name: _cost(made) for name, made in LOOPS.items()}
+    costs = {name: _cost(*made) for name, made in LOOPS.items()}
     figures = [
         Figure("planted causes named with their line, of 12", right, "loops", at_least=11),
         Figure("healthy loops of which something is said, of 4", false, "loops", at_most=0),
@@ -243,7 +242,7 @@ def main() -> int:
     ]
     names = ("loop", "planted", "said", "verdict")
     said_of = [dict(zip(names, row, strict=True)) for row in rows]
-    return record("cures_loops", figures, loops=said_of, pairs=PAIRS, threads=1)
+    return record("cures_loops", figures, loops=said_of, pairs=[pairs for _, pairs in LOOPS.values()], threads=1)
 
 
 def _said(case: Planted) -> list[tuple[str, int]]:
@@ -309,10 +308,11 @@ def _transformer(steps: int) -> Callable[[], list[float]]:
     return train
 
 
-LOOPS: dict[str, Callable[[], list[float]]] = {
-    "a small network": _mlp(512, 64, 24),
-    "a transformer of small layers": _transformer(9),
+LOOPS: dict[str, tuple[Callable[[], list[float]], int]] = {
+    "a small network": (_mlp(512, 64, 24), 900),
+    "a transformer of small layers": (_transformer(9), 200),
 }
+"""Each with how many pairs of runs it takes until the interval is narrow beside the limit."""
 
 
 def _apart(phases: bool) -> tuple[float, tuple[float, float]]:
@@ -352,12 +352,12 @@ def _figures_of(name: str, cost: Cost) -> list[Figure]:
     ]
 
 
-def _cost(train: Callable[[], list[float]]) -> Cost:
+def _cost(train: Callable[[], list[float]], pairs: int) -> Cost:
     """Short runs in turns, so that what drifts is the same for both of a pair."""
     seen: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     order = random.Random(0)
     train()
-    for _ in range(PAIRS):
+    for _ in range(pairs):
         for watched in order.sample((True, False), 2):
             moments: list[float] = []
             run: Any = lambda moments=moments: moments.extend(train())

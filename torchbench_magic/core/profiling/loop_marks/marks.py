@@ -10,7 +10,6 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,6 +18,7 @@ from torchbench_magic.results.profiling.loops.phases import PHASES
 
 __all__ = [
     "BACKWARD",
+    "BATCH",
     "COMPILED",
     "FORWARD",
     "INPUT",
@@ -49,7 +49,8 @@ the loader or the optimizer, or the flags of a module's call."""
 MOST = 2_000_000
 """Marks that are kept: 64 MB, about 150 000 steps."""
 _DEEPEST = 120  # frames that are looked through for one of the user's
-_BATCH = 2048  # numbers that are packed at once
+BATCH = 2048
+"""Numbers that are packed at once."""
 
 
 class PlaceBook:
@@ -57,41 +58,43 @@ class PlaceBook:
 
     Attributes:
         places: (code, line) by number.
-        numbers: number by id of a code and place in it, of the user's code.
     """
 
     def __init__(self) -> None:
         self.places: list[tuple[CodeType, int]] = []
-        self.numbers: dict[tuple[int, int], int] = {}
+        self._numbers: dict[tuple[int, int], int] = {}  # by id of a code and place in it
         self._codes: dict[int, bool] = {}  # by id of a code: whether it is the user's
         self._held: list[CodeType] = []  # so that their ids stay theirs
 
-    def place_of(self, frame: FrameType | None) -> int:
-        """Number of the line of the user's code that a frame was called from, or stands on; -1 for none.
-
-        A line may have several numbers. Between two marks a step of torch empties the processor's caches, so that each
-        object that this touches costs: hence no `f_lineno`, which decodes a table, but for what is new.
-        """
+    def users_frame(self, frame: FrameType | None) -> FrameType | None:
+        """The frame of the user's code that a frame was called from, or is."""
         codes = self._codes
         for _ in range(_DEEPEST):
             if frame is None:
-                return -1
+                return None
             code = frame.f_code
             is_users = codes.get(id(code))
             if is_users is None:
                 self._held.append(code)
                 is_users = codes[id(code)] = not is_library_file(code.co_filename)
             if is_users:
-                number = self.numbers.get((id(code), frame.f_lasti))
-                return number if number is not None else self._number(frame)
+                return frame
             frame = frame.f_back
-        return -1
+        return None
 
-    def _number(self, frame: FrameType) -> int:
-        code = frame.f_code
-        number = self.numbers[id(code), frame.f_lasti] = len(self.places)
-        self.places.append((code, frame.f_lineno or code.co_firstlineno))
+    def number(self, code: CodeType, lasti: int) -> int:
+        """Number of the line of this place in a code, which `users_frame` has seen. A line may have several numbers."""
+        number = self._numbers.get((id(code), lasti))
+        if number is None:
+            number = self._numbers[id(code), lasti] = len(self.places)
+            of_place = (line for begin, end, line in code.co_lines() if begin <= lasti < end)
+            self.places.append((code, next(of_place, None) or code.co_firstlineno))
         return number
+
+    def place_of(self, frame: FrameType | None) -> int:
+        """Number of the line of the user's code that a frame was called from, or stands on; -1 for none."""
+        frame = self.users_frame(frame)
+        return -1 if frame is None else self.number(frame.f_code, frame.f_lasti)
 
 
 class LoopMarks:
@@ -99,63 +102,64 @@ class LoopMarks:
 
     Attributes:
         thread: that thread's ident; others are to write nothing.
-        book: of the places in the record.
         is_full: marks were left out from some moment on.
         elsewhere: steps of optimizers, and steps that the code said, on other threads.
         asked: codes that were called as compiled ones, by what compiles them.
-        begin: ``begin(phase, frame)``: a phase begins, called from this frame; the number of its place.
-        end: ``end(phase, fact)``: the phase that began last as this one ends.
+        recent: marks that are not packed yet, as `record` has them; but a phase that began at a known place has the
+            offset in its code, and this code in place of the fact.
+
+    After a step of torch all caches of the processor are cold, and each object that is touched costs a tenth of a
+    microsecond: a call of a function of Python's a whole one. So a mark is one tuple in a list, a quarter of what it
+    costs to write four numbers into an array; the line of a place is looked up when many marks are packed; and the
+    wrappers that every step runs through write into `recent` themselves, where the code that calls them is the one that
+    called them last, instead of by `begin` and `end`.
     """
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.book = PlaceBook()
+        self._book = PlaceBook()
         self.is_full = False
         self.elsewhere = 0
         self.asked: dict[int, tuple[Any, CodeType | None]] = {}  # by id of the asker
         self._packed = array("q")
-        self._recent: list[int] = []
+        self.recent: list[Any] = []
         self._objects: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._next = 0
-        self.begin, self.end = self._writers()
 
     @property
     def record(self) -> array[int]:
         """``[time, mark, place, fact, ...]``"""
-        self._pack()
+        self.pack()
         return self._packed
 
-    def _pack(self) -> None:
-        recent, packed = self._recent, self._packed
+    @property
+    def book(self) -> PlaceBook:
+        """Of the places in the record."""
+        self.pack()
+        return self._book
+
+    def pack(self) -> None:
+        """Make ``recent`` shorter; to be called where it has `BATCH` numbers."""
+        recent, packed, number = self.recent, self._packed, self._book.number
+        for at in range(WIDTH - 1, len(recent), WIDTH):
+            code = recent[at]
+            if type(code) is CodeType:
+                recent[at - 1 : at + 1] = number(code, recent[at - 1]), -1
         free = WIDTH * MOST - len(packed)
         self.is_full = self.is_full or len(recent) > free
         packed.fromlist(recent[:free])
         recent.clear()
 
-    def _writers(self) -> tuple[Callable[[int, FrameType], int], Callable[..., None]]:
-        """`begin` and `end`.
+    def begin(self, phase: int, frame: FrameType) -> FrameType | None:
+        """A phase begins, called from this frame. The frame of the user's code that it was called from, or is."""
+        moment, caller = time.time_ns(), self._book.users_frame(frame)
+        place = (-1, -1) if caller is None else (caller.f_lasti, caller.f_code)
+        self.recent.extend((moment, phase, *place))
+        return caller
 
-        After a step of torch all caches of the processor are cold, and each object that is touched costs a tenth of a
-        microsecond. So what these need is at hand in their cells instead of in four dictionaries, and a mark is one
-        tuple in a list, a quarter of what it costs to write four numbers into an array.
-        """
-        recent, now, pack = self._recent, time.time_ns, self._pack
-        extend, place_of, number_at = recent.extend, self.book.place_of, self.book.numbers.get
-
-        def begin(phase: int, frame: FrameType) -> int:
-            moment = now()
-            place = number_at((id(frame.f_code), frame.f_lasti))
-            if place is None:
-                place = place_of(frame)
-            extend((moment, phase, place, -1))
-            return place
-
-        def end(phase: int, fact: int = -1) -> None:
-            extend((now(), -phase, -1, fact))
-            if len(recent) >= _BATCH:
-                pack()
-
-        return begin, end
+    def end(self, phase: int, fact: int = -1) -> None:
+        """The phase that began last as this one ends."""
+        self._note(-phase, fact)
 
     def compiled(self) -> None:
         """A call of compiled code begins."""
@@ -165,10 +169,10 @@ class LoopMarks:
         """Nothing has cleared the gradients of the optimizer that steps now."""
         self._note(UNCLEARED)
 
-    def _note(self, mark: int) -> None:
-        self._recent.extend((time.time_ns(), mark, -1, -1))
-        if len(self._recent) >= _BATCH:
-            self._pack()
+    def _note(self, mark: int, fact: int = -1) -> None:
+        self.recent.extend((time.time_ns(), mark, -1, fact))
+        if len(self.recent) >= BATCH:
+            self.pack()
 
     def step(self) -> None:
         """The code says that a step ends here."""

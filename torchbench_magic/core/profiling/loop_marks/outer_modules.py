@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 import weakref
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from .compiled_calls import is_called_by_compiler
-from .marks import FORWARD, LOSS, LoopMarks
+from .marks import BATCH, FORWARD, LOSS, LoopMarks
 
 __all__ = ["GRAD", "TRAINING", "VARIES", "OuterCalls", "calls_noted"]
 
@@ -121,10 +122,13 @@ def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
     import torch
 
     get_ident, thread, here, is_grad_enabled = threading.get_ident, marks.thread, sys._getframe, torch.is_grad_enabled
-    begin, end, known_of, known_as = marks.begin, marks.end, outer.known_of, outer.known.get
+    begin, recent, extend, pack, now = marks.begin, marks.recent, marks.recent.extend, marks.pack, time.time_ns
+    known_of, known_as = outer.known_of, outer.known.get
+    users: CodeType | None = None  # the user's code that called last
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         __tracebackhide__ = True
+        nonlocal users
         if outer.depth or get_ident() != thread:
             return original(self, *args, **kwargs)
         frame, known = here(1), known_as(id(self))
@@ -136,10 +140,15 @@ def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
             return original(self, *args, **kwargs)
         outer.depth = 1  # not a cell: a compilation in the call leaves this function for a new one
         try:
-            begin(phase, frame)
+            if frame.f_code is users:
+                extend((now(), phase, frame.f_lasti, users))
+            else:
+                users = frame.f_code if begin(phase, frame) is frame else None
             return original(self, *args, **kwargs)
         finally:
             outer.depth = 0
-            end(phase, flags_of(self, kept, is_grad_enabled()))
+            extend((now(), -phase, -1, flags_of(self, kept, is_grad_enabled())))
+            if len(recent) >= BATCH:
+                pack()
 
     return __call__

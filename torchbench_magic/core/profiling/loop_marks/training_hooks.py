@@ -6,7 +6,7 @@ nothing of this is there (`compile_pause`).
 
 Nor is anything replaced that compiled code is guarded by: a compiled optimizer checks that torch's global hooks are as
 many as when it was traced, and that the function of ``step`` is the same, and would be compiled again. So its steps are
-told by the `record_function` that torch opens round each of them, which compiled code leaves out.
+told by the ranges that torch opens round each of them, which compiled code leaves out (`step_ranges`).
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from ..torch_events import torch_profiler
 from .compile_pause import CompilePause
 from .compiled_calls import asker_of_compiled_calls, calls_noted_at
-from .marks import BACKWARD, INPUT, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks
+from .marks import BACKWARD, BATCH, INPUT, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks
 from .outer_modules import OuterCalls, calls_noted
+from .step_ranges import StepRanges
 from .uncleared_gradients import UnclearedGradients
 
 __all__ = ["TrainingHooks"]
 
 _MISSING = object()
-_STEP_RANGE = "Optimizer.step#"
-"""Assumed of torch 2.13 and newer: the wrapper that it puts round ``step`` of every class of optimizers, the users' own
-too, runs it in a `record_function` of this name, and then calls the optimizer's ``_optimizer_step_code`` in it (there
-for profilers)."""
 
 
 class TrainingHooks:
@@ -45,7 +44,7 @@ class TrainingHooks:
         self.outer = OuterCalls(marks)
         self._with_modules = with_modules
         self._gradients = UnclearedGradients()
-        self._steps: list[tuple[Any, int]] = []  # of optimizers that run, each within the one before: range, place
+        self._ranges = StepRanges(marks, self._gradients)
         self._put: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what we put
         self._pause = CompilePause(self._leave, self._enter)
         self._is_on = False
@@ -81,7 +80,10 @@ class TrainingHooks:
         self._replace_transfer()
         if self._with_modules:
             put(nn.Module, "__call__", lambda was: calls_noted(was, self.marks, self.outer))
-        self._replace_steps()
+        range_type = torch_profiler.range_type()
+        put(range_type, "__enter__", self._ranges.entered)
+        put(optim.Optimizer, "_optimizer_step_code", self._ranges.step_made)
+        put(range_type, "__exit__", self._ranges.left)
         asker, name = asker_of_compiled_calls()
         if asker is not None:
             put(asker, name, lambda was: calls_noted_at(was, self.marks))
@@ -114,20 +116,6 @@ class TrainingHooks:
         number, begin, end = loaders.get, self.marks.begin, self.marks.end
         thread, get_ident, here = self.marks.thread, threading.get_ident, sys._getframe
 
-        def next_noted(was: Any) -> Any:
-            @functools.wraps(was)
-            def next_of(it: Any) -> Any:
-                __tracebackhide__ = True
-                if get_ident() != thread:
-                    return was(it)
-                begin(INPUT, here(1))
-                try:
-                    return was(it)
-                finally:
-                    end(INPUT, number(id(it), -1))
-
-            return next_of
-
         def iter_noted(was: Any) -> Any:
             @functools.wraps(was)
             def iterator_of(loader: Any) -> Any:
@@ -147,7 +135,7 @@ class TrainingHooks:
 
         self._replace(DataLoader, "__iter__", iter_noted)
         if iterator is not None and "__next__" in vars(iterator):
-            self._replace(iterator, "__next__", next_noted)
+            self._replace(iterator, "__next__", lambda was: self._noted(was, INPUT, lambda it: number(id(it), -1)))
 
     def _replace_scaling(self) -> None:
         """A step that the scaler leaves out, since a gradient was infinite, is a step of the loop all the same."""
@@ -189,19 +177,27 @@ class TrainingHooks:
 
     def _noted(self, was: Any, phase: int, fact: Callable[..., int] | None = None) -> Any:
         """``was`` with a mark before and after; ``fact`` tells from its arguments what the mark holds."""
-        begin, end, thread = self.marks.begin, self.marks.end, self.marks.thread
-        get_ident, here = threading.get_ident, sys._getframe
+        begin, recent, extend, pack = self.marks.begin, self.marks.recent, self.marks.recent.extend, self.marks.pack
+        thread, get_ident, here, now = self.marks.thread, threading.get_ident, sys._getframe, time.time_ns
+        users: CodeType | None = None  # the user's code that called last
 
         @functools.wraps(was)
         def noted(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            nonlocal users
             if get_ident() != thread:
                 return was(*args, **kwargs)
-            begin(phase, here(1))
+            frame = here(1)
+            if frame.f_code is users:
+                extend((now(), phase, frame.f_lasti, users))
+            else:
+                users = frame.f_code if begin(phase, frame) is frame else None
             try:
                 return was(*args, **kwargs)
             finally:
-                end(phase, fact(*args) if fact is not None else -1)
+                extend((now(), -phase, -1, fact(*args) if fact is not None else -1))
+                if len(recent) >= BATCH:
+                    pack()
 
         return noted
 
@@ -213,81 +209,36 @@ class TrainingHooks:
         """
         import torch
 
-        begin, end, gradients = self.marks.begin, self.marks.end, self._gradients
-        thread, get_ident, here = self.marks.thread, threading.get_ident, sys._getframe
+        begin, recent, extend, pack = self.marks.begin, self.marks.recent, self.marks.recent.extend, self.marks.pack
+        thread, get_ident, here, now = self.marks.thread, threading.get_ident, sys._getframe, time.time_ns
+        gradients = self._gradients
         of_tensor = getattr(torch.Tensor.backward, "__code__", None)  # that calls it
+        users: CodeType | None = None  # the user's code that called last
 
         @functools.wraps(was)
         def backward(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            nonlocal users
             if get_ident() != thread:
                 return was(*args, **kwargs)
             if gradients.watched:
                 gradients.backward_begins()
             gradients.depth += 1
             frame = here(1)
-            begin(BACKWARD, frame if frame.f_code is not of_tensor else frame.f_back or frame)
+            if frame.f_code is of_tensor:
+                frame = here(2)
+            if frame.f_code is users:
+                extend((now(), BACKWARD, frame.f_lasti, users))
+            else:
+                users = frame.f_code if begin(BACKWARD, frame) is frame else None
             try:
                 return was(*args, **kwargs)
             finally:
-                end(BACKWARD)
+                extend((now(), -BACKWARD, -1, -1))
+                if len(recent) >= BATCH:
+                    pack()
                 gradients.depth -= 1
                 if gradients.watched:
                     gradients.backward_ends()
 
         return backward
-
-    def _replace_steps(self) -> None:
-        """Optimizers' steps: of the range round each its begin and end, and of what torch calls in it which it is of.
-
-        A step that an exception ends was none.
-        """
-        from torch import optim
-
-        marks, gradients, begin, end = self.marks, self._gradients, self.marks.begin, self.marks.end
-        thread, get_ident, here = self.marks.thread, threading.get_ident, sys._getframe
-        running = self._steps
-        optimizer = None  # whose step was made last
-
-        def step_begins(was: Any) -> Any:
-            @functools.wraps(was)
-            def entered(range_: Any) -> Any:
-                if range_.name.startswith(_STEP_RANGE) and get_ident() == thread:
-                    of_torch = here(1)
-                    running.append((range_, begin(OPTIMIZER, of_torch.f_back or of_torch)))
-                return was(range_)
-
-            return entered
-
-        def step_made(was: Any) -> Any:
-            @functools.wraps(was)
-            def made(self: Any) -> Any:
-                nonlocal optimizer
-                if get_ident() == thread:
-                    optimizer = self
-                else:
-                    marks.elsewhere += 1
-                return was(self)
-
-            return made
-
-        def step_ends(was: Any) -> Any:
-            @functools.wraps(was)
-            def left(range_: Any, kind: Any, error: Any, traceback: Any) -> Any:
-                nonlocal optimizer
-                if not running or running[-1][0] is not range_:
-                    return was(range_, kind, error, traceback)
-                result = was(range_, kind, error, traceback)
-                key = marks.number_of(optimizer) if kind is None else -1, running.pop()[1]
-                if key[0] >= 0 and key not in gradients.left_alone and gradients.stepped(optimizer, key):
-                    marks.uncleared()
-                end(OPTIMIZER, key[0])
-                optimizer = None
-                return result
-
-            return left
-
-        range_type = torch_profiler.range_type()
-        self._replace(range_type, "__enter__", step_begins)
-        self._replace(optim.Optimizer, "_optimizer_step_code", step_made)
-        self._replace(range_type, "__exit__", step_ends)

@@ -43,12 +43,13 @@ class UnclearedGradients:
     Attributes:
         watched: as long as it is empty, nobody needs to tell of backward passes.
         depth: of backward passes within each other; who calls them counts it.
-        left_alone: numbers of optimizers and of places that they are stepped at; nobody needs to tell of these.
+        left_alone: numbers of optimizers with where they are stepped (a code's id and the place in it); nobody needs to
+            tell of these.
     """
 
     def __init__(self) -> None:
         self.watched: dict[int, _Watched] = {}  # by id of the optimizer
-        self.left_alone: set[tuple[int, int]] = set()
+        self.left_alone: set[tuple[int, int, int]] = set()
         self.depth = 0
 
     def backward_begins(self) -> None:
@@ -66,11 +67,11 @@ class UnclearedGradients:
                 each.is_added_to = each.is_added_to or now[1] > each.seen[1]
             each.seen = now
 
-    def stepped(self, optimizer: Any, key: tuple[int, int]) -> bool:
+    def stepped(self, optimizer: Any, key: tuple[int, int, int]) -> bool:
         """An optimizer has made a step. Whether nothing had cleared its gradients since the one before.
 
         Args:
-            key: numbers of the optimizer and of the place that it is stepped at, none of `left_alone`.
+            key: the optimizer's number and where it is stepped, none of `left_alone`.
         """
         if self.depth:  # within the backward pass, parameter by parameter
             return False

@@ -35,6 +35,7 @@ _OBSERVERS = (
 _WRAPPERS = (
     "torchbench_magic.core.profiling.loop_marks.compiled_calls",
     "torchbench_magic.core.profiling.loop_marks.outer_modules",
+    "torchbench_magic.core.profiling.loop_marks.step_ranges",
     "torchbench_magic.core.profiling.loop_marks.training_hooks",
 )
 """What calls the user's code: itself left alone, and what it calls compiled as ever."""
