@@ -485,3 +485,24 @@ def test_a_profile_of_phases_is_stored_and_shown_as_it_was(tmp_path: Any) -> Non
     pd.testing.assert_frame_equal(read.phases_by_line, made.phases_by_line)
     assert str(read) == str(made)
     assert "a step takes " in str(made)
+
+
+@pytest.mark.parametrize(("pause", "is_said"), [(0.0, True), (0.01, False)])
+def test_of_short_steps_is_said_about_what_noting_them_takes(pause: float, is_said: bool) -> None:
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train() -> None:
+        for _ in range(60):
+            optimizer.zero_grad()
+            net(torch.ones(2)).sum().backward()
+            optimizer.step()
+            time.sleep(pause)
+
+    made = profile(train, phases=True)
+    said = {doubt.kind: doubt for doubt in made.warnings}
+    assert ("phases-cost" in said) == is_said
+    if is_said:
+        facts = said["phases-cost"].facts
+        assert facts["marks"] == 60 * 8
+        assert facts["share"] == pytest.approx(60 * 8 * 4e-6 / made.wall_time)

@@ -17,7 +17,7 @@ from torchbench_magic.core.process.held_interrupts import interrupts_held
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, OP_COLUMNS, frame_of
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
-from torchbench_magic.units import count, seconds_text
+from torchbench_magic.units import count, percent, seconds_text
 
 from ..loop_marks.current import marking
 from ..loop_marks.line_samples import LineSamples
@@ -33,6 +33,12 @@ from .compiled_stretches import calls_without_phases, compiled_phases
 from .loop_table import sampled_loop
 
 __all__ = ["PhasesRun", "profile_of_phases"]
+
+_MARK = 4e-6
+"""Seconds that a mark takes, with its share of what the calls of inner modules cost more: some 40 us of a step with ten
+marks (``tests/benchmarks``, "cost of --phases"; where nothing empties the processor's caches in between, a third)."""
+_DEAR = 0.02
+_FEW = 100  # marks: ten steps
 
 
 class PhasesRun:
@@ -119,7 +125,7 @@ def profile_of_phases(
     own = texts.of[texts.own[0].co_filename] if body.own else None
     load = doubts_of_load(run.load, run.num_threads)
     without = _without_steps(run, parts, error)
-    doubts = [_partial(run, error), _full(run), *load, without, compiled_phases(run.marks.record)]
+    doubts = [_partial(run, error), _full(run), *load, without, compiled_phases(run.marks.record), _dear(run)]
     shown = lambda file, line: (
         (cell.number, cell.visible_line(line)) if (cell := body.cells(file)) is not None else (None, line)
     )
@@ -156,6 +162,18 @@ def _full(run: PhasesRun) -> Doubt | None:
     kept = len(run.marks.record) // WIDTH
     text = f"After {count(kept)} marks of phases no more were kept: later steps are not shown."
     return Doubt("phases-cut", text, "Profile a part of the job.", {"marks": kept})
+
+
+def _dear(run: PhasesRun) -> Doubt | None:
+    marks = len(run.marks.record) // WIDTH
+    share = marks * _MARK / run.wall_time if run.wall_time else 0.0
+    if marks < _FEW or share <= _DEAR:
+        return None
+    text = (
+        f"Noting the phases took up to about {percent(share)} of this time ({count(marks)} marks, each at about"
+        f" {seconds_text(_MARK)}): the steps are short."
+    )
+    return Doubt("phases-cost", text, facts={"marks": marks, "share": share})
 
 
 def _without_steps(run: PhasesRun, parts: pd.DataFrame, error: BaseException | None) -> Doubt | None:
