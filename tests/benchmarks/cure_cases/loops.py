@@ -309,7 +309,7 @@ def _transformer(steps: int) -> Callable[[], list[float]]:
 
 LOOPS: dict[str, tuple[Callable[[], list[float]], int]] = {
     "a network of steps of 2 ms": (_mlp(512, 64, 64), 300),
-    "a small network": (_mlp(1024, 64, 40), 150),
+    "a small network": (_mlp(1024, 64, 40), 300),
     "a transformer of small layers": (_transformer(20), 130),
 }
 """Each with how many pairs of runs it takes until the interval is narrow beside the limit."""
