@@ -95,6 +95,17 @@ def test_an_order_effect_that_is_not_known_moves_nothing() -> None:
     assert without_order_effect(values, before) is values
 
 
+@pytest.mark.parametrize("faster", [0.5, 0.45])
+def test_two_speeds_around_the_others_are_no_order_effect(faster: float) -> None:
+    generator, alarms = np.random.default_rng(2), 0
+    for _ in range(200):
+        before = generator.random(100) < 0.5
+        values = np.where(generator.random(100) < faster, math.log(0.5), math.log(1.5)) + generator.normal(0, 0.01, 100)
+        found = median_interval(without_order_effect(values, before))
+        alarms += found.width < 0.5 and abs(found.median) < 0.35  # fits neither speed
+    assert alarms <= 2
+
+
 @pytest.mark.parametrize("effect", [0.0, 0.003, 0.03])
 def test_taking_an_order_effect_out_keeps_the_error_rate(effect: float) -> None:
     generator, alarms = np.random.default_rng(5), 0
