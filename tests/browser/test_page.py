@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
+
+from tests.views.builders import comparison_of
+from torchbench_magic.views.carriers.any_result import to_html
 
 from .results import filters, sorts_by_click_and_by_key
 
@@ -56,3 +60,19 @@ def test_the_page_shows_its_numbers_without_scripts(chromium, tmp_path: Path, sh
     expect(page.locator("table")).to_contain_text("baseline")
     page.screenshot(path=shots / "without-scripts.png")
     context.close()
+
+
+@pytest.mark.parametrize("width", [560, 700, 1200])
+def test_how_long_an_undecided_row_needs_is_read_at_any_width(visit, tmp_path: Path, width: int) -> None:
+    """On a narrow page it is a line of its own in its row: the number is what it is there for."""
+    made = comparison_of([(None, 1, (100e-6, 101.5e-6))], ("reference", "a longer name of an alternative"), spread=0.2)
+    to_html(made, tmp_path / "one.html")
+    page = visit.open((tmp_path / "one.html").as_uri())
+    page.set_viewport_size({"width": width, "height": 700})
+    cell = page.locator("td.verdict", has_text="undecided")
+    expect(cell).to_have_text(re.compile(r"undecided needs ~[\d.]+ s more"))
+    assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth + 1")
+    assert cell.evaluate("cell => cell.scrollHeight <= cell.clientHeight + 1")
+    one_line = cell.evaluate("cell => cell.clientHeight") < 30
+    assert one_line == (width == 1200)
+    page.close()

@@ -38,7 +38,8 @@ td.line{color:var(--ink2);font-family:var(--mono);font-size:11.5px}
 td.picture{padding:0;overflow:hidden}td svg,th svg{display:block}
 td.source{padding-left:14px;position:relative;border-left:1px solid var(--rule2);white-space:pre}
 td .pad{visibility:hidden;user-select:none}
-td .note{color:var(--ink2);margin-left:4px}td.source .note{margin-left:12px;font:11.5px var(--ui)}
+td .note{color:var(--ink2);margin-left:1px}td.source .note{margin-left:5px;font:11.5px var(--ui)}
+.pane:not(.many) td.verdict{white-space:normal;line-height:16px}td.verdict .note{display:inline-block;margin-left:0}
 .strong{font-weight:600}td.faster{color:var(--torch)}td.slower{color:var(--more)}
 .k{color:var(--torch)}.s{color:color-mix(in srgb,#2ca184 70%,var(--ink0))}.c{color:var(--ink2)}
 tbody tr.first>td,tfoot tr:first-child>td{border-top:1px solid var(--rule2)}tfoot tr:first-child>td{border-top-color:var(--rule1)}

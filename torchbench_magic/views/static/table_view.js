@@ -106,7 +106,7 @@ export class TableView {
       if (column.kind === "source") px += 20;
       else if (this.rows.some((row) => row.detail) && column === this.spec.columns[this.opener]) px += 14; // its button
     }
-    if (last && !this.widths[column.kind] && !RIGHT.has(column.kind)) ch = Math.min(ch, column.kind === "source" ? 36 : 14); // it takes what is left
+    if (last && !this.widths[column.kind] && !RIGHT.has(column.kind)) ch = Math.min(ch, column.kind === "source" ? 36 : 16); // it takes what is left
     else element.style.width = `calc(${ch.toFixed(1)}ch + ${px}px)`;
     return { element, ch, px };
   }
@@ -425,7 +425,7 @@ export class TableView {
       const pad = padding(read, column.places);
       if (pad) td.append(h("span", { class: "pad", "aria-hidden": "true" }, pad));
     } else if (read.length + note.length > 12) td.title = note ? `${read}  ${note}` : read;
-    if (note) td.append(h("span", { class: "note" }, note));
+    if (note) td.append(" ", h("span", { class: "note" }, note));
     if (row.detail && at === this.opener) td.prepend(this.expander(row));
     return td;
   }
