@@ -58,7 +58,7 @@ select{font:12px/20px var(--ui);color:var(--ink1);background:var(--bg);border:1p
 td.detail{height:auto;padding:0;white-space:normal}.detail>div{padding:4px 0 8px 10px;margin-left:34px;border-left:2px solid var(--brand)}
 .detail th{font-size:11px}.detail thead{box-shadow:inset 0 -1px var(--rule2)}.detail td{height:${DETAIL_ROW}px;line-height:${DETAIL_ROW}px;font-size:12px}.detail td.code{font-size:11.5px}
 .under:empty,.under:has(>:only-child:empty){display:none}.under{margin:6px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2)}
-.doubt{margin:8px 0 0;padding:1px 0 1px 9px;border-left:3px solid var(--more);font-size:12.5px;line-height:19px;overflow-wrap:anywhere}
+.doubt{clear:right;margin:8px 0 0;padding:1px 0 1px 9px;border-left:3px solid var(--more);font-size:12.5px;line-height:19px;overflow-wrap:anywhere}
 .more{margin:6px 0 0;font-size:11.5px;line-height:17px;color:var(--ink2)}.more .doubt{color:var(--ink1)}
 .foot .code{font-size:11px}
 .insight{margin:2px 0 4px;font-size:12.5px;line-height:19px;overflow-wrap:anywhere}.insight p{margin:0 0 0 14px;color:var(--ink2)}

@@ -9,7 +9,7 @@ import { unpack } from "./table_cells.js";
 import { TableView } from "./table_view.js";
 
 const TOOLS_STYLE = `
-.acts{float:right;display:inline-flex;gap:14px;margin-left:14px}::slotted([slot=picture]){clear:both}.acts [role=status]:empty{display:none}
+.acts{float:right;display:inline-flex;gap:14px;margin:0 0 6px 14px}::slotted([slot=picture]){clear:both}.acts [role=status]:empty{display:none}
 .pinned{margin:0 0 8px;padding-left:10px;border-left:2px solid var(--brand)}.pinned th{color:var(--ink1)}.pinned tr th:first-child{width:30%;overflow:hidden;text-overflow:ellipsis}
 tr.pin>td:first-child{box-shadow:inset 2px 0 var(--brand)}.sampler{display:block}.sampler:hover{background:var(--hover)}
 .facts{display:flex;flex-wrap:wrap;gap:2px 18px;margin:0 0 4px;line-height:17px}.facts div{display:flex;gap:5px}dt{color:var(--ink2)}dd{margin:0}
