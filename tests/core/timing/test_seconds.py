@@ -173,4 +173,16 @@ def test_short_blocks_beside_a_long_one_are_averaged_over_as_long_a_time() -> No
     count = iter(range(10**9))
     bodies = {"a": "clock.work(190 + (110 if next(count) % 11 == 9 else 0))", "b": "clock.work(2000)"}
     result = timed(clock, bodies, names={"count": count}, min_run_time=0.2, number=None)
-    assert result.frame["ratio"][1] == pytest.approx(10, rel=0.02)
+    assert result.frame["ratio"][1] == pytest.approx(10, rel=0.03)
+
+
+@pytest.mark.parametrize(("every", "seed"), [(2, 0), (2, 1), (2, 2), (3, 0), (4, 0)])
+def test_calls_that_differ_in_turns_are_all_met(every: int, seed: int) -> None:
+    """A step for every second batch: blocks of a call that each follow an untimed one would meet the same half."""
+    clock, count = FakeClock(), iter(range(10**9))
+    bodies = {"a": f"clock.work(1000 if next(count) % {every} else 3000)", "b": "clock.work(2000)"}
+    result = timed(clock, bodies, names={"count": count}, min_run_time=1.0, number=None, seed=seed)
+    assert result.frame["mean"][0] == pytest.approx((3 + every - 1) / every * 1e-3, rel=0.15)
+    if every == 2:
+        assert result.frame["verdict"][1] in ("same", "undecided")  # of the means; half of the calls of each are slower
+        assert "bimodal" in {doubt.kind for doubt in result.warnings}

@@ -117,7 +117,7 @@ def test_time_is_shared_fairly_among_alternatives_of_very_different_speed() -> N
     bodies = {name: f"clock.work({us})" for name, us in costs.items()}
     result = timed(clock, bodies, min_run_time=1.0)
     spent = result.samples.groupby("measurement")["wall"].sum()
-    assert spent.min() >= 0.45  # of 1 s, half goes to the untimed call before each call of 1 ms
+    assert spent.min() >= 0.36  # of 1 s, most goes to the one or two untimed calls before each call of 1 ms
     assert spent.drop(0).max() <= 1.1
     assert result.frame["samples"][1] >= 4000
     assert result.elapsed <= 5.1
@@ -147,7 +147,7 @@ def test_a_block_of_several_calls_is_primed_by_an_untimed_one() -> None:
     result = timed(clock, {"": "calls.append(1)\nclock.work(10)"}, names={"calls": calls}, number=50, repeat=3)
     bare = timed(FakeClock(), {"": "clock.work(10)"}, number=50, repeat=3)
     made = 1 + result.details["warmup_calls"][0] + 3 * 51
-    assert len(calls) == made
+    assert made <= len(calls) <= made + 3  # one more at random, so that calls which differ in turns are all met
     assert result.frame["median"][0] == bare.frame["median"][0] == pytest.approx(10e-6)
 
 

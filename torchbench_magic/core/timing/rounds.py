@@ -116,7 +116,8 @@ class Rounds:
 
     def _cost_ns(self, entry: Entry) -> float:
         """What a block is planned to take, priming included."""
-        return entry.block_ns + self._primed.get(entry.measurement, 0) * entry.call_ns
+        primed = self._primed.get(entry.measurement, 0)
+        return entry.block_ns + (primed + 0.5 if primed else 0.0) * entry.call_ns  # see `_round` for the half
 
     def _budget(self, entry: Entry) -> None:
         """Fix how long an entry is sampled, and whether it is looked at once or at any time."""
@@ -212,6 +213,9 @@ class Rounds:
                 faults, compiled = minor_faults(), self.compiled()
                 primed = self._primed.get(entry.measurement, int(has_new_team and self.before is None))
                 primed = min(primed, 1) if figures else primed
+                # one more at random: code whose calls differ in turns (a step for every second batch) would show each
+                # block the same ones of them, a block of one primed call only every second
+                primed += self.rng.randrange(2) if primed else 0
                 wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
                 entry.compiled += max(now - then for now, then in zip(self.compiled(), compiled, strict=True))
