@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -504,5 +505,6 @@ def test_of_short_steps_is_said_about_what_noting_them_takes(pause: float, is_sa
     assert ("phases-cost" in said) == is_said
     if is_said:
         facts = said["phases-cost"].facts
+        assert re.search(r"up to about \d+ % of this time \(480 marks, each at about 4 µs\)", said["phases-cost"].text)
         assert facts["marks"] == 60 * 8
         assert facts["share"] == pytest.approx(60 * 8 * 4e-6 / made.wall_time)

@@ -100,7 +100,7 @@ def test_a_long_step_on_no_line_is_told_without_one() -> None:
     for step, told in ((0, "The first step took 22 times the median"), (7, "step 7 took 22 times the median")):
         late = {"step": step, "phase": "other", "seconds": 0.7, "calls": 0, "looks": 1}
         made = document(profile_of([*rows(20), late]))
-        assert f"{told}, 95 % of it" in " ".join(plain(line) for line in (made.sentence, *made.footer))
+        assert f"{told}, 95 % of it in other code" in " ".join(plain(line) for line in (made.sentence, *made.footer))
 
 
 def test_what_the_steps_leave_of_the_cell_is_said_where_no_line_has_it() -> None:

@@ -170,8 +170,8 @@ def _dear(run: PhasesRun) -> Doubt | None:
     if marks < _FEW or share <= _DEAR:
         return None
     text = (
-        f"Noting the phases took up to about {percent(share)} of this time ({count(marks)} marks, each at about"
-        f" {seconds_text(_MARK)}): the steps are short."
+        f"Noting the phases took up to about {percent(share)} % of this time ({count(marks)} marks, each at about"
+        f" {seconds_text(_MARK, digits=1)}): the steps are short."
     )
     return Doubt("phases-cost", text, facts={"marks": marks, "share": share})
 

@@ -99,6 +99,8 @@ def _outlier(profile: Profile, outlier: Outlier, name: str = "") -> Iterator[Phr
     yield Phrase(f", {'at least ' * outlier.is_least}{units.percent(outlier.share)} % of it")
     if outlier.phase != "other":
         yield Phrase(f" {outlier.phase}")
+    elif outlier.line is None:
+        yield Phrase(" in other code")
     if outlier.line is not None:
         yield Phrase(" at ")
         yield code(_place(profile, outlier.source_id, outlier.line))
