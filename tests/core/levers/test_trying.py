@@ -332,6 +332,18 @@ def test_what_compiles_nothing_is_not_timed_as_compiled(monkeypatch: pytest.Monk
     assert "compiled nothing" in reasons(result)["compile"]
 
 
+@pytest.mark.usefixtures("compiled_anew")
+def test_that_the_compiler_gave_up_is_said_of_the_lever() -> None:
+    setup = (
+        "class Counts(nn.Module):\n    calls = 0\n    def forward(self, x):\n        self.calls += 1\n"
+        "        return x * self.calls\nnet, x = Counts(), torch.ones(4)"
+    )
+    made = tried("for _ in range(12): net(x)", "compile", setup=setup)
+    (doubt,) = (doubt for doubt in made.warnings if doubt.kind == "fell-back")
+    assert doubt.text.startswith("`compile` contains code that is not compiled (")
+    assert " reached" in doubt.text
+
+
 @pytest.mark.parametrize(
     ("levers", "said"),
     [

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchbench_magic.core.compiler.compile_watch import CompileWatch
+from torchbench_magic.core.compiler.given_up import why_given_up
 from torchbench_magic.core.process.deadline import TooLong
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.progress import Awaiting
@@ -145,9 +147,25 @@ class Trials:
         self, task: Task, lever: Lever, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
     ) -> None:
         """Call the cell with a lever, twice where that compiles, and note what it comes to."""
+        if not change.compiles:
+            self._call_and_compare(lever, change, calls, site, baseline)
+            return
+        self._told(task, f"trying {lever.name}: compiling {change.compiles}")
+        watch = CompileWatch()
+        watch.start()
+        try:
+            self._call_and_compare(lever, change, calls, site, baseline)
+        finally:
+            compiled = watch.stop()
+        if given_up := next(filter(None, map(why_given_up, compiled)), ""):
+            text = f"`{lever.name}` contains code that is not compiled ({given_up}) and runs as plain Python."
+            action = "Profile the compiled code with `%%tprofile`: it names the line and a cure."
+            self.doubts.append(Doubt("fell-back", text, action, {"name": lever.name, "reason": given_up}))
+
+    def _call_and_compare(
+        self, lever: Lever, change: Change, calls: CellCalls, site: Site, baseline: CallOutcome | None
+    ) -> None:
         before = graphs_compiled()
-        if change.compiles:
-            self._told(task, f"trying {lever.name}: compiling {change.compiles}")
         first = calls.call(self._limit_s)
         compile_time, changed = float("nan"), change.changed
         if change.compiles and graphs_compiled() == before and has_compiled_code(site):

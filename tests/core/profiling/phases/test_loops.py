@@ -505,6 +505,7 @@ def test_of_short_steps_is_said_about_what_noting_them_takes(pause: float, is_sa
     assert ("phases-cost" in said) == is_said
     if is_said:
         facts = said["phases-cost"].facts
-        assert re.search(r"up to about \d+ % of this time \(480 marks, each at about 4 µs\)", said["phases-cost"].text)
+        told = said["phases-cost"].text
+        assert re.search(r"up to about [\d.]+ % of this time \(480 marks, each at about 4 µs\)", told)
         assert facts["marks"] == 60 * 8
         assert facts["share"] == pytest.approx(60 * 8 * 4e-6 / made.wall_time)
