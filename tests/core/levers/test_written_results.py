@@ -190,7 +190,7 @@ def test_an_iterator_that_cannot_be_put_back_is_refused_before_anything_is_taken
     setup: str, body: str, label: str
 ) -> None:
     names = named(setup)
-    with pytest.raises(BodyError, match=f"`{label}` gives each item once.*`x = next"):
+    with pytest.raises(BodyError, match=f"from `{label}` cannot be put back.*`x = next"):
         in_names(names, body, "inference_mode")
     assert sum(1 for _ in eval(label, names)) == 99
 

@@ -65,6 +65,7 @@ def test_only_comments_and_blank_lines_stand_before_the_first_header() -> None:
         ("# --- setup\n1\n# --- setup\n2\n# --- a\n3\n", r"lines 2 and 4: two setup sections"),
         ("# --- a\n1\n", r"line 2: 'a' is the only section, there is nothing to compare it with"),
         ("# --- setup\n1\n", r"line 2: 'setup' is the only section, there is nothing to time"),
+        ("# --- a\n1\nx.sum(\n# --- b\n2\n", r"line 4: '\(' was never closed, so the sections below it"),
         ("# --- a\n\n# comment\n# --- b\n2\n", r"line 2: section 'a' is empty"),
         ("# --- a\n1\n# --- b\n", r"line 4: section 'b' is empty"),
     ],

@@ -53,6 +53,12 @@ def compared(points: tuple[str | None, ...] = (None,), **counts: Counted) -> Com
     return replace(pair(1e-6, 2e-6), subjects=tuple(subjects), samples=pd.concat(frames), counts=Counts(found))
 
 
+def test_an_alternative_that_runs_nothing_has_no_per_cent() -> None:
+    text = str(compared(A=counted(mul=100), B=counted()))
+    assert "instructions per call than A" in text
+    assert "gone %" not in text
+
+
 def spec_of(html: str) -> Any:
     (spec,) = [spec for spec in sent(html) if spec["kind"] == "difference of instruction counts"]
     return spec

@@ -11,12 +11,32 @@ from ..loop_marks.marks import BACKWARD, FORWARD, OPTIMIZER
 from ..loop_marks.outer_modules import GRAD
 from .spans import Span
 
-__all__ = ["evaluation_passes"]
+__all__ = ["Leads", "evaluation_passes"]
 
 _FEWEST = 2  # passes of a line in a row: one alone may be the look at a shape, or the extra term of a loss
 _USUAL = 0.5  # of the steps: what is in more of them is part of the training, such as a teacher's pass
 
 _Key = tuple[int, bool]  # the line, and whether a graph is recorded
+
+
+class Leads:
+    """Whether the graph that a forward pass has recorded may still be used: a backward pass comes after it, and no step
+    begins before that. Without steps any backward pass after it may use it.
+
+    Args:
+        spans: by their beginning.
+        steps: (begin, end) of each, one after the other.
+    """
+
+    def __init__(self, spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -> None:
+        self._backward = [span.begin for span in spans if span.phase == BACKWARD and not span.is_inner]
+        self._begins = [begin for begin, _ in steps]
+
+    def after(self, moment: int) -> bool:
+        after = bisect_left(self._backward, moment)
+        if after == len(self._backward):
+            return False
+        return bisect_left(self._begins, moment) == bisect_right(self._begins, self._backward[after])
 
 
 def evaluation_passes(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -34,14 +54,11 @@ def evaluation_passes(spans: Sequence[Span], steps: Sequence[tuple[int, int]]) -
         return []
     found = []
     usual = _usual(spans, steps)
-    backward = [span.begin for span in spans if span.phase == BACKWARD and not span.is_inner]
-    begins = [begin for begin, _ in steps]
+    leads = Leads(spans, steps)
     for key, run in _runs(spans):
         if key in usual or len(run) < _FEWEST:
             continue
-        after = bisect_left(backward, run[-1].end)
-        leads = after < len(backward) and bisect_left(begins, run[-1].end) == bisect_right(begins, backward[after])
-        if not (key[1] and leads):
+        if not (key[1] and leads.after(run[-1].end)):
             found += [(span.begin, span.end) for span in run]
     return sorted(found)
 

@@ -16,7 +16,7 @@ from torchbench_magic.results.profiling.profile import Source
 
 from ..loop_marks import outer_modules
 from ..loop_marks.marks import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER
-from .evaluations import evaluation_passes
+from .evaluations import Leads, evaluation_passes
 from .loop_lines import LinesSeen, PlaceNumbers
 from .spans import Span, pieces_of
 from .step_bounds import recognised_steps
@@ -66,7 +66,7 @@ def loop_rows(loop: Loop, sources: Mapping[str, Source], numbers: Sequence[int] 
         numbers: of the steps; None: 0, 1, ...
     """
     steps = recognised_steps(loop.spans, loop.end) if loop.steps is None else list(loop.steps)
-    roles = _roles(loop.spans)
+    roles = _roles(loop.spans, Leads(loop.spans, steps))
     evaluated = evaluation_passes(loop.spans, steps)
     pieces = _without_loss(pieces_of(loop.spans))
     sums: dict[_Key, _Sum] = defaultdict(_Sum)
@@ -180,20 +180,24 @@ def _is_after_forward(piece: Span, before: bool) -> bool:
     return before and piece.phase not in (BACKWARD, OPTIMIZER, INPUT)
 
 
-def _roles(spans: Sequence[Span]) -> tuple[list[int], list[str]]:
+def _roles(spans: Sequence[Span], leads: Leads) -> tuple[list[int], list[str]]:
     """(when the loop asks for input, what becomes of the forward passes until it asks again), see `modes`.
 
-    An input that is nested in another one is none of its own; so are the two that follow each other at once.
+    An input that is nested in another one is none of its own; so are the two that follow each other at once. Where a
+    graph is recorded, another input may be asked for before the backward pass that uses it.
     """
     asked: list[tuple[int, int, bool, bool]] = []  # (begin, place, a forward follows, a backward follows)
+    trained: set[int] = set()
     for span in spans:
         if span.phase == INPUT and not span.is_inner and not span.in_backward:
             asked.append((span.begin, span.place, False, False))
         elif asked and span.phase in (FORWARD, BACKWARD):
             begin, place, forward, backward = asked[-1]
             asked[-1] = begin, place, forward or span.phase == FORWARD, backward or span.phase == BACKWARD
+            is_graph = span.phase == FORWARD and not span.is_inner and max(span.fact, 0) & outer_modules.GRAD
+            if span.phase == BACKWARD or (is_graph and leads.after(span.end)):
+                trained.add(place)
     turns: Counter[int] = Counter(place for _, place, forward, _ in asked if forward)
-    trained = {place for _, place, _, backward in asked if backward}
     roles = []
     for _, place, forward, backward in asked:
         is_evaluation = forward and place not in trained and turns[place] >= _FEWEST_EVALUATIONS
