@@ -402,3 +402,25 @@ def test_a_ctrl_c_at_any_line_leaves_nothing() -> None:
 def test_phases_go_with_no_option_that_needs_operations(option: str) -> None:
     with pytest.raises(OptionError, match=f"--phases records no operations, and --{option}"):
         profile(lambda: None, phases=True, **{option: True})
+
+
+def test_names_that_the_code_takes_meanwhile_are_torchs_own_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "takes_names.py").write_text("from torch.autograd import grad\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    main = sys.modules["__main__"]
+
+    def code() -> None:
+        import takes_names  # type: ignore[import-not-found]  # noqa: F401
+
+        monkeypatch.setattr(main, "taken", torch.autograd.backward, raising=False)
+        monkeypatch.setattr(main, "called", nn.Module.__call__, raising=False)
+
+    try:
+        assert noted(code) == []
+        assert sys.modules["takes_names"].grad is torch.autograd.grad
+        assert vars(main)["taken"] is torch.autograd.backward
+        assert vars(main)["called"] is nn.Module.__call__
+    finally:
+        sys.modules.pop("takes_names", None)

@@ -23,6 +23,7 @@ from ..torch_events import torch_profiler
 from .compile_pause import CompilePause
 from .compiled_calls import asker_of_compiled_calls, calls_noted_at
 from .marks import BACKWARD, BATCH, INPUT, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks
+from .names_taken import return_names
 from .outer_modules import OuterCalls, calls_noted
 from .step_ranges import StepRanges
 from .uncleared_gradients import UnclearedGradients
@@ -46,6 +47,7 @@ class TrainingHooks:
         self._gradients = UnclearedGradients()
         self._ranges = StepRanges(marks, self._gradients)
         self._put: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what we put
+        self._ours: dict[int, tuple[Any, Any]] = {}  # by id of what we put at any time: itself, what was there
         self._pause = CompilePause(self._leave, self._enter)
         self._is_on = False
 
@@ -64,6 +66,8 @@ class TrainingHooks:
         self._is_on = False
         self._pause.stop()
         self._leave()
+        return_names(self._ours)
+        self._ours = {}
 
     def _enter(self) -> None:
         if not self._is_on or self._put:
@@ -105,6 +109,7 @@ class TrainingHooks:
         new = made(there)
         setattr(owner, name, new)
         self._put.append((owner, name, was, new))
+        self._ours[id(new)] = new, there
 
     def _replace_loading(self) -> None:
         """Iterators of loaders, those that were made before the run too, and the making of one: it starts workers."""
