@@ -6,6 +6,7 @@ import contextlib
 import gc
 import io
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -138,14 +139,45 @@ class Unclosable(io.TextIOBase):
         return getattr(self._stream, name)
 
 
+class MainThreadShown(io.TextIOBase):
+    """A stream for the code of another thread, past which the main thread writes to the stream that was there: what it
+    shows is another cell's.
+
+    Args:
+        there: of the main thread; ``stream``: of all others.
+    """
+
+    def __init__(self, there: Any, stream: io.TextIOBase) -> None:
+        super().__init__()
+        self._there, self._stream = there, stream
+        self._main = threading.main_thread().ident
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        stream = self._there if threading.get_ident() == self._main else self._stream
+        written: int = stream.write(text)
+        return written
+
+    def flush(self) -> None:
+        (self._there if threading.get_ident() == self._main else self._stream).flush()
+
+    def close(self) -> None:
+        """Do nothing: one of the streams is the kernel's."""
+
+
 SINK_CODES = tuple(
-    function.__code__ for kind in (CountingSink, Unclosable) for function in (kind.write, kind.writable, kind.close)
+    function.__code__ for kind in (CountingSink, MainThreadShown, Unclosable) for function in (kind.write, kind.writable, kind.close)
 )
 """Of ours that run within the user's calls."""
 
 
 @contextlib.contextmanager
 def output_to(stdout: io.TextIOBase, stderr: io.TextIOBase) -> Iterator[None]:
-    """Send Python's stdout and stderr elsewhere: a timed body that prints would flood the notebook."""
+    """Send Python's stdout and stderr elsewhere: a timed body that prints would flood the notebook. Where that is on
+    another thread, the main one still shows what it prints."""
+    if threading.current_thread() is not threading.main_thread():
+        stdout, stderr = MainThreadShown(sys.stdout, stdout), MainThreadShown(sys.stderr, stderr)
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         yield

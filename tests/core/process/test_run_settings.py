@@ -1,0 +1,48 @@
+"""Where the output of measured code goes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from torchbench_magic import compare
+from torchbench_magic.core.process.run_settings import CountingSink, output_to
+from torchbench_magic.results.timing.comparison import Comparison
+
+
+def test_the_main_thread_shows_what_it_prints_while_another_one_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    sink, entered, printed = CountingSink(), threading.Event(), threading.Event()
+    there = sys.stdout
+
+    def measure() -> None:
+        with output_to(sink, CountingSink()):
+            entered.set()
+            print("of the code")
+            assert printed.wait(10)
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    assert entered.wait(10)
+    print("of another cell", flush=True)
+    printed.set()
+    thread.join()
+    assert sys.stdout is there
+    assert capsys.readouterr().out == "of another cell\n"
+    assert sink.characters == len("of the code\n")
+
+
+def test_of_code_measured_on_another_thread_nothing_is_said_that_the_main_thread_did() -> None:
+    made: list[Comparison] = []
+    calls: list[int] = []
+    thread = threading.Thread(
+        target=lambda: made.append(compare({"a": lambda: calls.append(1)}, min_run_time=0.3, threads=1))
+    )
+    thread.start()
+    while not calls:
+        pass
+    while thread.is_alive():
+        print("of another cell")
+        thread.join(0.01)
+    assert "prints" not in {doubt.kind for doubt in made[0].warnings}
