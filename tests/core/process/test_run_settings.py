@@ -19,13 +19,13 @@ def test_the_main_thread_shows_what_it_prints_while_another_one_measures(capsys:
     def measure() -> None:
         with output_to(sink, CountingSink()):
             entered.set()
-            print("of the code")
+            sys.stdout.write("of the code\n")
             assert printed.wait(10)
 
     thread = threading.Thread(target=measure)
     thread.start()
     assert entered.wait(10)
-    print("of another cell", flush=True)
+    sys.stdout.write("of another cell\n")
     printed.set()
     thread.join()
     assert sys.stdout is there
@@ -43,6 +43,6 @@ def test_of_code_measured_on_another_thread_nothing_is_said_that_the_main_thread
     while not calls:
         pass
     while thread.is_alive():
-        print("of another cell")
+        sys.stdout.write("of another cell\n")
         thread.join(0.01)
     assert "prints" not in {doubt.kind for doubt in made[0].warnings}

@@ -168,7 +168,9 @@ class MainThreadShown(io.TextIOBase):
 
 
 SINK_CODES = tuple(
-    function.__code__ for kind in (CountingSink, MainThreadShown, Unclosable) for function in (kind.write, kind.writable, kind.close)
+    function.__code__
+    for kind in (CountingSink, MainThreadShown, Unclosable)
+    for function in (kind.write, kind.writable, kind.close)
 )
 """Of ours that run within the user's calls."""
 
