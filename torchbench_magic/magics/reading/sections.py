@@ -9,6 +9,7 @@ it would put its section into the one above. Longer rules (`# ----- b -----`) an
 from __future__ import annotations
 
 import io
+import ast
 import re
 import tokenize
 from collections.abc import Iterator
@@ -140,8 +141,23 @@ def _check(sections: list[Section], special: set[str], language: Language) -> No
             raise SectionError(f"line {line}: section {name!r} is empty: add code below it, or delete the header")
     if len(sections) == 1 or not lines.keys() - special:
         (name, line), *_ = lines.items()
+        if language == "python" and (unclosed := _never_closed(sections[-1])):
+            raise SectionError(unclosed)
         what = "there is nothing to time" if name in special else "there is nothing to compare it with"
         raise SectionError(f"line {line}: {name!r} is the only section, {what}; add a section or delete the header")
+
+
+def _never_closed(section: Section) -> str:
+    """What is said of a bracket that hides the headers below it; empty where there is none."""
+    try:
+        ast.parse(section.text)
+    except SyntaxError as error:
+        if "was never closed" in error.msg:
+            line = section.first_line + (error.lineno or 1) - 1
+            return f"line {line}: {error.msg}, so the sections below it are taken for a part of {section.name!r}"
+    except ValueError:  # a null character
+        pass
+    return ""
 
 
 def _named(pattern: re.Pattern[str], comment: str) -> re.Match[str] | None:

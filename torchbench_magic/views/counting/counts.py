@@ -70,7 +70,7 @@ def _sentence(diff: CountsDiff, place: str | None) -> StyledText:
         difference = "" if abs(total.delta) < 0.5 else f" ({signed_text(total.delta)} per call{moved})"
         return Phrase(other, "subject"), Phrase(f" runs {same} as {base}{at}{difference}")
     word = "more" if total.delta > 0 else "fewer"
-    share = f" ({_change(total.baseline, total.count)} %)" if total.baseline > 0 else ""
+    share = f" ({_change(total.baseline, total.count)} %)" if total.baseline > 0 and total.count > 0 else ""
     said = (
         Phrase(f"{exact_text(abs(total.delta))} {word} instructions", "strong"),
         Phrase(f" per call than {base}{at}{share}"),

@@ -294,6 +294,38 @@ def test_an_evaluation_within_the_loop_is_no_step(run: Runs) -> None:
     assert modes == {"train graph varies trained", "varies evaluation"}
 
 
+@pytest.mark.parametrize("second", ["next", "loop", "evaluation"])
+def test_passes_with_another_batch_before_their_backward_pass_are_no_evaluation(run: Runs, second: str) -> None:
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    other = DataLoader(DATA, batch_size=8)
+
+    def train() -> None:
+        batches = iter(DataLoader(DATA, batch_size=4))
+        for x, y in DataLoader(DATA, batch_size=4):
+            optimizer.zero_grad()
+            out = [net(x)]
+            if second == "next":
+                u, _ = next(batches)
+                out.append(net(u))
+            elif second == "loop":
+                for u, _ in other:
+                    out.append(net(u))
+                    break
+            functional.cross_entropy(out[0], y).add(sum(each.mean() for each in out[1:])).backward()
+            optimizer.step()
+            if second == "evaluation":
+                for u, _ in other:
+                    net(u)
+
+    made = run(train)
+    assert steps_of(made) == 6
+    evaluated = made.phases_by_line[made.phases_by_line["mode"].fillna("").str.contains("evaluation")]
+    first = train.__code__.co_firstlineno
+    assert {line - first for line in evaluated["line"]} == ({16} if second == "evaluation" else set())
+    assert evaluated["calls"].sum() == (18 if second == "evaluation" else 0)
+
+
 def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(run: Runs) -> None:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
