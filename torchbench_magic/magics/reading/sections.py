@@ -8,8 +8,8 @@ it would put its section into the one above. Longer rules (`# ----- b -----`) an
 
 from __future__ import annotations
 
-import io
 import ast
+import io
 import re
 import tokenize
 from collections.abc import Iterator
