@@ -51,7 +51,7 @@ ROOMS = {
     ),
     "core/counting": ("machine_code", "valgrind", "variables"),
     "core/timing": ("points", "effects"),
-    "core/timing/effects": ("first_calls", "restoring"),
+    "core/timing/effects": ("first_calls", "rebinding", "restoring"),
     "results/profiling": ("frames", "loops", "insights"),
     "results/profiling/insights": ("of_memory", "training"),
     "results/timing": ("proof", "across_processes", "across_runs", "across_engines"),

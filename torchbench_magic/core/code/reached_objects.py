@@ -28,6 +28,7 @@ from .code_reads import closed_over, codes_within, globals_read, names_used, wra
 from .library_files import is_users_file
 
 __all__ = [
+    "PLAIN_HOLDERS",
     "Found",
     "ReachedObject",
     "attributes_held",
@@ -42,7 +43,7 @@ __all__ = [
 
 _MOST_OBJECTS, _MOST_ITEMS, _DEEPEST = 5_000, 1_000, 3
 _LONGEST_NAME = 60
-_PLAIN_HOLDERS = (SimpleNamespace, Namespace)
+PLAIN_HOLDERS = (SimpleNamespace, Namespace)
 """Classes of the standard library whose instances only hold what the user gives them."""
 _GIVEN_TO_LOADERS = {"dataset", "datasets", "sampler", "batch_sampler", "_dataset_fetcher", "dataset_iter"}
 """Attributes of DataLoaders, their iterators and datasets made of others, that lead to what the user gave them."""
@@ -126,7 +127,7 @@ def own_attributes(value: Any) -> dict[str, Any] | None:
     inside = dict_of(value)
     if issubclass(type(value), type) or type(inside) is not dict:
         return None
-    return inside if type(value) in _PLAIN_HOLDERS or any(map(is_users_class, type(value).__mro__)) else None
+    return inside if type(value) in PLAIN_HOLDERS or any(map(is_users_class, type(value).__mro__)) else None
 
 
 def attributes_held(value: Any) -> dict[str, Any] | None:

@@ -22,9 +22,10 @@ from ..code.timed_loop import Block, BlockAround, compile_block
 from ..machine.clocks import Clocks
 from .block_requests import Ended
 from .effects.equal_results import check_equal_results
-from .effects.in_place import rebound_names, shadowed_globals
 from .effects.inputs_read import InputsRead
 from .effects.only_first_call import watched
+from .effects.rebinding.functions_reached import functions_reached
+from .effects.rebinding.rebound_names import rebound_names, shadowed_globals
 from .effects.unrun_generators import only_made
 from .effects.unused_inputs import given_names, unused_inputs
 from .effects.watched_objects import WatchedObjects
@@ -97,7 +98,9 @@ class PythonBodies:
         given = {**home, **task.local}
         rebound = {n for n, v in names.items() if given.get(n, absent) is not v} - {"__builtins__", *task.implied}
         functions = notebook_functions(used, names, home)
-        doubts = [*shadowed_globals(functions, rebound), *unused_inputs(self._given, task, blocks, functions)]
+        called = [f for b in blocks for f in functions_reached(b.inputs, [b.replicas[0].__code__], names)]
+        called = list({id(f): f for f in (*functions, *called)}.values())
+        doubts = [*shadowed_globals(called, rebound, home), *unused_inputs(self._given, task, blocks, called)]
         doubts += only_made(task.bodies, names)
         self._read.note(names)
         by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}

@@ -25,10 +25,46 @@ def f(k=0):
 """
 
 
-def timed(*bodies: str, setup: str = "") -> Comparison:
+HOLDERS = """\
+import functools
+import types
+import torch
+def m():
+    return 1
+class Block(torch.nn.Module):
+    def forward(self, x):
+        return x + inner()
+class Held:
+    def __init__(self):
+        self.f, self.m, self.x = f, m, 0
+    def run(self):
+        return self.f()
+    @property
+    def value(self):
+        return 1 / self.x
+class Slotted:
+    __slots__ = ("f",)
+ops, fs, held, slotted = {"f": f, 1: [(f,)]}, [f], Held(), Slotted()
+slotted.f = f
+others = {"m": m, "x": torch.zeros(3), "held": [m]}
+space, part, kept = types.SimpleNamespace(f=f), functools.partial(fs[0]), {f}
+net = torch.nn.Sequential(torch.nn.Sequential(Block()))
+layers = torch.nn.ModuleList([Block()])
+hooked = torch.nn.Identity()
+hooked.register_forward_hook(lambda *_: f())
+lambdas = {"a": lambda: f()}
+bound = held.run
+def closing(g):
+    return lambda: g()
+closed = closing(f)
+many = list(range(100_000))
+"""
+
+
+def timed(*bodies: str, setup: str = "", holders: bool = False) -> Comparison:
     clock = FakeClock()
     home: dict[str, Any] = {"clock": clock, "__name__": "__main__"}
-    exec(NOTEBOOK, home)
+    exec(NOTEBOOK + HOLDERS * holders, home)
     return compare_bodies(Task(
         {f"b{at}": Body(body) for at, body in enumerate(bodies)},
         setup=[Body(setup)] if setup else [],
@@ -67,3 +103,21 @@ def test_nothing_is_said_where_functions_read_what_they_would_in_a_cell(body: st
     result = timed("f()", body)
     assert [doubt for doubt in result.warnings if doubt.kind == "used-up"] == []
     assert result.frame["verdict"].tolist() == ["baseline", "same"]
+
+
+@pytest.mark.parametrize("call", [
+    "ops['f']()", "ops[1][0][0]()", "ops.get('f')()", "[f][0]()", "[g() for g in fs]", "next(iter(kept))()", "part()",
+    "held.f()", "held.run()", "space.f()", "slotted.f()", "bound()", "lambdas['a']()", "closed()",
+    "net(1)", "layers[0](1)", "hooked(1)",
+])  # fmt: skip
+def test_functions_in_containers_objects_and_modules_are_found(call: str) -> None:
+    result = timed(f"n = 1\nclock.work(10)\n{call}", f"n = 20\nclock.work(10)\n{call}", holders=True)
+    (doubt,) = [doubt for doubt in result.warnings if doubt.kind == "used-up"]
+    assert "The code binds `n`, but `inner` reads the global of that name" in doubt.text
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
+
+
+@pytest.mark.parametrize("call", ["others['m']()", "others['held'][0]()", "len(many)", "others['x'] + math.pi"])
+def test_nothing_is_said_of_containers_whose_functions_read_no_such_name(call: str) -> None:
+    result = timed(f"n = 1\nclock.work(10)\n{call}", f"n = 20\nclock.work(10)\n{call}", holders=True)
+    assert [doubt for doubt in result.warnings if doubt.kind == "used-up"] == []

@@ -1,103 +1,23 @@
-"""What timed code does to the objects it shares with the notebook: tensors changed in place, globals shadowed."""
+"""What timed code does to the tensors that it shares with the notebook: they are changed in place."""
 
 from __future__ import annotations
 
-import ast
-import dis
-import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from types import CodeType, FunctionType
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 from torchbench_magic import units
-from torchbench_magic.core.code.bound_names import bound_names
-from torchbench_magic.core.code.code_reads import globals_read, names_by, notebook_functions, variables_read
+from torchbench_magic.core.code.code_reads import variables_read
 from torchbench_magic.results.doubts import Doubt
 
 from .restoring.held_state import HeldState
 from .restoring.state_copies import hold_equal_values, version
 
-__all__ = ["TensorVersions", "in_place", "rebound_names", "shadowed_globals"]
+__all__ = ["TensorVersions", "in_place"]
 
 _SMALL, _SOME = 16_384, 4_096
 """Elements of a tensor up to which all are compared, and how many of a larger one: 0.1 ms and 16 KiB."""
-
-
-def shadowed_globals(functions: Iterable[FunctionType], rebound: set[str]) -> Iterator[Doubt]:
-    """Warn of each global that setup binds while a notebook function reads the notebook's own."""
-    for function in functions:
-        for name in sorted(globals_read(function.__code__) & rebound):
-            where = function.__qualname__
-            yield Doubt(
-                "shadowed-global",
-                f"setup binds `{name}`, but {where} reads the notebook's own `{name}`.",
-                f"Pass it as an argument, or define {where} in the setup section.",
-                {"name": name, "function": where},
-            )
-
-
-def rebound_names(
-    tree: ast.Module, inputs: Set[str], names: Mapping[str, Any], home: Mapping[str, Any]
-) -> tuple[tuple[str, str], ...]:
-    """("own", "`n`, but `f`") of each name that is bound where a function called afterwards reads another of it.
-
-    What timed code binds is local to the timed loop. A function of the notebook looks for its globals in the notebook,
-    and one that the setup made among the names of the run: neither sees what the timed code bound.
-
-    Args:
-        tree: of the timed code; it stays as it is.
-        inputs: names that an iteration may read of ``names``.
-        names: of the run.
-        home: those of the notebook, which its functions read.
-    """
-    bound = bound_names(tree)
-    imported = {alias.asname or alias.name.split(".")[0] for alias in _imports(tree)}
-    module = compile(tree, "<bound>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    said: dict[tuple[str, str], None] = {}
-    for name, later in _looked_up_later(module).items():
-        if name in imported:  # binds what it was, as a rule
-            continue
-        for where in (home,) if name in bound.shared else (home, names):
-            for function in notebook_functions(later & inputs, names, where):
-                if name in globals_read(function.__code__):
-                    said[("own", f"`{name}`, but `{function.__qualname__}`")] = None
-    return tuple(said)
-
-
-def _imports(tree: ast.Module) -> Iterator[ast.alias]:
-    return (a for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for a in node.names)
-
-
-def _looked_up_later(code: CodeType) -> dict[str, set[str]]:
-    """Name that code binds -> the names that it may look up after that; functions in it may run at any time."""
-    stores: list[tuple[float, str]] = []
-    loads: list[tuple[float, str]] = []
-    back: list[tuple[int, int]] = []
-    for one in dis.get_instructions(code):
-        if one.opname in ("STORE_NAME", "STORE_GLOBAL"):
-            stores.append((one.offset, one.argval))
-        elif one.opname in ("LOAD_NAME", "LOAD_GLOBAL"):
-            loads.append((one.offset, one.argval))
-        elif one.opcode in dis.hasjrel and one.argval < one.offset:
-            back.append((one.offset, one.argval))
-        elif isinstance(one.argval, CodeType):
-            stores += ((-1, name) for name in names_by(one.argval, "STORE_GLOBAL"))
-            loads += ((math.inf, name) for name in globals_read(one.argval))
-    found: dict[str, set[str]] = {}
-    for at, name in stores:
-        first = _earliest_again(at, back)
-        found.setdefault(name, set()).update(read for there, read in loads if there > first)
-    return found
-
-
-def _earliest_again(at: float, back: Iterable[tuple[int, int]]) -> float:
-    """The earliest place that runs after ``at``: loops lead back to their begin."""
-    back = [*back]
-    first = at
-    while (earlier := min((to for start, to in back if start >= first), default=first)) < first:
-        first = earlier
-    return first
 
 
 class TensorVersions:

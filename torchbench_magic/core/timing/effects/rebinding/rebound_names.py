@@ -1,0 +1,105 @@
+"""Names that setup or timed code binds, while functions that it calls read the notebook's own of that name."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import math
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from torchbench_magic.core.code.bound_names import bound_names
+from torchbench_magic.core.code.code_reads import globals_read, names_by, names_used
+from torchbench_magic.results.doubts import Doubt
+
+from .functions_reached import functions_reached
+
+__all__ = ["rebound_names", "shadowed_globals"]
+
+
+def shadowed_globals(
+    functions: Iterable[FunctionType], rebound: Iterable[str], home: Mapping[str, Any]
+) -> Iterator[Doubt]:
+    """Warn of each global that setup binds while a notebook function reads the notebook's own."""
+    functions = list(functions)
+    for name in sorted(rebound):
+        for where in _readers(name, functions, [home]):
+            yield Doubt(
+                "shadowed-global",
+                f"setup binds `{name}`, but {where} reads the notebook's own `{name}`.",
+                f"Pass it as an argument, or define {where} in the setup section.",
+                {"name": name, "function": where},
+            )
+
+
+def rebound_names(
+    tree: ast.Module, inputs: Set[str], names: Mapping[str, Any], home: Mapping[str, Any]
+) -> tuple[tuple[str, str], ...]:
+    """("own", "`n`, but `f`") of each name that is bound where a function called afterwards reads another of it.
+
+    What timed code binds is local to the timed loop. A function of the notebook looks for its globals in the notebook,
+    and one that the setup made among the names of the run: neither sees what the timed code bound.
+
+    Args:
+        tree: of the timed code; it stays as it is.
+        inputs: names that an iteration may read of ``names``.
+        names: of the run.
+        home: those of the notebook, which its functions read.
+    """
+    bound = bound_names(tree)
+    imported = {alias.asname or alias.name.split(".")[0] for alias in _imports(tree)}
+    module = compile(tree, "<bound>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    said: dict[tuple[str, str], None] = {}
+    reached = cache(lambda roots: functions_reached(roots, [module], names))
+    everywhere = {name for function in reached(frozenset(inputs)) for name in names_used(function.__code__)}
+    for name, later in _looked_up_later(module).items():
+        if name in imported or name not in everywhere:  # an import binds what it was, as a rule
+            continue
+        where = [home] if name in bound.shared else [home, names]
+        readers = _readers(name, reached(frozenset(later & inputs)), where)
+        said |= dict.fromkeys(("own", f"`{name}`, but `{reader}`") for reader in readers)
+    return tuple(said)
+
+
+def _readers(name: str, functions: Iterable[FunctionType], where: Iterable[object]) -> Iterator[str]:
+    """The functions that read a global of that name, of those whose globals are among ``where``."""
+    for function in functions:
+        if any(function.__globals__ is one for one in where) and name in globals_read(function.__code__):
+            yield function.__qualname__
+
+
+def _imports(tree: ast.Module) -> Iterator[ast.alias]:
+    return (a for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for a in node.names)
+
+
+def _looked_up_later(code: CodeType) -> dict[str, set[str]]:
+    """Name that code binds -> the names that it may look up after that; functions in it may run at any time."""
+    stores: list[tuple[float, str]] = []
+    loads: list[tuple[float, str]] = []
+    back: list[tuple[int, int]] = []
+    for one in dis.get_instructions(code):
+        if one.opname in ("STORE_NAME", "STORE_GLOBAL"):
+            stores.append((one.offset, one.argval))
+        elif one.opname in ("LOAD_NAME", "LOAD_GLOBAL"):
+            loads.append((one.offset, one.argval))
+        elif one.opcode in dis.hasjrel and one.argval < one.offset:
+            back.append((one.offset, one.argval))
+        elif isinstance(one.argval, CodeType):
+            stores += ((-1, name) for name in names_by(one.argval, "STORE_GLOBAL"))
+            loads += ((math.inf, name) for name in globals_read(one.argval))
+    found: dict[str, set[str]] = {}
+    for at, name in stores:
+        first = _earliest_again(at, back)
+        found.setdefault(name, set()).update(read for there, read in loads if there > first)
+    return found
+
+
+def _earliest_again(at: float, back: Iterable[tuple[int, int]]) -> float:
+    """The earliest place that runs after ``at``: loops lead back to their begin."""
+    back = [*back]
+    first = at
+    while (earlier := min((to for start, to in back if start >= first), default=first)) < first:
+        first = earlier
+    return first
