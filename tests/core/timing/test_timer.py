@@ -292,8 +292,8 @@ def test_a_global_that_setup_rebinds_under_a_notebook_function_is_named() -> Non
         {"": Body("f()")}, setup=[Body("n = 2; m = 3")], namespace=home, plan=plan, clocks=clock.clocks
     ))
     (doubt,) = result.warnings
-    assert doubt.kind == "shadowed-global"
-    assert doubt.facts == {"name": "n", "function": "inner"}
+    assert doubt.kind == "used-up"
+    assert doubt.text.startswith("Setup binds `n`, but `inner` reads the notebook's own")
 
 
 def test_output_of_the_first_call_is_shown_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

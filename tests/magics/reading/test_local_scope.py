@@ -68,7 +68,7 @@ def test_functions_go_on_reading_the_notebooks_own_globals(cell: Any) -> None:
         g(torch.ones(3))
     """)
     assert set(names["seen"]) == {(1_000_000, 3, 3, 3, 3)}
-    assert [d.kind for d in names["_timer"].warnings if d.kind == "shadowed-global"] == []
+    assert [d.kind for d in names["_timer"].warnings if d.kind == "used-up"] == []
 
 
 def test_comprehensions_see_their_own_variable(cell: Any) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from torchbench_magic.core.counting.count_options import Counting
@@ -25,7 +26,7 @@ from .effects.equal_results import check_equal_results
 from .effects.inputs_read import InputsRead
 from .effects.only_first_call import watched
 from .effects.rebinding.functions_reached import functions_reached
-from .effects.rebinding.rebound_names import rebound_names, shadowed_globals
+from .effects.rebinding.rebound_names import rebound_names, shadowed_names
 from .effects.unrun_generators import only_made
 from .effects.unused_inputs import given_names, unused_inputs
 from .effects.watched_objects import WatchedObjects
@@ -56,6 +57,8 @@ class PythonBodies:
         with interrupts_let_through():
             made = point.make() if point is not None else {}
         self.names: dict[str, Any] = {**task.implied, **task.namespace, **task.local, **made}
+        self._made = frozenset(made)
+        self._began = {name: id(value) for name, value in self.names.items()}
         self._given = given_names(point, made)
         self._read = InputsRead(task, set(made))
         self._own_inputs: dict[str, tuple[str, ...]] = {}
@@ -94,13 +97,9 @@ class PythonBodies:
         task, names, home = self.task, self.names, self.task.namespace
         blocks = [self._block(name, body) for name, body in task.bodies.items()]
         used = {name for block in blocks for name in block.names}
-        absent = object()
-        given = {**home, **task.local}
-        rebound = {n for n, v in names.items() if given.get(n, absent) is not v} - {"__builtins__", *task.implied}
         functions = notebook_functions(used, names, home)
-        called = [f for b in blocks for f in functions_reached(b.inputs, [b.replicas[0].__code__], names)]
-        called = list({id(f): f for f in (*functions, *called)}.values())
-        doubts = [*shadowed_globals(called, rebound, home), *unused_inputs(self._given, task, blocks, called)]
+        called = [functions_reached(block.inputs, [block.replicas[0].__code__], names) for block in blocks]
+        doubts = list(unused_inputs(self._given, task, blocks, chain(functions, *called)))
         doubts += only_made(task.bodies, names)
         self._read.note(names)
         by_name = {name: block.names for name, block in zip(task.bodies, blocks, strict=True)}
@@ -108,15 +107,25 @@ class PythonBodies:
         copies = {label: held for variant in task.variants.values() for label, held in variant.copies.items()}
         objects = WatchedObjects(task.plan, used | copies.keys(), {**names, **copies} if copies else names, functions)
         objects.readers = _readers(by_name, names, home)
+        bound = self._bound_before()
         objects.rebound = {
-            name: rebound_names(self._tree(task.bodies[name]), block.inputs, names, home)
-            for name, block in zip(task.bodies, blocks, strict=True)
+            name: shadowed_names(bound, reached, home)
+            + rebound_names(self._tree(task.bodies[name]), block.inputs, names, home)
+            for name, block, reached in zip(task.bodies, blocks, called, strict=True)
         }
         others = [variant.names for variant in task.variants.values() if variant.names is not None]
         objects.once = watched(task.bodies, blocks, names, task.plan, objects.inputs, others)
         starts = {name: variant.before for name, variant in task.variants.items() if variant.before is not None}
         named = zip(task.bodies, blocks, strict=True)
         return TimedBlocks([_Started(b, starts[name]) if name in starts else b for name, b in named], objects, doubts)
+
+    def _bound_before(self) -> dict[str, str]:
+        """Name -> who bound it to what is not the notebook's: the setup, a sweep's axis, a fuzzer that drew it."""
+        absent, given = object(), {**self.task.namespace, **self.task.local}
+        by_point = dict.fromkeys(self._made, "drawn" if self.point is not None and self.point.drawn else "axis")
+        by_setup = {n: "setup" for n, value in self.names.items() if self._began.get(n) != id(value)}
+        found = {n: who for n, who in (by_point | by_setup).items() if given.get(n, absent) is not self.names.get(n)}
+        return {n: who for n, who in found.items() if n != "__builtins__" and n not in self.task.implied}
 
     def _block(self, name: str, body: Body) -> Block:
         """An alternative's code, over the run's names or over its own."""

@@ -32,6 +32,9 @@ _SAID = {
     "shared": "one alternative changes `{0}`, and another was timed with the change",
     "global": "one alternative changes `{0}`, and another was timed with the change",
     "own": "the code binds {0} reads the global of that name, which stayed as it was",
+    "setup": "setup binds {0} reads the notebook's own, which stayed as it was",
+    "axis": "the sweep binds {0} reads the notebook's own, which stayed as it was",
+    "drawn": "the fuzzer binds {0} reads the notebook's own, which stayed as it was",
     "start": "the first call of `{0}` took over 1 s and over 1000 times as long as later ones, and nothing was compiled"
     " or imported in it: the code may do its work only once",
 }
@@ -59,6 +62,9 @@ _DONE = {
     " optimizer is made anew, for the parameters of the copy).",
     "global": "Set it at the start of each alternative, or restore it at the end of the one that changes it.",
     "own": "Pass it as an argument, or define the function in the code.",
+    "setup": "Pass it as an argument, or define the function in the setup section.",
+    "axis": "Pass it as an argument, or define the function in the setup section.",
+    "drawn": "Pass it as an argument, or define the function in the setup section.",
     "start": "Run the cell again: if the first call is fast then, it was only start-up.",
 }
 

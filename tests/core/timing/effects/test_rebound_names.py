@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from torchbench_magic.core.timing.plan import Plan
+from torchbench_magic.core.timing.points.sweep import Point, sweep_points
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.core.timing.timing_task import Task
 from torchbench_magic.results.cell_text import Body
@@ -58,10 +60,13 @@ def closing(g):
     return lambda: g()
 closed = closing(f)
 many = list(range(100_000))
+def change():
+    global n
+    n = 30
 """
 
 
-def timed(*bodies: str, setup: str = "", holders: bool = False) -> Comparison:
+def timed(*bodies: str, setup: str = "", holders: bool = False, points: Sequence[Point] = ()) -> Comparison:
     clock = FakeClock()
     home: dict[str, Any] = {"clock": clock, "__name__": "__main__"}
     exec(NOTEBOOK + HOLDERS * holders, home)
@@ -71,6 +76,7 @@ def timed(*bodies: str, setup: str = "", holders: bool = False) -> Comparison:
         namespace=home,
         plan=Plan(threads=(1,), min_run_time=0.01),
         clocks=clock.clocks,
+        points=points,
     ))
 
 
@@ -121,3 +127,26 @@ def test_functions_in_containers_objects_and_modules_are_found(call: str) -> Non
 def test_nothing_is_said_of_containers_whose_functions_read_no_such_name(call: str) -> None:
     result = timed(f"n = 1\nclock.work(10)\n{call}", f"n = 20\nclock.work(10)\n{call}", holders=True)
     assert [doubt for doubt in result.warnings if doubt.kind == "used-up"] == []
+
+
+def test_a_name_that_setup_binds_under_a_function_takes_the_verdict_of_the_alternatives_that_call_it() -> None:
+    result = timed("clock.work(10)", "ops['f']()", "clock.work(20)", setup="n = 20", holders=True)
+    (doubt,) = [doubt for doubt in result.warnings if doubt.kind == "used-up"]
+    assert doubt.text.startswith("Setup binds `n`, but `inner` reads the notebook's own")
+    assert doubt.facts["rows"] == [1]
+    assert result.frame["verdict"].tolist() == ["baseline", "undecided", "slower"]
+
+
+def test_an_axis_that_only_a_function_in_a_container_would_read_takes_the_verdicts_and_is_not_called_unused() -> None:
+    result = timed("fs[0]()", "clock.work(10)", holders=True, points=sweep_points(["n=[1, 20]"], {}))
+    (doubt,) = result.warnings
+    assert doubt.text.startswith("The sweep binds `n`, but `inner` reads the notebook's own")
+    assert result.frame["verdict"].tolist() == ["baseline", "same", "baseline", "undecided"]  # the notebook's n is 1
+
+
+@pytest.mark.parametrize("setup", ["n = 1", "change()", "import math", "m2 = 20"])
+def test_a_setup_that_leaves_what_functions_read_takes_no_verdict(setup: str) -> None:
+    """What its functions bind in the notebook itself is what the timed code's functions find."""
+    result = timed("clock.work(10)", "fs[0]()", setup=setup, holders=True)
+    assert [doubt for doubt in result.warnings if doubt.kind == "used-up"] == []
+    assert result.frame["verdict"].tolist() == ["baseline", "same"]

@@ -78,7 +78,7 @@ def test_a_function_of_the_notebook_that_reads_the_name_counts() -> None:
         clocks=clock.clocks,
         points=sweep_points(["n=[1, 2]"], {}),
     ))
-    assert [doubt.kind for doubt in result.warnings] == ["shadowed-global"]  # it reads the notebook's own
+    assert [doubt.facts["how"] for doubt in result.warnings] == ["axis"]  # it reads the notebook's own
 
 
 def test_a_tensor_of_a_fuzzer_that_no_code_reads_is_said() -> None:

@@ -35,7 +35,7 @@ class WatchedObjects:
         inputs: what is put back with ``plan.restore``; None without.
         once: what only the first call does. Set by whoever knows the blocks.
         readers: variable -> the alternatives that may read it, likewise; of one that is not there nobody knows.
-        rebound: alternative -> as `rebound_names`, likewise.
+        rebound: alternative -> as `rebound_names` and `shadowed_names`, likewise.
     """
 
     def __init__(

@@ -12,26 +12,29 @@ from typing import Any
 
 from torchbench_magic.core.code.bound_names import bound_names
 from torchbench_magic.core.code.code_reads import globals_read, names_by, names_used
-from torchbench_magic.results.doubts import Doubt
 
 from .functions_reached import functions_reached
 
-__all__ = ["rebound_names", "shadowed_globals"]
+__all__ = ["rebound_names", "shadowed_names"]
 
 
-def shadowed_globals(
-    functions: Iterable[FunctionType], rebound: Iterable[str], home: Mapping[str, Any]
-) -> Iterator[Doubt]:
-    """Warn of each global that setup binds while a notebook function reads the notebook's own."""
+def shadowed_names(
+    bound: Mapping[str, str], functions: Iterable[FunctionType], home: Mapping[str, Any]
+) -> tuple[tuple[str, str], ...]:
+    """(who bound it, "`n`, but `f`") of each name that was bound before the timed code, and that a function of the
+    notebook reads, which finds the notebook's own.
+
+    Args:
+        bound: name -> "setup", "axis" or "drawn".
+        functions: that the timed code may call.
+        home: the notebook's names.
+    """
     functions = list(functions)
-    for name in sorted(rebound):
-        for where in _readers(name, functions, [home]):
-            yield Doubt(
-                "shadowed-global",
-                f"setup binds `{name}`, but {where} reads the notebook's own `{name}`.",
-                f"Pass it as an argument, or define {where} in the setup section.",
-                {"name": name, "function": where},
-            )
+    return tuple(
+        (bound[name], f"`{name}`, but `{reader}`")
+        for name in sorted(bound)
+        for reader in dict.fromkeys(_readers(name, functions, [home]))
+    )
 
 
 def rebound_names(
