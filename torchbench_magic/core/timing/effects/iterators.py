@@ -28,7 +28,17 @@ from torchbench_magic.core.process.held_interrupts import interrupts_held, inter
 
 from ...machine.clocks import Clocks
 
-__all__ = ["WatchedCall", "at_end", "counted_left", "is_cursor", "is_used_up", "next_codes", "rewinder", "second_copy"]
+__all__ = [
+    "WatchedCall",
+    "at_end",
+    "counted_left",
+    "is_cursor",
+    "is_used_up",
+    "next_codes",
+    "rewinder",
+    "second_copy",
+    "written_size",
+]
 
 _EMPTY: dict[object, object] = {}
 _FORWARD: tuple[Iterable[Any], ...] = (
@@ -136,7 +146,7 @@ def _loader_is_used_up(value: Any) -> bool | None:
 
 
 def at_end(value: Any) -> bool | None:
-    """Whether a file that is only read is at its end; None for whatever else."""
+    """Whether a file that is read, maybe one that can be written too, is at its end; None for whatever else."""
     if not issubclass(type(value), io.IOBase) or value.closed:
         return None
     try:
@@ -148,21 +158,48 @@ def at_end(value: Any) -> bool | None:
             end = value.seek(0, os.SEEK_END)
             value.seek(place)
             return place >= end
-        known = (io.TextIOWrapper, io.BufferedReader, io.FileIO)
-        if type(value) not in known or not value.seekable() or value.writable():
+        if _is_packed(value):
+            return not value.peek(1) if value.readable() else None
+        known = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO)
+        if type(value) not in known or not value.seekable() or not value.readable():
             return None
+        if type(value) is io.TextIOWrapper and _is_packed(value.buffer):
+            place = value.tell()
+            ended = not value.read(1)
+            value.seek(place)
+            return ended
         return bool(value.tell() >= os.fstat(value.fileno()).st_size)
-    except (OSError, ValueError):  # in the midst of ``for line in file``
+    except (OSError, ValueError, EOFError):  # in the midst of ``for line in file``
+        return None
+
+
+def written_size(value: Any) -> int | None:
+    """The size of a file that can be written, with what waits to be; None of a file that is only read."""
+    if type(value) not in (io.TextIOWrapper, io.BufferedRandom, io.FileIO) or value.closed or not value.writable():
+        return None
+    try:
+        place = value.tell()  # a text file writes first what waits
+        size = os.fstat(value.fileno()).st_size
+        return size if type(value) is io.TextIOWrapper else max(place, size)
+    except (OSError, ValueError):
         return None
 
 
 def rewinder(value: Any) -> Callable[[], object] | None:
-    """What brings a file back to where it is now; None where it cannot be."""
+    """What brings a file back to where it is now; None where it cannot be. One that grew meanwhile was written and is
+    left alone."""
     try:
         place = value.tell()
     except (OSError, ValueError):
         return None
-    return lambda: value.seek(place)
+    size = written_size(value)
+    return lambda: value.seek(place) if written_size(value) == size else None
+
+
+def _is_packed(value: Any) -> bool:
+    """Whether a file is unpacked as it is read: of ``gzip``, ``bz2`` or ``lzma``."""
+    kinds = (("gzip", "GzipFile"), ("bz2", "BZ2File"), ("lzma", "LZMAFile"))
+    return (type(value).__module__, type(value).__name__) in kinds
 
 
 def second_copy(value: Any) -> Callable[[], Any] | None:

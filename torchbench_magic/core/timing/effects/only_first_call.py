@@ -28,7 +28,7 @@ from .first_calls.kept_results import LONG_NS, SHORT_NS, SLOWER, Place, SetOnce,
 from .first_calls.queue_waits import QueueWaits
 from .growth import Growth
 from .held_contents import changes_undone, is_numpy_array, kept_copies, numbers_held
-from .iterators import WatchedCall, at_end, is_cursor, is_used_up, next_codes, rewinder
+from .iterators import WatchedCall, at_end, is_cursor, is_used_up, next_codes, rewinder, written_size
 from .shared_state import SharedState
 from .switches import SwitchScope, scope_of
 from .watched_inputs import InputCopies, Streams
@@ -99,6 +99,7 @@ class Once:
         self._iterators = {at: used for at, one in everything.items() if (used := is_used_up(one.value)) is not None}
         files = {at: one.value for at, one in everything.items() if at not in put_back}
         self._files = {at: (end, rewinder(f)) for at, f in files.items() if (end := at_end(f)) is not None}
+        self._sizes = {at: written_size(files[at]) for at in self._files}
         self._after_first: dict[int, bool] = {}
         self._put_back = put_back
         scopes = {name: scope(name, one) for name, one in found.items()} if scope is not None else {}
@@ -275,7 +276,8 @@ class Once:
         """Files that are at their end and were not before the first call: a call that is as short as a look-up and
         does not seek reads nothing of them. (The first read of a whole ``BytesIO`` copies nothing: it is as short.)"""
         files = {at: item for at, item in self._reads[name].items() if at in self._files and not self._files[at][0]}
-        return [("file", item.label) for item in files.values() if at_end(item.value)]
+        unwritten = [item for at, item in files.items() if written_size(item.value) == self._sizes[at]]
+        return [("file", item.label) for item in unwritten if at_end(item.value)]
 
     def _drained(self, name: str) -> list[tuple[str, str]]:
         """Containers that calls of an alternative emptied bit by bit: shorter after the first, empty in the end."""
