@@ -3,7 +3,8 @@
 Assumed of torch 2.13 to 2.15, and asked for anew in each run, as nothing here imports the compiler:
 
 * ``callback.callback_handler`` calls functions as a compilation begins and ends. Without it a progress does not say
-  that the compiler is at work, and values after a recompile are not known.
+  that the compiler is at work, values after a recompile are not known, and code that is compiled in a profiled loop may
+  have our wrappers in it. Its ``clear()``, which a reset calls, forgets them: without it they are lost with a reset.
 * ``utils.get_compilation_metrics()`` has a record of each frame that was compiled. Without it nothing is known.
 * ``utils.graph_break_reasons`` is a list that grows with each graph break. Without it there are no graph breaks.
 * ``convert_frame._compile`` has variables ``frame``, ``recompile_reason`` and ``one_graph`` while callbacks run.
@@ -259,13 +260,14 @@ def _wrapped(code: CodeType, frame: Any) -> CodeType | None:
 
 class Callbacks:
     """Has the compiler call ``began`` and ``ended`` with the id of each compilation, from `start` to `stop`: also where
-    it is imported only after that. What they raise would end the user's compilation: they must not."""
+    it is imported only after that, or reset. What they raise would end the user's compilation: they must not."""
 
     def __init__(self, began: Callable[[str], None], ended: Callable[[str], None]) -> None:
         self._began = lambda args: began(str(getattr(args, "compile_id", "")))
         self._ended = lambda args: ended(str(getattr(args, "compile_id", "")))
         self._after = AfterImport(_CALLBACK, self._register)
         self._handler: Any = None
+        self._clearing: _Clearing | None = None
 
     @property
     def codes(self) -> tuple[CodeType, ...]:
@@ -284,14 +286,59 @@ class Callbacks:
         lists = [getattr(handler, name, None) for name in ("start_callbacks", "end_callbacks")]
         if all(isinstance(one, list) for one in lists):
             self._handler = handler
-            handler.start_callbacks.append(self._began)
-            handler.end_callbacks.append(self._ended)
+            self._add()
+            self._clearing = _Clearing.of(handler)
+            self._clearing.after.append(self._add)
+
+    def _add(self) -> None:
+        self._handler.start_callbacks.append(self._began)
+        self._handler.end_callbacks.append(self._ended)
 
     def stop(self) -> None:
         self._after.stop()
         if self._handler is None:
             return
+        if self._clearing is not None:
+            self._clearing.leave(self._add)
         for called, mine in ((self._handler.start_callbacks, self._began), (self._handler.end_callbacks, self._ended)):
-            if mine in called:  # `callback_handler.clear()` of the user's took it away
+            if mine in called:  # the user's code may have taken it away
                 called.remove(mine)
         self._handler = None
+
+
+class _Clearing:
+    """In place of ``callback_handler.clear``, which ``torch.compiler.reset()`` calls, as long as there is something to
+    do after it.
+
+    Attributes:
+        after: what adds callbacks of ours again.
+    """
+
+    def __init__(self, handler: Any) -> None:
+        self._handler, self._own, self._was = handler, vars(handler).get("clear"), getattr(handler, "clear", None)
+        self.after: list[Callable[[], None]] = []
+
+    @classmethod
+    def of(cls, handler: Any) -> _Clearing:
+        there = vars(handler).get("clear")
+        if not isinstance(there, cls):
+            there = handler.clear = cls(handler)
+        return there
+
+    def __call__(self) -> None:
+        try:
+            if self._was is not None:
+                self._was()
+        finally:  # it raises during a compilation, when it has cleared all
+            for add in self.after:
+                add()
+
+    def leave(self, add: Callable[[], None]) -> None:
+        if add in self.after:
+            self.after.remove(add)
+        if self.after or vars(self._handler).get("clear") is not self:
+            return
+        if self._own is None:
+            del self._handler.clear
+        else:
+            self._handler.clear = self._own

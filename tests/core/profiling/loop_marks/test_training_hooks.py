@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -35,9 +36,12 @@ from torchbench_magic.errors import OptionError
 def state() -> tuple[object, ...]:
     """Everything that hooks change."""
     from torch._dynamo import eval_frame
+    from torch._dynamo.callback import callback_handler
     from torch.autograd.profiler import record_function
 
     return (
+        list(sys.meta_path),
+        {name: list(each) if isinstance(each, list) else each for name, each in vars(callback_handler).items()},
         torch.autograd.backward,
         torch.autograd.grad,
         torch.compile,
@@ -181,6 +185,75 @@ def test_observing_compiles_no_frame_more(phases: bool, warm: bool) -> None:
         return int(counters["frames"]["total"])
 
     assert frames(lambda train: profile(train, phases=phases)) == frames(lambda train: train())
+
+
+RESET = """\
+import sys
+import torch
+from torchbench_magic import profile
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+def train():
+    for _ in range(2):
+        HOW.reset()
+        fast = torch.compile(lambda x: net(x).sum(), fullgraph=FULL, backend="eager")
+        for _ in range(2):
+            fast(torch.ones(2, 4)).backward()
+        HOW.reset()
+        fast(torch.ones(2, 4)).backward()
+"""
+COUNTED = """
+before = "torch._dynamo" in sys.modules, list(sys.meta_path), torch.compile
+profile(train, phases=True)
+from torch._dynamo.callback import callback_handler
+from torch._dynamo.utils import counters
+print(counters["stats"]["unique_graphs"], len(counters["graph_break"]), before[0])
+assert (sys.meta_path, torch.compile) == (before[1], before[2])
+assert "clear" not in vars(callback_handler) and not callback_handler.start_callbacks + callback_handler.end_callbacks
+"""
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("phases", [True, False])
+@pytest.mark.parametrize("how", ["torch.compiler", "torch._dynamo"])
+def test_a_reset_of_the_compiler_leaves_compiled_code_as_it_is(how: str, phases: bool, full: bool) -> None:
+    from torch._dynamo.utils import counters
+
+    def seen(run: Callable[[Callable[[], None]], object]) -> list[int]:
+        counters.clear()
+        run(anew(RESET.replace("HOW", how).replace("FULL", str(full))))
+        return [counters["stats"]["unique_graphs"], len(counters["graph_break"]), counters["frames"]["total"]]
+
+    plain = seen(lambda train: train())
+    assert plain[:2] == [4, 0]
+    before = state()
+    assert seen(lambda train: profile(train, phases=phases)) == plain
+    assert state() == before
+
+
+def test_a_reset_of_a_compiler_that_is_imported_only_in_the_run_leaves_compiled_code_as_it_is() -> None:
+    code = RESET.replace("HOW", "torch.compiler").replace("FULL", "True") + COUNTED
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.stdout.split(), ran.returncode) == (["4", "0", "False"], 0), ran.stderr
+
+
+def test_a_clear_of_the_users_own_stays_and_adds_nothing_of_ours() -> None:
+    from torch._dynamo.callback import callback_handler
+
+    calls = []
+
+    def code() -> None:
+        was = callback_handler.clear
+        callback_handler.clear = lambda: (calls.append(1), was())  # type: ignore[method-assign,assignment]
+        torch._dynamo.reset()
+        assert len(callback_handler.start_callbacks) == 1
+
+    try:
+        noted(code)
+        torch._dynamo.reset()
+    finally:
+        del callback_handler.clear  # type: ignore[method-assign]
+    assert calls == [1, 1]
+    assert callback_handler.start_callbacks == callback_handler.end_callbacks == []
 
 
 COMPILED_STEP = """\

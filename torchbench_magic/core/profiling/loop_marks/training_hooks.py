@@ -2,7 +2,7 @@
 
 Loops written by hand, Lightning, transformers' Trainer and accelerate all end up in these functions of torch. Each is
 replaced by one that writes a mark before and after; `stop` puts everything back. While ``torch.compile`` traces,
-nothing of this is there (`compile_pause`).
+nothing of this is there: its callbacks take it away and put it back.
 
 Nor is anything replaced that compiled code is guarded by: a compiled optimizer checks that torch's global hooks are as
 many as when it was traced, and that the function of ``step`` is the same, and would be compiled again. So its steps are
@@ -19,8 +19,9 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from torchbench_magic.core.compiler.dynamo import Callbacks
+
 from ..torch_events import torch_profiler
-from .compile_pause import CompilePause
 from .compiled_calls import asker_of_compiled_calls, calls_noted_at
 from .marks import BACKWARD, BATCH, INPUT, OPTIMIZER, TRANSFER, ZERO_GRAD, LoopMarks
 from .names_taken import return_names
@@ -48,7 +49,7 @@ class TrainingHooks:
         self._ranges = StepRanges(marks, self._gradients)
         self._put: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what we put
         self._ours: dict[int, tuple[Any, Any]] = {}  # by id of what we put at any time: itself, what was there
-        self._pause = CompilePause(self._leave, self._enter)
+        self._pause = Callbacks(lambda _: self._leave(), lambda _: self._enter())
         self._is_on = False
 
     def start(self) -> None:

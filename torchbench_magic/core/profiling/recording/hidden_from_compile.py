@@ -20,7 +20,8 @@ from ..torch_events import torch_profiler
 __all__ = ["hide_from_compiler"]
 
 _OBSERVERS = (
-    "torchbench_magic.core.profiling.loop_marks.compile_pause",
+    "torchbench_magic.core.compiler.after_import",
+    "torchbench_magic.core.compiler.dynamo",
     "torchbench_magic.core.profiling.loop_marks.line_samples",
     "torchbench_magic.core.profiling.loop_marks.marks",
     "torchbench_magic.core.profiling.loop_marks.uncleared_gradients",
