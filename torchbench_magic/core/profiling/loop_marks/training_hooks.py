@@ -50,11 +50,13 @@ class TrainingHooks:
         self._put: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what we put
         self._ours: dict[int, tuple[Any, Any]] = {}  # by id of what we put at any time: itself, what was there
         self._pause = Callbacks(lambda _: self._leave(), lambda _: self._enter())
+        self._modules = len(sys.modules)
         self._is_on = False
 
     def start(self) -> None:
         """Everything is put in place, or nothing."""
         try:
+            self._modules = len(sys.modules)
             self._is_on = True
             self._enter()
             self._pause.start()
@@ -67,7 +69,7 @@ class TrainingHooks:
         self._is_on = False
         self._pause.stop()
         self._leave()
-        return_names(self._ours)
+        return_names(self._ours, self._modules)
         self._ours = {}
 
     def _enter(self) -> None:
