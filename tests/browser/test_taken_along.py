@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from torchbench_magic.views.carriers import html
+from torchbench_magic.views.carriers.any_result import mimebundle
 from torchbench_magic.views.document import Document, Phrase
 from torchbench_magic.views.drawing.histogram import values
 from torchbench_magic.views.profiling.operations import operations
@@ -55,6 +56,11 @@ def table_of(*rows: Row) -> str:
 
 def row_of(name: str, text: str, value: float | None, interval: str = "") -> Row:
     return Row((Cell(name), Cell(text, value), Cell(interval), Cell()), name)
+
+
+def output_of(result: Any) -> str:
+    """A page with what a notebook shows of it: smaller than a page of its own."""
+    return f"<!doctype html><title>notebook</title><body>{mimebundle(result)['text/html']}"
 
 
 TRICKY = (
@@ -208,6 +214,33 @@ def test_two_pinned_rows_are_compared_number_by_number(show: Open) -> None:
     page.keyboard.press("p")
     page.get_by_role("button", name="unpin").click()
     expect(page.locator(".tb .pinned")).to_have_count(0)
+
+
+def test_an_output_within_a_notebook_can_do_it_too(show: Open) -> None:
+    page = show(output_of(two_shapes()))
+    page.get_by_role("button", name="copy markdown").click()
+    expect(page.locator(".tb .acts [role=status]")).to_have_text("copied")
+    assert page.evaluate(READ).startswith("| sub label | threads | alternative |")
+    page.get_by_role("button", name="samples of mul_sum").first.click()
+    expect(page.locator(".tb td.detail dt").first).to_have_text("samples")
+    rows = page.locator(".tb tbody tr.row")
+    for nth in (0, 1):
+        rows.nth(nth).focus()
+        page.keyboard.press("p")
+    expect(page.locator(".tb .pinned")).to_contain_text("second / first")
+
+
+def test_a_profile_beside_its_pictures_is_copied_with_all_its_operations(show: Open) -> None:
+    profile = profile_of()
+    page = show(output_of(profile))
+    page.get_by_role("button", name="operations", exact=True).click()
+    page.get_by_role("button", name="copy TSV").locator("visible=true").click()
+    expect(page.locator(".tb .acts [role=status]:visible")).to_have_text("copied")
+    _, *rows = read(page.evaluate(READ))
+    assert len(rows) == profile.ops["op"].nunique(), "those out of sight too; overloads are one row"
+    page.locator(".tb tbody:visible tr.row").first.focus()
+    page.keyboard.press("Control+c")
+    assert len(read(page.evaluate(READ))) == 1 + len(rows)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -38,16 +38,16 @@ class Held:
 
 
 def test_an_output_of_which_nothing_is_known_brings_all_that_draws_it_once() -> None:
-    assert brought(mimebundle(comparison_of())["text/html"]) == ["table"]
+    assert brought(mimebundle(comparison_of())["text/html"]) == ["table_explorer"]
     assert brought(mimebundle(profiled())["text/html"]) == ["table", "flame"]
-    assert brought(mimebundle(memory_profile())["text/html"]) == ["table", "memory"]
+    assert brought(mimebundle(memory_profile())["text/html"]) == ["table_explorer", "memory"]
     assert brought(comparison_of().to_html() or "") == ["table_explorer"]
 
 
 def test_what_is_on_the_page_is_left_out_and_the_output_says_so_where_it_is_gone() -> None:
-    with shown_on(Held("table")):
+    with shown_on(Held("table_explorer", "table")):
         short, profile = (mimebundle(made)["text/html"] for made in (comparison_of(), profiled()))
-    assert (brought(short), left_out(short)) == ([], {"table"})
+    assert (brought(short), left_out(short)) == ([], {"table_explorer"})
     assert (brought(profile), left_out(profile)) == (["flame"], {"table"})
     assert "is gone. Run the cell again" in short
     assert "is gone" not in mimebundle(comparison_of())["text/html"]
@@ -57,9 +57,9 @@ def test_what_is_on_the_page_is_left_out_and_the_output_says_so_where_it_is_gone
 
 def test_a_file_holds_everything_whatever_is_on_the_page() -> None:
     result = comparison_of()
-    with shown_on(Held("table")):
+    with shown_on(Held("table_explorer")):
         fragment = mimebundle(result)["text/html"]
-    assert brought(html.around(fragment, "a file")) == ["table"]
+    assert brought(html.around(fragment, "a file")) == ["table_explorer"]
 
 
 def test_what_brings_its_modules_is_not_given_them_again() -> None:
@@ -69,7 +69,7 @@ def test_what_brings_its_modules_is_not_given_them_again() -> None:
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_name_brings_nothing_and_keeps_nothing_away(name: str) -> None:
-    assert brought(mimebundle(comparison_of(names=(name, "b")))["text/html"]) == ["table"]
+    assert brought(mimebundle(comparison_of(names=(name, "b")))["text/html"]) == ["table_explorer"]
 
 
 def test_packed_text_has_no_sign_that_means_something_elsewhere() -> None:

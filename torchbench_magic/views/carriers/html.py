@@ -49,7 +49,7 @@ def render(document: Document, *, most_bytes: int = MOST_BYTES) -> str:
         "torchbench",
         document.kind,
         static(document),
-        "table_explorer" if is_own_page() else "table",
+        "table_explorer" if is_own_page() or not document.drawn else "table",  # beside pictures there is no room
         lambda room: document_json.as_json(_without_what_stands_below(document), room),
         most_bytes=most_bytes - stored(scripts) - _MODULES,
     )
@@ -70,7 +70,9 @@ def around(fragment: str, title: str) -> str:
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{said}</title>"
-        "<style>:root{color-scheme:light dark}body{margin:16px 20px}"
+        "<style>:root{color-scheme:light dark}body{margin:16px 20px;font:13px/20px sans-serif}"
+        "table{border-collapse:collapse;font-size:12.5px}th{font-weight:400;vertical-align:bottom;line-height:15px}"
+        "td,th{padding:0 8px 0 0}tbody tr:first-child>*{border-top:1px solid #7b8087}"
         "@media (prefers-color-scheme:dark){body{background:#111;color:#dfe1e4}}"
         "h1{position:absolute;width:1px;height:1px;margin:0;overflow:hidden;clip-path:inset(50%)}</style>"
         f"<body><main><h1>{said}</h1>{with_modules(fragment)}</main></body></html>"

@@ -1,6 +1,6 @@
-// A result within an output: see table_explorer.js for what its tables can do elsewhere.
+// A result within an output that has pictures too: see table_explorer.js for what its tables can do elsewhere.
 
+import { CopiesView } from "./table_copies.js";
 import { mounting } from "./table_document.js";
-import { TableView } from "./table_view.js";
 
-export const mount = mounting(TableView);
+export const mount = mounting(CopiesView);

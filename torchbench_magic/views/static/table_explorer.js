@@ -1,4 +1,4 @@
-// A result on a page of its own or in a widget.
+// A result by itself in an output or a page of its own, or in a widget.
 
 import { mounting } from "./table_document.js";
 import { ToolsView } from "./table_tools.js";

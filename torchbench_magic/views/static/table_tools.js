@@ -1,32 +1,29 @@
-// What a table can do besides: copied, the samples behind a histogram, two rows pinned and compared. In a page of its own
-// and in a widget: an output within a notebook is kept small.
+// What a table can do besides: show the samples behind a histogram, compare two rows that are pinned. Not within an
+// output that has pictures too, which is kept small.
 
 import { h } from "./makers.js";
-import { asMarkdown, asTsv, copy } from "./copied_rows.js";
 import { compared } from "./compared_rows.js";
 import { distribution } from "./samples.js";
 import { unpack } from "./table_cells.js";
-import { TableView } from "./table_view.js";
+import { CopiesView } from "./table_copies.js";
 
 const TOOLS_STYLE = `
-.acts{float:right;display:inline-flex;gap:14px;margin:0 0 6px 14px}::slotted([slot=picture]){clear:both}.acts [role=status]:empty{display:none}
 .pinned{margin:0 0 8px;padding-left:10px;border-left:2px solid var(--brand)}.pinned th{color:var(--ink1)}.pinned tr th:first-child{width:30%;overflow:hidden;text-overflow:ellipsis}
 tr.pin>td:first-child{box-shadow:inset 2px 0 var(--brand)}.sampler{display:block}.sampler:hover{background:var(--hover)}
 .facts{display:flex;flex-wrap:wrap;gap:2px 18px;margin:0 0 4px;line-height:17px}.facts div{display:flex;gap:5px}dt{color:var(--ink2)}dd{margin:0}
-.values{margin:0;max-height:72px;overflow:auto;font:11.5px/18px var(--mono);white-space:normal;word-spacing:6px}.values b{color:var(--more)}
-.copied{display:block;width:100%;margin:6px 0;font:12px/18px var(--mono);color:var(--ink1);background:var(--bg);border:1px solid var(--rule1)}`;
+.values{margin:0;max-height:72px;overflow:auto;font:11.5px/18px var(--mono);white-space:normal;word-spacing:6px}.values b{color:var(--more)}`;
 
-export class ToolsView extends TableView {
-  static get css() { return TOOLS_STYLE; }
+export class ToolsView extends CopiesView {
+  static get css() { return super.css + TOOLS_STYLE; }
 
   equip() {
+    super.equip();
     this.sampled = null; // id of the row whose samples are shown
     this.pinned = []; // rows that are compared
-    this.pane.addEventListener("copy", (event) => this.copied(event));
     this.compared = h("div", { hidden: true, onkeydown: (event) => { if (event.key === "Escape") this.unpin(event); } });
     this.pinner = h("button", { type: "button", class: "act", hidden: true, onclick: () => this.pin(this.rows.find((row) => this.isChosen(row))) }, "pin");
     this.asker = h("button", { type: "button", class: "act", hidden: true, onclick: () => this.sample(this.rows.find((row) => this.isChosen(row))) }, "samples");
-    this.acts = h("span", { class: "acts" }, this.asker, this.pinner, ...[["copy TSV", asTsv], ["copy markdown", asMarkdown]].map(([words, as]) => this.copier(words, as)), h("span", { role: "status" }));
+    this.acts.prepend(this.asker, this.pinner);
   }
 
   chose(chosen) {
@@ -56,21 +53,6 @@ export class ToolsView extends TableView {
       this.focusOn(row.id);
     } else return false;
     return true;
-  }
-
-  copier(words, as) {
-    const button = h("button", { type: "button", class: "act", onclick: () => copy(as(this.spec, this.ordered), button, (text) => { this.acts.lastChild.textContent = text; }) }, words);
-    return button;
-  }
-
-  // Of a keyboard: all rows, where none is selected as text or all that are drawn are; else those that are.
-  copied(event) {
-    const selection = this.pane.getRootNode().getSelection?.() ?? document.getSelection();
-    const drawn = this.items.filter((item) => item.row && this.drawn.get(item.id)?.isConnected);
-    const touched = selection?.isCollapsed === false ? drawn.filter((item) => selection.containsNode(this.drawn.get(item.id), true)).map((item) => item.row) : [];
-    if (selection?.isCollapsed === false && touched.length < 2) return; // words of a cell
-    event.clipboardData.setData("text/plain", asTsv(this.spec, !touched.length || touched.length === drawn.length ? this.ordered : touched));
-    event.preventDefault();
   }
 
   pin(row) { // a third takes the place of the second; the same again is none
