@@ -70,8 +70,13 @@ export class ToolsView extends CopiesView {
 
   compare() {
     this.compared.hidden = !this.pinned.length;
-    this.compared.replaceChildren(...(this.pinned.length ? [compared(this.spec, this.pinned, (row) => this.nameOf(row), () => this.unpin())] : []));
+    this.compared.replaceChildren(...(this.pinned.length ? [compared(this.spec, this.pinned, (row) => this.wholeName(row), () => this.unpin())] : []));
     this.redraw();
+  }
+
+  wholeName(row) { // what its group shares too: one alternative at two points
+    const shared = this.spec.columns.flatMap((column, at) => (column.leading && column.kind !== "number" ? [unpack(row.cells[at])] : []));
+    return [...shared.map(([text = "", , , , flat]) => flat || text), this.nameOf(row)].filter(Boolean).join(", ");
   }
 
   sampler(row, drawn) {

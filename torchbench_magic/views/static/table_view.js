@@ -461,6 +461,7 @@ export class TableView {
     this.marked.clear();
     this.redraw();
     this.stopAt(this.drawn.get(row.id));
+    this.focusOn(row.id); // the row is drawn anew
     if (this.state.selectable) this.changed();
     if (this.spec.keyed) this.tell(keys, keys.length ? chosen.map((one) => this.nameOf(one)).join(", ") : "");
   }
@@ -514,7 +515,6 @@ export class TableView {
       // and its focus stays
     } else if ((event.key === "Enter" || event.key === " ") && row && event.target === tr) {
       this.select(row, event.ctrlKey || event.metaKey);
-      this.focusOn(row.id);
     } else return;
     event.preventDefault();
     event.stopPropagation();
