@@ -36,7 +36,7 @@ def test_a_timing_is_displayed_once_with_text_and_html_and_stays_in_out(kernel: 
     ran = kernel.run("%timer -n 5 -r 5 x + 1")
     assert ran.kinds == ["display_data"]
     assert "x + 1" in ran.text()
-    assert "<script data-needs=table-" in ran.text("text/html")
+    assert "<script data-needs=table_explorer-" in ran.text("text/html")
     assert kernel.run(f"Out[{kernel.number}] is _timer").text() == "True"
     assert kernel.run("r = %timer -n 5 -r 5 x + 1").kinds == ["display_data"]
     assert kernel.run("r is _timer").text() == "True"
