@@ -24,7 +24,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torchbench_magic import profile  # noqa: E402
+from torchbench_magic import compare, profile  # noqa: E402
 from torchbench_magic.core.code.body import compile_body  # noqa: E402
 from torchbench_magic.core.profiling.profiler import Asked, Outcome, profile_body, profile_body_async  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError  # noqa: E402
@@ -681,3 +681,26 @@ def _outside_nodes(outcome: Outcome, line: int, nodes: set[str]) -> float:
         inside.append(name in nodes or (parent >= 0 and inside[parent]))
     here = (frames["line"] == line) & (frames["thread"] == 0)
     return float(frames["self_cpu_time"][here & ~pd.Series(inside)].sum())
+
+
+def test_a_profile_beside_a_measurement_of_another_thread_is_refused_and_one_within_it_is_not() -> None:
+    found: list[object] = []
+
+    def second() -> None:
+        try:
+            found.append(profile(lambda: None))
+        except Busy as error:
+            found.append(str(error))
+
+    def first() -> None:
+        if not found:
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+
+    for measure in (lambda: compare({"a": first}, threads=1, min_run_time=0.001), lambda: profile(first)):
+        found.clear()
+        measure()
+        assert "another thread is measuring" in str(found[0])
+    inner = profile(lambda: compare({"b": "1 + 1"}, threads=1, min_run_time=0.001))
+    assert not inner.partial

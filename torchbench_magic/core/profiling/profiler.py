@@ -19,6 +19,7 @@ from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.notebook_cells import cell_of
 from torchbench_magic.core.code.own_frames import without_own_frames
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.core.process.run_settings import measured_alone
 from torchbench_magic.core.process.torch_import import import_torch
 from torchbench_magic.core.progress import NO_PROGRESS, Awaiting, Progress
 from torchbench_magic.errors import BodyError, Interrupted, OptionError
@@ -157,11 +158,11 @@ class _Profiling:
     async def outcome(self) -> Outcome:
         """Run the body, make its profile, and with ``twice`` measure what recording cost.
 
-        What the body raises is a value here: a coroutine cannot let a StopIteration of the user's through. So is a
-        Ctrl-C that comes while the profile is made; one that comes before the body begins is raised.
+        What the body raises is a value here (a coroutine cannot let a StopIteration of the user's through), and so is a
+        Ctrl-C while the profile is made. One before the body begins is raised, and Busy where another thread measures.
         """
         __tracebackhide__ = True
-        with interrupts_held() as held:
+        with measured_alone(), interrupts_held() as held:
             run = self.run(self.asked.progress)
             inputs = InputsOfBody(self.own, self.asked.namespace, self.text)
             held.raise_if_any()
@@ -368,8 +369,7 @@ def profile(
         raise BodyError(f"give a callable or Python text, not {type(target).__name__}")
     options = ProfileOptions(
         threads=threads,
-        memory=memory, shapes=shapes, flops=flops, twice=twice, python=python, phases=phases,
-        lines_of=tuple(lines_of),
+        memory=memory, shapes=shapes, flops=flops, twice=twice, python=python, phases=phases, lines_of=tuple(lines_of),
         schedule=schedule if isinstance(schedule, Schedule | None) else Schedule.of(schedule),
         max_events=max_events,
         host_memory=host_memory,
