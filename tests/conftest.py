@@ -49,8 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def looks_at_its_own_objects_only() -> Iterator[None]:
-    """What the tests of a file leave in memory (caches, shells that IPython keeps) is not looked at by the collector again:
-    a collection, of which each measurement makes some, took ten times as long at the end of a run as at its start."""
+    """What the tests of a file leave in memory (caches, shells that IPython keeps) is not looked at by the collector
+    again: a collection, of which each measurement makes some, took ten times as long at the end of a run."""
     yield
     gc.collect()
     gc.freeze()
