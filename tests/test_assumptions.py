@@ -142,7 +142,7 @@ def test_without_torchs_flags_snippets_are_refused_in_one_line(monkeypatch: pyte
 def test_without_its_schema_an_operator_is_refused_in_one_line() -> None:
     from torchbench_magic.core.profiling.tables.call_arguments import ArgumentError, schema_arguments
 
-    with pytest.raises(ArgumentError, match="this torch does not tell what it takes"):
+    with pytest.raises(ArgumentError, match="this torch does not say which arguments it takes"):
         schema_arguments(SimpleNamespace())
 
 

@@ -141,7 +141,7 @@ def test_two_frames_are_pinned_and_compared(show: Open) -> None:
 def test_a_page_of_its_own_stands_alone_and_does_the_same(show: Open) -> None:
     page = show(alone(calls()))
     with page.expect_popup() as opened:
-        page.get_by_role("button", name="page of its own").click()
+        page.get_by_role("button", name="open in a new page").click()
     own = opened.value
     own.locator("canvas").wait_for()
     assert own.title() == "who calls whom"
@@ -167,7 +167,7 @@ def test_a_widget_opens_a_page_of_its_own_too(show: Open) -> None:
     page.evaluate("document.querySelector('body > canvas').remove()")
     page.evaluate(RENDER, self_unpacking(flame.module()))
     with page.expect_popup() as opened:
-        page.get_by_role("button", name="page of its own").click()
+        page.get_by_role("button", name="open in a new page").click()
     own = opened.value
     own.locator("canvas").wait_for()
     own.get_by_role("searchbox").fill("leaf")

@@ -174,7 +174,7 @@ def test_without_ipyparallel_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
         ({}, ""),
         ({"state": "busy"}, "is busy with another task"),
         ({"torch": None}, "has no torch"),
-        ({"python": "3.9.1"}, "has Python 3.9, and functions do not travel there from"),
+        ({"python": "3.9.1"}, "has Python 3.9, to which functions cannot be sent from"),
         ({"package": "0.0.1"}, "has torchbench_magic 0.0.1, not"),
         ({"package": None}, "has no torchbench_magic: install"),
     ],

@@ -100,7 +100,7 @@ def test_a_value_of_a_config_file_that_cannot_be_is_one_line_and_the_default_hol
     shell.config.TorchBench.store = "kept.sqlite"
     start_up(shell)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" is not used, its default is: ")[0] for line in sorted(lines)] == [
+    assert [line.split(" is ignored, and its default used: ")[0] for line in sorted(lines)] == [
         "torchbench_magic: c.TorchBench.display",
         "torchbench_magic: c.TorchBench.min_run_time",
     ]

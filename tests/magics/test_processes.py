@@ -28,8 +28,8 @@ def at(loaded: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--processes 0", "--processes '0': give a whole number from 2 on; without --processes, this kernel measures"),
-        ("--processes 1", "--processes '1': give a whole number from 2 on; without --processes, this kernel measures"),
+        ("--processes 0", "--processes '0': give a whole number of at least 2; without --processes, this kernel"),
+        ("--processes 1", "--processes '1': give a whole number of at least 2; without --processes, this kernel"),
         ("--processes 2.5", "--processes '2.5': "),
         ("--processes 9999", "--processes '9999': give a whole number up to 1000"),
         ("--processes 2 --clock device", "--clock device"),
@@ -46,7 +46,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(at: Any, run: Run, options: st
 
 def test_a_lone_word_before_a_cell_is_no_number_of_processes(at: Any, run: Run) -> None:
     shown = run(at, "%%timer --processes x\nn + 1").strip()
-    assert shown.startswith("UsageError: %%timer: --processes 'x': give a whole number from 2 on; without --processes")
+    assert shown.startswith("UsageError: %%timer: --processes 'x': give a whole number of at least 2")
     assert "\n" not in shown
 
 

@@ -114,7 +114,7 @@ def test_the_order_and_the_number_of_rows_are_the_asked_ones(profiled: Any, run:
         ("%tprofile", "nothing to profile"),
         ("%%tprofile\n# nothing\n", "nothing to profile"),
         ("%%tprofile f(x)\nf(x)", "takes no code on its line: f(x)"),
-        ("%tprofile -t 1,2 f(x)", "whole number from 1 on"),
+        ("%tprofile -t 1,2 f(x)", "whole number of at least 1"),
         ("%tprofile -t 4097 f(x)", "whole number up to 4096"),
         ("%tprofile --mem f(x)", "write --memory (options are not abbreviated)"),
         ("%tprofile -s bogus f(x)", "'bogus'"),

@@ -122,8 +122,8 @@ def test_nothing_is_written_to_the_namespace(timed: Any, run: Run) -> None:
     [
         ("%timer --foo x", "%timer has no option --foo"),
         ("%timer --thr 1 x", "write --threads (options are not abbreviated)"),
-        ("%timer -t 0 x", "give thread counts from 1 on"),
-        ("%timer -t x", "give thread counts from 1 on"),
+        ("%timer -t 0 x", "give thread counts from 1 to"),
+        ("%timer -t x", "give thread counts from 1 to"),
         ("%timer", "nothing to time"),
         ("%timer -n 3", "nothing to time"),
         ("%%timer\n\n# only a comment\n", "nothing to time"),

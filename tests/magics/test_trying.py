@@ -78,7 +78,7 @@ def test_levers_and_setup(ready: Any, run: Run) -> None:
     [
         ("%%timer --try comple\nx", "the nearest is compile"),
         ("%%timer --try zzz\nx", "no lever is called 'zzz'"),
-        ("%%timer --try compile:3,threads:x\nx", "compile takes nothing after its name, and 'compile:3' has; only"),
+        ("%%timer --try compile:3,threads:x\nx", "compile takes no value, and 'compile:3' has; only"),
         ("%%timer --try bf16,threads:x\nx", "'threads:x': give a whole number of threads from 1 to"),
         ("%%timer --try threads:\nx", "'threads:': give a whole number of threads"),
         ("%%timer --try\n# --- a\nx\n# --- b\nx + 1", "leave the `# ---` sections out"),
@@ -153,9 +153,9 @@ def test_variables_may_be_handed_over(ready: Any) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (insight("%%tprofile\nw * 2"), "no cure of it can be tried"),
-        (insight("", "no_grad"), "not of a whole %%tprofile cell"),
-        (insight("%%tprofile\ngone * 2", "no_grad"), "`gone`, which is not there any more"),
+        (insight("%%tprofile\nw * 2"), "its cure needs a change of the code"),
+        (insight("", "no_grad"), "not from a whole %%tprofile cell"),
+        (insight("%%tprofile\ngone * 2", "no_grad"), "`gone`, which no longer exists"),
         (insight("%%tprofile\nw * 2", "no_grads"), "nearest is no_grad"),
     ],
 )

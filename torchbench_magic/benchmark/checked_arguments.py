@@ -36,7 +36,7 @@ def check_seconds(**given: object) -> None:
     for name, value in given.items():
         is_real = isinstance(value, Real) and not isinstance(value, bool)
         if value is not None and not (is_real and 0 <= float(value) < math.inf):  # type: ignore[arg-type]
-            raise OptionError(f"{name}: give a number from 0 on")
+            raise OptionError(f"{name}: give a number of at least 0")
 
 
 def _check_whole(name: str, value: object, most: int) -> None:

@@ -91,7 +91,7 @@ def _compared(timers: Sequence[Statement], kind: type[Any], options: Mapping[str
 
 def _check(timer: Any, kind: type[Any]) -> None:
     if not isinstance(timer, kind):
-        raise OptionError(f"Timer.compare: {type(timer).__name__} is no Timer of torchbench_magic.benchmark")
+        raise OptionError(f"Timer.compare: {type(timer).__name__} is not a Timer of torchbench_magic.benchmark")
     if timer._language is not torch_timer.Language.PYTHON:
         raise OptionError("Timer.compare: measures statements of Python; %%timer --cpp compares those of C++")
     if type(timer)._timer_cls is not timeit.Timer:
@@ -125,7 +125,7 @@ def _clocked(timers: Sequence[Statement], plan: Plan) -> tuple[Plan, Clocks]:
     if clock in (timeit.default_timer, time.perf_counter):
         return replace(plan, device="cpu"), Clocks()  # whoever says so does not want to wait for an accelerator
     if plan.processes is not None:
-        raise OptionError("Timer.compare: a clock of one's own is not read in other processes: leave processes out")
+        raise OptionError("Timer.compare: a custom clock cannot be read in other processes: leave out processes")
     return replace(plan, device="cpu"), Clocks(wall=lambda: round(clock() * 1e9))
 
 
@@ -194,8 +194,8 @@ def _renamed(tree: ast.Module, names: Mapping[str, str]) -> str:
             bound |= {node.asname or node.name.partition(".")[0]}
         if not isinstance(node, ast.keyword) and (clash := sorted(bound & names.keys())):
             raise OptionError(
-                f"Timer.compare: `{clash[0]}` is another object in each timer, and a statement binds it: give it two"
-                " names, or the same object through globals"
+                f"Timer.compare: `{clash[0]}` is a different object in each timer, and a statement assigns to it: use"
+                " two names, or pass the same object through globals"
             )
         if isinstance(node, ast.Name):
             node.id = names.get(node.id, node.id)
@@ -209,7 +209,7 @@ def _said(apart: set[str]) -> list[Doubt]:
     return [
         Doubt(
             "own-objects",
-            f"{listed}: another object in each timer. Two buffers of one size can differ in speed by up to 11 %.",
+            f"{listed}: a different object in each timer. Two buffers of one size can differ in speed by up to 11 %.",
             "Give all timers the same object through globals.",
             {"names": sorted(apart)},
         )

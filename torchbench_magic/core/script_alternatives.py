@@ -88,7 +88,7 @@ def check_named(stmts: object) -> None:
         raise OptionError(f"compare takes statements by name, not {type(stmts).__name__}: {example}")
     for name in stmts:
         if not isinstance(name, str):
-            raise OptionError(f"compare: the name {name!r} is no text but {type(name).__name__}: {example}")
+            raise OptionError(f"compare: the name {name!r} is not text but {type(name).__name__}: {example}")
 
 
 def _home(stmts: Mapping[str, object]) -> Mapping[str, Any]:

@@ -211,7 +211,7 @@ def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
     if last is None:
         raise OptionError(
             f"%tcompare --last: {store.path} holds no other profile of this code at {profile.num_threads} threads;"
-            " of other code, give two profiles by their names"
+            " to compare other code, name two profiles"
         )
     names = "last stored run", "this run"
     inputs = ", its inputs" if ProfileDiff(last, profile, names).has_same_inputs else ""

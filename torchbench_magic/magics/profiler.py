@@ -197,7 +197,7 @@ def _on_trace(target: str | None, names: Mapping[str, Any]) -> Callable[[Profile
         return None if target is None else traces_into(target)
     if not callable(names[target]):
         kind = type(names[target]).__name__
-        raise OptionError(f"--on-trace {target}: {target} is a {kind}, no function; write ./{target} for a folder")
+        raise OptionError(f"--on-trace {target}: {target} is a {kind}, not a function; write ./{target} for a folder")
     found: Callable[[Profile], object] = names[target]
     return found
 

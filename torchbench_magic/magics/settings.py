@@ -81,7 +81,7 @@ def _usable(asked: Any) -> TorchBench:
             setattr(settings, name, value)
         except TraitError as error:
             said = " ".join(str(error).encode("ascii", "backslashreplace").decode().split())
-            told = f"torchbench_magic: c.TorchBench.{name} is not used, its default is: {said[:200]}"
+            told = f"torchbench_magic: c.TorchBench.{name} is ignored, and its default used: {said[:200]}"
             sys.stderr.write(f"{printable(told)}\n")
     return settings
 

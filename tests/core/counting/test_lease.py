@@ -269,7 +269,7 @@ def test_the_user_s_own_folder_for_sockets_is_taken_where_there_is_one(
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", "1h", "\udc80"])
 def test_an_idle_time_that_cannot_be_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("TORCHBENCH_MAGIC_COUNT_IDLE", text)
-    with pytest.raises(NotStarted, match=r"^TORCHBENCH_MAGIC_COUNT_IDLE=.*: give seconds, 0 where kernels are not"):
+    with pytest.raises(NotStarted, match=r"^TORCHBENCH_MAGIC_COUNT_IDLE=.*: give seconds, or 0 if kernels are not"):
         Server().begin()
 
 

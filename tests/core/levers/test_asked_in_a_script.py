@@ -25,7 +25,7 @@ from torchbench_magic.views.timing.comparison import document
         ({"stmts": {"a": "1"}, "baseline": "a"}, "try_ does not go with baseline"),
         ({"stmts": {"a": "1"}, "threads": (1, 2)}, "give threads one number"),
         ({"stmts": {"a": "1"}, "try_": "comple"}, "try_: no lever is called 'comple'; the nearest is compile"),
-        ({"stmts": {"a": "1"}, "try_": "compile:3,threads:x"}, "try_: compile takes nothing after its name"),
+        ({"stmts": {"a": "1"}, "try_": "compile:3,threads:x"}, "try_: compile takes no value"),
         ({"stmts": {"a": "1"}, "try_": ["threads:x"]}, "try_: 'threads:x': give a whole number of threads"),
         ({"stmts": {"a": "1"}, "try_": "bf16,bf16"}, "try_: a lever is given twice"),
     ],
@@ -40,7 +40,7 @@ def test_what_cannot_be_tried_is_told_without_the_syntax_of_a_cell(asked: dict[s
 
 
 def test_a_cell_is_told_with_its_option() -> None:
-    with pytest.raises(OptionError, match=r"^--try: bf16 takes nothing after its name, and 'bf16:8' has"):
+    with pytest.raises(OptionError, match=r"^--try: bf16 takes no value, and 'bf16:8' has"):
         check_levers(["bf16:8"])
 
 

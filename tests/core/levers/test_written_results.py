@@ -79,7 +79,7 @@ def test_what_tells_nothing_of_the_numbers_is_not_called_the_same(body: str) -> 
     assert row(result, "no_grad")["verdict"] == "faster"
     assert not isinstance(row(result, "no_grad")["result"], str)
     assert recommended(result) == []
-    assert "The cell leaves no number that it computes" in " ".join(doubt.text for doubt in result.warnings)
+    assert "The cell keeps no number that it computes" in " ".join(doubt.text for doubt in result.warnings)
 
 
 def test_a_lever_that_has_other_numbers_printed_is_not_recommended() -> None:

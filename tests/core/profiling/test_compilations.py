@@ -97,7 +97,7 @@ for i in range(3):
     made = seen(text)
     assert made.compilations["calls"].tolist() == [1, 2, 3]
     (cure,) = next(each for each in made.insights if each.kind == "compiling").cures
-    assert cure.text == "Take the reset of the compiler out of the cell: after each one all is compiled anew."
+    assert cure.text == "Take the reset of the compiler out of the cell: everything is compiled again after each one."
 
 
 def test_the_break_in_an_optimizers_step_is_said_to_be_torchs_own() -> None:
@@ -270,7 +270,7 @@ def test_a_look_at_the_compiler_that_fails_is_said_and_the_cell_runs_on(monkeypa
     monkeypatch.setattr(dynamo, "being_compiled", lambda: 1 / 0)
     made = seen(LIMIT)
     assert "compile-unseen" in [doubt.kind for doubt in made.warnings]
-    assert made.compilations["reason"].dropna().tolist()[0] == "`name` is not '' any more"
+    assert made.compilations["reason"].dropna().tolist()[0] == "`name` is no longer ''"
 
 
 def test_cycles_of_a_schedule_add_up_what_they_compiled() -> None:

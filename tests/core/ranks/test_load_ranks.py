@@ -278,7 +278,7 @@ def test_a_rank_that_ends_while_others_wait_for_it_is_said(tmp_path: Path) -> No
         write(tmp_path / f"rank{rank}.json", document(rank, events, 3, **head))
     profile = load_ranks(tmp_path)
     assert profile.ended.startswith("Rank 1 ended early, at ")
-    assert "with ValueError; the others stood 3.05 s in collectives that it never came to" in profile.ended
+    assert "with ValueError; the others stood 3.05 s in collectives that it never reached" in profile.ended
     assert profile.partial
     assert repr(profile).startswith("Rank 1 ended early")
     doubt = next(each for each in profile.warnings if each.kind == "rank-ended-early")

@@ -68,7 +68,7 @@ def test_the_number_of_callgrind_is_taken_only_if_it_is_all_digits(line: str, nu
 
 
 def test_callgrind_needs_a_call_to_count() -> None:
-    with pytest.raises(OptionError, match="whole number from 1"):
+    with pytest.raises(OptionError, match="whole number of at least 1"):
         timer("--callgrind 0 x")
 
 
@@ -148,14 +148,14 @@ def test_a_statement_that_begins_with_a_minus_is_told_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("-t 0 x", "thread counts from 1 on"),
-        ("-t x", "thread counts from 1 on"),
-        ("-t 9999999999999 x", "up to 4096"),
+        ("-t 0 x", "thread counts from 1 to"),
+        ("-t x", "thread counts from 1 to"),
+        ("-t 9999999999999 x", "from 1 to 4096"),
         ("-n 99999999999999999999999 x", "give a whole number up to 1000000000000"),
-        ("-t 1,,2 x", "thread counts from 1 on"),
+        ("-t 1,,2 x", "thread counts from 1 to"),
         ("-t 2,2 x", "given twice"),
-        ("-n 0 x", "whole number from 1 on"),
-        ("-r 1.5 x", "whole number from 1 on"),
+        ("-n 0 x", "whole number of at least 1"),
+        ("-r 1.5 x", "whole number of at least 1"),
         ("--min-run-time 0 x", "seconds above 0"),
         ("--max-run-time inf x", "seconds above 0"),
         ("-o 1abc x", "name of a variable"),
@@ -165,12 +165,12 @@ def test_a_statement_that_begins_with_a_minus_is_told_the_way_out() -> None:
         (f"--seed {'9' * 5000} x", "from 0 to 4294967295"),
         (f"-n {'9' * 5000} x", "whole number"),
         (f"--processes={'9' * 5000} x", "whole number"),
-        ("--margin nan x", "per cent above 0"),
-        ("--until inf x", "per cent above 0"),
+        ("--margin nan x", "percentage above 0"),
+        ("--until inf x", "percentage above 0"),
         ("--adaptive nan x", "IQR / median"),
         ("--min-run-time -1 x", "seconds above 0"),
         ("--max-run-time nan x", "seconds above 0"),
-        ("--callgrind 0 x", "whole number from 1 on"),
+        ("--callgrind 0 x", "whole number of at least 1"),
         ("--label '' x", "not empty"),
         ("--label 'a x", "unclosed quote"),
     ],

@@ -55,13 +55,13 @@ def test_it_is_written_and_read_back() -> None:
     ("text", "message"),
     [
         ("wait=1", "active is needed"),
-        ("active=0", "active=0: give a whole number from 1 on"),
-        ("active=1,wait=-1", "'wait=-1' is no number"),
+        ("active=0", "active=0: give a whole number of at least 1"),
+        ("active=1,wait=-1", "'wait=-1' is not a number"),
         ("active=1,activ=2", "no 'activ'; it has active, wait"),
         ("active=1,active=2", "given twice"),
-        ("3", "'3' is no number"),
+        ("3", "'3' is not a number"),
         ("", "write skip_first="),
-        ("active=x", "'active=x' is no number"),
+        ("active=x", "'active=x' is not a number"),
     ],
 )
 def test_what_makes_no_schedule_is_one_line(text: str, message: str) -> None:

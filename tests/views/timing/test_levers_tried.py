@@ -37,7 +37,7 @@ def test_the_one_that_helps_comes_first_and_what_did_nothing_is_said() -> None:
     said = plain(trial_sentence(tried(compile=(0.5, COMPILED), bf16=(2.0, DIFFERS), no_grad=(1.3, EQUAL))))
     assert said.startswith("compile makes it 2.0")
     assert "times as fast (" in said
-    assert "with the same result; it has paid after 3 000 calls" in said.replace("\u2009", " ").replace("\u202f", " ")
+    assert "with the same result; it pays off after 3 000 calls" in said.replace("\u2009", " ").replace("\u202f", " ")
     assert said.endswith("bf16, no_grad: no faster")
 
 
@@ -139,7 +139,7 @@ def test_of_levers_that_are_undecided_nothing_is_claimed(monkeypatch: pytest.Mon
         monkeypatch.setattr(levers_tried, "_tried", lambda _: rows)
         return plain(trial_sentence(result))
 
-    of_one = "no lever that is decided makes it faster with the same result. threads: no faster. no_grad: undecided"
+    of_one = "no lever with a verdict makes it faster with the same result. threads: no faster. no_grad: undecided"
     assert said("no_grad") == of_one
     assert said("no_grad", "threads") == "no_grad, threads: undecided"
 
@@ -148,4 +148,4 @@ def test_after_another_sentence_it_begins_with_a_capital() -> None:
     result = tried(no_grad=(1.3, EQUAL), threads=(1.3, EQUAL))
     *others, last = result.subjects
     used_up = replace(result, subjects=(*others, replace(last, used_up=(("first", "it"),))))
-    assert ". No lever that is decided makes it faster" in plain(document(used_up).sentence)
+    assert ". No lever with a verdict makes it faster" in plain(document(used_up).sentence)

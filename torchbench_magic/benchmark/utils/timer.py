@@ -156,8 +156,8 @@ class Timer(torch_timer.Timer):
             raise ValueError("If specified, `repeats` must be >= 1")
         if not client_requests.is_supported():
             warnings.warn(
-                "Instructions are counted by torch's own collector, which takes most of a minute and asks for globals"
-                " wrapped in CopyIfCallgrind: the faster way is for Linux on x86_64 processors.",
+                "Instructions are counted by torch's own collector, which takes almost a minute and needs globals"
+                " wrapped in CopyIfCallgrind: the faster way works only on Linux on x86_64 processors.",
                 stacklevel=2,
             )
             return super().collect_callgrind(

@@ -257,7 +257,7 @@ class _Run:
                 hear_interrupt()
             except KeyboardInterrupt:
                 self._asking.interrupt()
-                raise Interrupted(None, "Nothing was measured yet: interrupted while engines were asked.") from None
+                raise Interrupted(None, "Nothing was measured yet: interrupted while asking the engines.") from None
             self._asking.wait(_LOOK)
         self._check_there()
         assert self.task.skip is not None

@@ -109,7 +109,7 @@ def switched_off(texts: Iterable[str]) -> Doubt | None:
         return None
     text = (
         "torch.compile is switched off here (`TORCH_COMPILE_DISABLE`, `TORCHDYNAMO_DISABLE` or"
-        " `torch._dynamo.config.disable`): what it gives is the code as it is, not compiled."
+        " `torch._dynamo.config.disable`): it returns the code unchanged, not compiled."
     )
     return Doubt("compile-off", text, "Remove the setting and restart the kernel.")
 

@@ -153,8 +153,8 @@ def change_of(guard: str, after: str = "") -> GuardChange:
         return change
     if _SAME.match(guard) is not None:
         of = f" (`{after}`)" if after else ""
-        return GuardChange("", "", "", f"a value{of} that was kept over the graph break is another object")
-    text = change.text.replace(f"`{change.argument}`", "a value that was kept over the graph break")
+        return GuardChange("", "", "", f"a value{of} kept across the graph break is a different object")
+    text = change.text.replace(f"`{change.argument}`", "a value kept across the graph break")
     return GuardChange("", change.before, change.after, text)
 
 
@@ -165,7 +165,7 @@ def _change_of(guard: str, after: str) -> GuardChange:
         what = " and ".join(_STATES.get(one, one.replace("_", " ")) for one in found["what"].split())
         return GuardChange("", "", "", f"{what} changed")
     if guard.startswith(_BACKEND):
-        return GuardChange("", "", "", "it was compiled for another backend, and a new function of one is another")
+        return GuardChange("", "", "", "it was compiled for another backend; each new backend function is another one")
     if (found := _LOST.match(guard)) is not None:
         name, kind = _as_written(found["name"]), found["after"].rpartition(".")[2]
         kind = "None" if kind == "NoneType" else f"a {kind}"
@@ -190,7 +190,7 @@ def _was(name: str, before: str, after: str, what: str = "") -> GuardChange:
     if not before:
         return GuardChange(name, before, after, f"`{name}` changed")
     if not after:
-        return GuardChange(name, before, after, f"`{name}` is not {what}{before} any more")
+        return GuardChange(name, before, after, f"`{name}` is no longer {what}{before}")
     return GuardChange(name, before, after, f"`{name}` was {what}{before}, now {after}")
 
 

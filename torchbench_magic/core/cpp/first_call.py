@@ -53,8 +53,8 @@ def try_out(name: str, library: Path, threads: int, progress: Progress = NO_PROG
         code = _status_of(name, library, threads, progress)
     if code < 0:
         raise SnippetError(
-            f"{name} crashed in its first call ({signal.Signals(-code).name}): it was called in a process of its own,"
-            " the kernel is as it was"
+            f"{name} crashed in its first call ({signal.Signals(-code).name}): it was called in a separate process;"
+            " the kernel is unaffected"
         )
     if code != _RETURNED:
         raise SnippetError(f"{name} ended its process (exit code {code}) in its first call; the kernel is unaffected")

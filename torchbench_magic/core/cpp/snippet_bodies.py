@@ -112,7 +112,7 @@ class SnippetBodies:
         found = []
         if private := next((s.why_private for s in self._snippets.values() if s.why_private), ""):
             text = f"Compiled snippets are kept for this kernel only: {private}."
-            way = "Set XDG_CACHE_HOME to a folder of yours that can be written, and by nobody else."
+            way = "Set XDG_CACHE_HOME to a folder that you, and nobody else, can write to."
             found.append(Doubt("private-cache", text, way))
         for name, why in [(name, snippet.why_anew) for name, snippet in self._snippets.items() if snippet.why_anew]:
             found.append(Doubt("compiled-anew", f"{name} was recompiled: {why}."))

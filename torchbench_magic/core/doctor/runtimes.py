@@ -27,7 +27,7 @@ def runtime_findings(libraries: Sequence[NativeLibrary] | None, built_with: str 
     yield _of_blas(by_kind["BLAS"], built_with)
     found = by_kind["allocator"]
     text = f"The allocator is {_names(found)}." if found else "The allocator is the C library's."
-    yield Finding("allocator", "ok", text, _said(found) or "none besides is loaded")
+    yield Finding("allocator", "ok", text, _said(found) or "no other is loaded")
 
 
 def _of_openmp(found: Sequence[NativeLibrary]) -> Finding:

@@ -113,7 +113,7 @@ def why_not(engine: Engine, *, has_code: bool = False) -> str:
     if engine.torch is None:
         return "has no torch"
     if has_code and engine.python_minor != THIS_PYTHON:
-        return f"has Python {engine.python_minor}, and functions do not travel there from {THIS_PYTHON}"
+        return f"has Python {engine.python_minor}, to which functions cannot be sent from Python {THIS_PYTHON}"
     own = torchbench_magic.__version__
     if engine.package is None and not is_here(engine):
         return f"has no torchbench_magic: install {own} there"

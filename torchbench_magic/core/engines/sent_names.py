@@ -117,7 +117,7 @@ def pack_names(
             except _TooLarge as error:
                 largest = _plain(max({**sizes, name: error.args[0] - before}.items(), key=lambda each: each[1])[0])
                 raise BodyError(
-                    f"`{largest}`: what the code reads takes more than {limit >> 20} MB, which is sent to each engine;"
+                    f"`{largest}`: the code reads more than {limit >> 20} MB, which would be sent to each engine;"
                     f" {way.format(largest)}, where it runs on the engine"
                 ) from None
             except Exception as error:  # whatever the pickling of a user's object raises

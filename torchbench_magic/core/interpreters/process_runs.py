@@ -187,8 +187,8 @@ class _Run:
         doubts = [*self.doubts, *whole.warnings, *doubts_of(whole)]
         if fixed_addresses():
             text = (
-                "Every process gets the same addresses on this system, so the processes differ less than on"
-                " other systems, and of other days, do."
+                "Every process gets the same addresses on this system, so processes differ less here than on"
+                " other systems or on other days."
             )
             doubts.insert(0, Doubt("fixed-addresses", text, "Run without `setarch -R` and `randomize_va_space=0`."))
         return replace(whole, warnings=doubts)

@@ -58,7 +58,7 @@ def check_levers(names: Sequence[str], option: str = "--try") -> None:
             )
         lever, colon, _ = name.partition(":")
         if colon and lever in LEVERS:
-            raise OptionError(f"{option}: {lever} takes nothing after its name, and {name!r} has; only threads:N does")
+            raise OptionError(f"{option}: {lever} takes no value, and {name!r} has; only threads:N does")
         if name not in LEVERS:
             near = difflib.get_close_matches(name.replace("-", "_"), [each.replace("-", "_") for each in LEVERS], n=1)
             known = next((each for each in LEVERS if near and each.replace("-", "_") == near[0]), None)

@@ -136,7 +136,7 @@ def _why_nothing(site: Site) -> str:
 
     compiled = [name for name, value in site.of_kind(torch.nn.Module).items() if _is_compiled(value)]
     if compiled:
-        return f"`{compiled[0]}` is compiled already"
+        return f"`{compiled[0]}` is already compiled"
     return "the cell calls no module or function of the notebook by name: put its code into a function"
 
 

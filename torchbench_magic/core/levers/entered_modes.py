@@ -23,7 +23,7 @@ class InferenceMode:
         import torch
 
         if torch.is_inference_mode_enabled():
-            raise DoesNotApply("inference mode is on already")
+            raise DoesNotApply("inference mode is already on")
         _without_gradients(site)
         return Change(around=torch.inference_mode, how="with torch.inference_mode():", changed=_NO_GRAPH)
 
@@ -38,7 +38,7 @@ class NoGrad:
         import torch
 
         if not torch.is_grad_enabled():
-            raise DoesNotApply("grad mode is off already")
+            raise DoesNotApply("grad mode is already off")
         _without_gradients(site)
         if not any(tensor.requires_grad for tensor in site.tensors.values()):
             raise DoesNotApply("nothing that the cell reads requires a gradient")
@@ -72,7 +72,7 @@ class Autocast:
 
         device = site.device
         if torch.is_autocast_enabled(device):
-            raise DoesNotApply("autocast is on already")
+            raise DoesNotApply("autocast is already on")
         if not site.has_dtype(*{torch.float32, torch.float16, torch.bfloat16} - {self.dtype}):
             raise DoesNotApply("the cell reads no float32 tensor")
         if self.name == "fp16" and site.trains:

@@ -48,7 +48,7 @@ class FusedAttention:
         drops = _bound(site.tree) - _bound(body) if body is not None else frozenset[str]()
         changed = f"in {', '.join(where)}"
         if drops:
-            changed += f"; the body makes no {', '.join(f'`{name}`' for name in sorted(drops))} any more"
+            changed += f"; the body no longer makes {', '.join(f'`{name}`' for name in sorted(drops))}"
         how = "F.scaled_dot_product_attention(q, k, v)"
         return Change(names=names, body=body, drops=drops, how=how, changed=changed)
 

@@ -37,13 +37,13 @@ def try_insight(
     asked = tuple(levers) or insight.levers
     if not asked:
         raise InputError(
-            f"{insight.kind}: no cure of it can be tried without a change of the code; write the cure as an"
-            " alternative of a %%timer cell"
+            f"{insight.kind}: its cure needs a change of the code: write it as an alternative in a %%timer"
+            " cell"
         )
     check_levers(asked, "try_")
     if not insight.body:
         raise InputError(
-            f"{insight.kind}: it is not of a whole %%tprofile cell; write `%%timer --try {','.join(asked)}` above the"
+            f"{insight.kind}: it is not from a whole %%tprofile cell; write `%%timer --try {','.join(asked)}` above the"
             " code"
         )
     notebook = notebook_now()
@@ -87,12 +87,12 @@ def _check_names(insight: Insight, body: Body, names: Mapping[str, Any], compili
     try:
         made = compile_body(body, **compiling)
     except SyntaxError as error:
-        raise InputError(f"{insight.kind}: the profiled text is no Python by itself ({error.msg})") from None
+        raise InputError(f"{insight.kind}: the profiled text is not valid Python by itself ({error.msg})") from None
     codes = [code for code in (made.code, made.last) if code is not None]
     assigned = {name for code in codes for name in globals_assigned(code)}
     read = {name for code in codes for name in globals_read(code)}
     gone = sorted(read - assigned - names.keys() - vars(builtins).keys())
     if gone:
         raise InputError(
-            f"{insight.kind}: the code reads `{gone[0]}`, which is not there any more: run the cell that makes it first"
+            f"{insight.kind}: the code reads `{gone[0]}`, which no longer exists: run the cell that makes it first"
         )

@@ -74,7 +74,7 @@ class FlushDenormal:
 
         smallest = torch.tensor([1e-39])
         if float(smallest * 1) == 0:
-            raise DoesNotApply("denormal numbers are flushed to zero already")
+            raise DoesNotApply("denormal numbers are already flushed to zero")
         if not torch.set_flush_denormal(True):
             raise DoesNotApply("this processor cannot flush denormal numbers")
         torch.set_flush_denormal(False)

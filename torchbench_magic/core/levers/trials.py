@@ -210,10 +210,10 @@ class Trials:
             self.doubts.append(
                 Doubt(
                     "not-repeatable",
-                    f"Two calls of the cell as it is come to different results from the same state ({what}): whether a"
+                    f"Two calls of the unchanged cell give different results from the same state ({what}): whether a"
                     " lever changes the result is unknown, so none is recommended.",
-                    "Random numbers of torch's, NumPy's and Python's own generators are the same in each call; take"
-                    " times, and numbers from elsewhere, out of the cell.",
+                    "Each call gets the same random numbers from torch, NumPy and Python; take clock readings, and"
+                    " numbers from elsewhere, out of the cell.",
                     {"names": list(differ)},
                 )
             )
@@ -221,8 +221,8 @@ class Trials:
             self.doubts.append(
                 Doubt(
                     "repeated-effects",
-                    f"The cell may write to files (`{writes[0]}`): it runs many times here, under each lever, and so"
-                    " does that. Tensors, optimizers and random numbers are put back, files are not.",
+                    f"The cell may write to files (`{writes[0]}`): it runs many times here, under each lever, and"
+                    " writes each time. Tensors, optimizers and random numbers are put back, files are not.",
                     "",
                     {"names": writes},
                 )
@@ -233,7 +233,7 @@ class Trials:
             self.doubts.append(
                 Doubt(
                     "not-compared",
-                    "The cell leaves no number that it computes, so results were not compared: whether a lever changes"
+                    "The cell keeps no number that it computes, so results were not compared: whether a lever changes"
                     " them is not known, and none is recommended.",
                     "End the cell with a tensor or a number that it computes, or keep it in a variable.",
                 )

@@ -55,7 +55,7 @@ def measured_alone() -> Iterator[None]:
         Busy: another thread does.
     """
     if not _alone.acquire(blocking=False):
-        raise Busy("another thread is measuring: run one measurement after the other, or compare both in one")
+        raise Busy("another thread is measuring: run one after the other, or compare both in one cell")
     try:
         yield
     finally:

@@ -91,7 +91,7 @@ def doubts_of_steps(
         found.append(
             Doubt(
                 "cycles-skipped",
-                f"A cycle {text}: a torch profiler of the code's own was running then.",
+                f"A cycle {text}: the code's own torch profiler was running then.",
                 facts={"cycles": run.skipped},
             )
         )
@@ -131,7 +131,7 @@ def _leaked(run: RecordedRun | SteppedRun) -> Doubt | None:
         return None
     return Doubt(
         "leaked-profiler",
-        "A torch profiler from before, which nothing refers to any more, was still running; it was stopped first. "
+        "An earlier torch profiler, which nothing refers to any longer, was still running; it was stopped first. "
         "This profile is not affected.",
         "Use `with torch.profiler.profile()`, which stops even if its code fails.",
     )
@@ -147,7 +147,7 @@ def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
         went.append(f"{units.count(dropped.inner)} operations inside others are part of those")
     if dropped.ops:
         went.append(f"the last {units.count(dropped.ops)} operations are missing")
-        went.append("and what of a line is torch is not known")
+        went.append("and how much of a line is torch is unknown")
     else:
         went.append("times and calls of what is shown are valid")
     return Doubt(
@@ -166,7 +166,7 @@ def _lines_cut(run: RecordedRun, options: ProfileOptions) -> Doubt | None:
     return Doubt(
         "lines-cut",
         f"More than --max-events {units.count(options.max_events)} line events: from {_seconds(after)} on what runs in "
-        "a function stands on its `def` line, and what runs at the top of a cell on no line. Times per op are valid.",
+        "a function counts on its `def` line, and what runs at the top of a cell on no line. Times per op are valid.",
         "Profile fewer steps (`--schedule`, `--steps`), or give `--max-events`.",
         {"after": after},
     )
@@ -192,7 +192,7 @@ def _lines(run: RecordedRun) -> Doubt | None:
         return Doubt(
             "lines-lost",
             "The code took Python's trace hook away (`sys.settrace`, a debugger, a caught interrupt): what ran "
-            "after that stands on no line. Times per op are valid.",
+            "after that is on no line. Times per op are valid.",
         )
     return None
 

@@ -134,7 +134,7 @@ class Plan:
         if self.engines is not None and self.processes is not None:
             raise OptionError("use either processes (this machine) or engines (a cluster)")
         if self.clock not in ("wall", "cpu", "device"):
-            raise OptionError(f"clock: {self.clock!r} is none of wall, cpu, device")
+            raise OptionError(f"clock: {self.clock!r} is not one of wall, cpu, device")
         if self.until is not None and self.adaptive is not None:
             raise OptionError("until and adaptive both say when to stop: use one")
         if self.rounds_asked is not None and (self.until is not None or self.adaptive is not None):

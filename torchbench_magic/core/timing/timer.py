@@ -34,8 +34,8 @@ from .timing_task import Task
 __all__ = ["Collected", "Task", "check_alternatives", "compare_bodies", "compare_bodies_async"]
 
 _NOT_THE_FIRST = (
-    "The first call worked; a later call in the timing loop failed. The loop repeats the code on the objects as the"
-    " calls before it left them: make what they use up in the code itself."
+    "The first call worked; a later call in the timing loop failed. Each call finds the objects as"
+    " earlier calls left them: create what they use up in the code itself."
 )
 """Under the traceback of an exception such as the IndexError of ``numbers.pop()``, which is the user's otherwise."""
 

@@ -51,7 +51,7 @@ def read_count(text: str, most: int = MOST) -> int:
     except ValueError:  # of thousands of digits too
         value = 0
     if value < 1:
-        raise ValueError("give a whole number from 1 on")
+        raise ValueError("give a whole number of at least 1")
     if value > most:
         raise ValueError(f"give a whole number up to {most}")
     return value
@@ -94,7 +94,7 @@ def looks_like_levers(text: str) -> bool:
 
 def read_processes(text: str) -> int:
     if not _is_whole(text) or int(text) < 2:
-        raise ValueError("give a whole number from 2 on; without --processes, this kernel measures")
+        raise ValueError("give a whole number of at least 2; without --processes, this kernel measures")
     return read_count(text, MOST_PROCESSES)
 
 
@@ -102,7 +102,7 @@ def read_thread_counts(text: str) -> tuple[int, ...]:
     try:
         counts = tuple(read_count(part, MOST_THREADS) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"give thread counts from 1 on, up to {MOST_THREADS}, such as 1 or 1,2") from None
+        raise ValueError(f"give thread counts from 1 to {MOST_THREADS}, such as 1 or 1,2") from None
     if len(set(counts)) != len(counts):
         raise ValueError("a thread count is given twice")
     return counts
@@ -114,7 +114,7 @@ def read_seconds(text: str) -> float:
 
 def read_per_cent(text: str) -> float:
     """A share, written in per cent."""
-    return _between(text.removesuffix("%"), 0, 1000, "give per cent above 0, such as 1 or 0.5") / 100
+    return _between(text.removesuffix("%"), 0, 1000, "give a percentage above 0, such as 1 or 0.5") / 100
 
 
 def read_threshold(text: str) -> float:
@@ -167,7 +167,7 @@ def read_schedule(text: str) -> Schedule:
 
 def read_from_zero(text: str) -> int:
     if not _is_whole(text):
-        raise ValueError("give a whole number from 0 on")
+        raise ValueError("give a whole number of at least 0")
     return read_count(text) if int(text) else 0
 
 
@@ -185,7 +185,7 @@ def read_rows(text: str) -> int:
     try:
         return read_count(text)
     except ValueError:
-        raise ValueError("give a whole number from 1 on, or -1 for all rows") from None
+        raise ValueError("give a whole number of at least 1, or -1 for all rows") from None
 
 
 def read_variable(text: str) -> str:

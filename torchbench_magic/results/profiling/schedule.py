@@ -47,7 +47,7 @@ class Schedule:
         for name, value in asdict(self).items():
             least = 1 if name == "active" else 0
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise OptionError(f"schedule: {name}={value}: give a whole number from {least} on")
+                raise OptionError(f"schedule: {name}={value}: give a whole number of at least {least}")
 
     @classmethod
     def of(cls, given: str | Mapping[str, int]) -> Self:
@@ -114,5 +114,5 @@ class Schedule:
 def _pair(part: str, form: str) -> tuple[str, int]:
     name, equals, value = (piece.strip() for piece in part.partition("="))
     if not equals or not (value.isascii() and value.isdecimal() and len(value) < 20):
-        raise OptionError(f"schedule: {part.strip()!r} is no number of a step; {form}")
+        raise OptionError(f"schedule: {part.strip()!r} is not a number of steps; {form}")
     return name, int(value)

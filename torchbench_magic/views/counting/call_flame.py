@@ -17,7 +17,7 @@ __all__ = ["flamegraph", "of_diff"]
 
 _KINDS = {"torch": "torch", "Python": "python", "allocator and lookup": "memory", "other": "other"}
 _NOTE = (
-    "Instructions per call, without the empty loop. callgrind records calls, not whole stacks: the cost of a"
+    "Instructions per call, without the empty loop. callgrind records calls, not whole stacks: what a"
     " function costs is shared among its callers in proportion to what each paid for calling it, and functions that"
     " call each other are one frame. What is below 0.05 % is part of its caller."
 )

@@ -39,7 +39,7 @@ def to_json(result: Any, *, max_bytes: int | None = None) -> str:
     few = rows is not None and len(rows) <= FEW
     most: Any = max_bytes if max_bytes is not None else FEW_BYTES if few else MOST_BYTES
     if isinstance(most, bool) or not isinstance(most, int) or most < LEAST_BYTES:
-        raise OptionError(f"max_bytes: give a whole number from {LEAST_BYTES} on")
+        raise OptionError(f"max_bytes: give a whole number of at least {LEAST_BYTES}")
     return _fitted(_around(result, facts), most)
 
 

@@ -193,7 +193,7 @@ class FlameExplorer extends FlameGraph {
     const rows = given.map(([name, unitOf, values, places]) => [`${name}${unitOf ? `, ${unitOf}` : ""}`, ...values.map((value) => number(value, places)), ...(pins.length > 1 ? [ratio(values)] : [])]);
     const path = (i) => [...tree.path(i), i].map((frame) => tree.text[frame]).join(" › ");
     this.compared.replaceChildren(
-      h("p", { class: "sentence" }, h("span", {}, pins.length > 1 ? "two pinned frames" : "one pinned frame; pin another to compare them"), act("unpin", "forget the pinned frames", () => { this.pins = []; this.compare(); this.canvas.focus(); })),
+      h("p", { class: "sentence" }, h("span", {}, pins.length > 1 ? "two pinned frames" : "one pinned frame; pin another to compare them"), act("unpin", "unpin the frames", () => { this.pins = []; this.compare(); this.canvas.focus(); })),
       ...pins.map((i, at) => h("p", { class: "foot" }, `${"AB"[at]}: ${path(i)}`)),
       table("", [["measure", ""], ...pins.map((_, at) => ["AB"[at], ""]), ...(pins.length > 1 ? [["B / A", ""]] : [])], rows));
   }

@@ -130,7 +130,7 @@ export class FlameGraph {
   build() {
     const { spec } = this;
     this.canvas = h("canvas", { tabindex: 0, role: "img", "aria-describedby": "said" });
-    this.canvas.setAttribute("aria-label", `${spec.title}: flame graph of ${this.tree.n} frames. Enter zooms, Escape goes back, arrows walk; the largest stand in the table below`);
+    this.canvas.setAttribute("aria-label", `${spec.title}: flame graph of ${this.tree.n} frames. Enter zooms, Escape goes back, arrows walk; the table below lists the largest`);
     this.pen = this.canvas.getContext("2d");
     this.said = h("span", { role: "status", id: "said" });
     this.facts = h("aside", {});

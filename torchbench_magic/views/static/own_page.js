@@ -36,5 +36,5 @@ export function pageButton(picture) {
     const url = URL.createObjectURL(new Blob([text], { type: "text/html" }));
     if (!window.open(url, "_blank")) h("a", { href: url, download: "picture.html" }).click(); // no windows here: a file
   };
-  return h("button", { type: "button", class: "act", title: "open the picture in a page of its own, which can be saved as a file", onclick: open }, "page of its own");
+  return h("button", { type: "button", class: "act", title: "open the picture in a page of its own, which can be saved as a file", onclick: open }, "open in a new page");
 }

@@ -11,7 +11,7 @@ export function distribution([unit, step, count, quartiles, [below, above], ...d
   const [q1, median, q3] = quartiles, reach = 1.5 * (q3 - q1), isOut = (value) => value < q1 - reach || value > q3 + reach;
   const facts = [["samples", written(count, [1, 0, null])], ["min", shown(values[0])], ["lower quartile", shown(q1)], ["median", shown(median)], ["upper quartile", shown(q3)],
     ["max", shown(values.at(-1))], ["outliers", `${below + above}${below + above ? ` (${below} below, ${above} above)` : ""}`]];
-  const said = `${values.length < count ? `${values.length} of ${written(count, [1, 0, null])} values, evenly spaced in their order` : "All values"}, in ${unit}; outliers lie 1.5 times the distance of the quartiles outside of them.`;
+  const said = `${values.length < count ? `${values.length} of ${written(count, [1, 0, null])} values, evenly spaced in their order` : "All values"}, in ${unit}; outliers lie more than 1.5 interquartile ranges outside the quartiles.`;
   return h("div", {}, h("dl", { class: "facts" }, ...facts.map(([word, text]) => h("div", {}, h("dt", {}, word), h("dd", {}, text)))),
     h("p", { class: "values", tabindex: 0, role: "group", "aria-label": "values, sorted" }, ...values.flatMap((value) => [isOut(value) ? h("b", {}, shown(value)) : shown(value), " "])),
     h("p", { class: "under" }, said));

@@ -75,7 +75,7 @@ class TimelineExplorer extends Timeline {
         if (isNearer(end)) end = [lane, i];
       }
     }
-    if (!count) { this.said.textContent = `all ${number(this.sums.calls(isOne), 0)} are short and drawn together here: zoom in, or see the page of its own`; return; }
+    if (!count) { this.said.textContent = `all ${number(this.sums.calls(isOne), 0)} are short and drawn together here: zoom in, or open it in a new page`; return; }
     const [lane, i] = best ?? end, from = lane.from[i], to = lane.to[i], side = Math.max((to - from) * 2, this.spec.seconds * 1e-6);
     const nth = best ? (by > 0 ? before + (at[1] ? 1 : 0) : before - 1) : by > 0 ? 0 : count - 1;
     this.at = { lane, i };

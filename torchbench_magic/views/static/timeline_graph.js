@@ -371,7 +371,7 @@ export class Timeline {
       const calls = this.sums.calls(isOne), [from, to] = this.view;
       const isSeen = (a, b) => Boolean(this.bars(isOne, a, b).next().value), isDrawn = isSeen(0, Infinity);
       if (isDrawn && !isSeen(from, to)) { this.view = this.state.view = [0, this.spec.seconds]; this.list(); }
-      words = `${label}: ${calls ? `${number(calls, 0)} call${calls > 1 ? "s" : ""}${isDrawn ? "" : ", all short and drawn together here"}` : "nothing of it"}`;
+      words = `${label}: ${calls ? `${number(calls, 0)} call${calls > 1 ? "s" : ""}${isDrawn ? "" : ", all short and drawn together here"}` : "not in this picture"}`;
     }
     this.said.textContent = words;
     this.draw();

@@ -75,7 +75,7 @@ def _recommended(comparison: Comparison) -> list[_Tried]:
 
 
 def trial_sentence(comparison: Comparison) -> StyledText:
-    """``compile makes it 2.3 times as fast (2.2 … 2.4) with the same result; it has paid after 3 100 calls. bf16: no
+    """``compile makes it 2.3 times as fast (2.2 … 2.4) with the same result; it pays off after 3 100 calls. bf16: no
     faster.`` A lever whose result differs is never among those that make it faster."""
     tried = _tried(comparison)
     if not tried:
@@ -91,7 +91,7 @@ def trial_sentence(comparison: Comparison) -> StyledText:
     if not best and len(decided) == len(tried):
         said.append(Phrase("no lever makes it faster with the same result"))
     elif not best and decided:
-        said.append(Phrase("no lever that is decided makes it faster with the same result"))
+        said.append(Phrase("no lever with a verdict makes it faster with the same result"))
     for words, names in _others(tried):
         said += [*([Phrase(". ")] if said else []), *_listed(names), Phrase(words)]
     return tuple(said)
@@ -102,7 +102,7 @@ def _gain(each: _Tried, *, is_first: bool) -> Iterator[Phrase]:
     is_other = bool(each.trial.differs_in)
     yield Phrase(f" makes it {times} with {_same(each.trial)}" if is_first or is_other else f" {times}")
     if math.isfinite(each.break_even):
-        yield Phrase(f"; it has paid after {_calls(each.break_even)}" if is_first else f" ({_calls(each.break_even)})")
+        yield Phrase(f"; it pays off after {_calls(each.break_even)}" if is_first else f" ({_calls(each.break_even)})")
 
 
 def _calls(number: float) -> str:

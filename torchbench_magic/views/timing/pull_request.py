@@ -40,7 +40,7 @@ def pull_request(comparison: Comparison, *, metric: str = "median", max_bytes: i
     """
     most: Any = max_bytes
     if isinstance(most, bool) or not isinstance(most, int) or most < 1024:
-        raise OptionError("max_bytes: give a whole number from 1024 on")
+        raise OptionError("max_bytes: give a whole number of at least 1024")
     whole = document(comparison, metric=metric)
     repeat = _repeat(repeat_cell(comparison))
     text = ""

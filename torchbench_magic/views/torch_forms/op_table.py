@@ -58,7 +58,7 @@ def table(
     if time_unit is not None and time_unit not in _TIME_UNITS:
         raise OptionError(f"time_unit {time_unit!r} is unknown; there are: s, ms, us")
     if not _is_whole(group_by_stack_n) or group_by_stack_n < 0:
-        raise OptionError(f"group_by_stack_n={group_by_stack_n}: give a whole number from 0 on")
+        raise OptionError(f"group_by_stack_n={group_by_stack_n}: give a whole number of at least 0")
     if not _is_whole(row_limit):
         raise OptionError(f"row_limit={row_limit}: give a whole number; -1 is all rows")
     if group_by_input_shape and not profile.options.shapes:

@@ -76,7 +76,7 @@ class CureTrials(ipywidgets.VBox):
         if any(button.disabled for button in self.buttons.values()):
             return
         self._switch(off=True)
-        self._say(f"Trying {lever}. A cell that is running ends first.")
+        self._say(f"Trying {lever}. A running cell ends first.")
         if self._loop is None or threading.current_thread() is threading.main_thread():
             self._try(lever, insight)
         else:

@@ -101,11 +101,11 @@ class Dispatch(TorchDispatchMode):
     ("entered", "said"),
     [
         (hook_of_all_modules, r"hooks of all modules \(`register_module_forward_hook` and the like\) are not sent"),
-        (Function, "the mode Function, which was entered, is not sent"),
-        (Dispatch, "the mode Dispatch, which was entered, is not sent"),
+        (Function, "the active mode Function is not sent"),
+        (Dispatch, "the active mode Dispatch is not sent"),
         (
             lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
-            "`saved_tensors_hooks`, which were entered, are not sent",
+            "active `saved_tensors_hooks` are not sent",
         ),
     ],
     ids=["hooks of all modules", "function mode", "dispatch mode", "saved tensors"],

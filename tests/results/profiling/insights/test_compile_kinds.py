@@ -70,7 +70,7 @@ CHANGES = (
     ("`x` had size 4 in dimension 1, now 9", "x", "4", "torch._dynamo.mark_dynamic(x, 1)"),
     ("`x` had 1 dimension, now 2", "x", "1", None),
     ("`x` was float32, now float64", "x", "float32", None),
-    ("a value that was kept over the graph break had size 4 in dimension 0, now 9", None, "4", None),
+    ("a value kept across the graph break had size 4 in dimension 0, now 9", None, "4", None),
     ("`net.training` was True, now False", "net.training", "True", None),
     ("whether gradients are recorded (`torch.no_grad`) changed", None, None, None),
 )
@@ -151,5 +151,5 @@ def test_what_the_compiler_refused_at_its_limit_is_not_counted_as_compiled() -> 
 def test_that_compiled_code_stays_is_not_said_where_the_compiler_was_reset() -> None:
     cures = said(compiled(row("0/0", 2, 0.3), row("0/0", 2, 0.3)))["compiling"].cures
     assert [cure.text for cure in cures] == [
-        "Reset the compiler less often: after each reset in this run all was compiled anew."
+        "Reset the compiler less often: everything was compiled again after each reset in this run."
     ]

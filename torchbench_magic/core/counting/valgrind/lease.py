@@ -52,7 +52,7 @@ def idle_seconds() -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise ValueError(f"{_IDLE_VARIABLE}={ascii(text)[:40]}: give seconds, 0 where kernels are not to share")
+        raise ValueError(f"{_IDLE_VARIABLE}={ascii(text)[:40]}: give seconds, or 0 if kernels are not to share")
     return seconds
 
 
@@ -83,12 +83,12 @@ class Lease:
     def _greet(self, idle: float) -> None:
         connection = self._connection
         if peer(connection)[1] != os.geteuid():
-            raise ConnectionError("who keeps it is another user")
+            raise ConnectionError("it belongs to another user")
         if not select.select([connection], [], [], _HELLO_SECONDS)[0]:
-            raise ConnectionError("who keeps it does not answer")
+            raise ConnectionError("its owner does not answer")
         hello = connection.recv(4096)
         if not hello:
-            raise ConnectionError("who keeps it has just ended")
+            raise ConnectionError("its owner has just ended")
         known = json.loads(hello)
         self.pid: int = known["pid"]
         self.directory: str = known["directory"]
@@ -265,7 +265,7 @@ class _MeetingPlace:
             try:
                 found = os.fstat(self._open)
                 if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                    raise PermissionError(errno.EPERM, "it is not this user's alone", self.folder)
+                    raise PermissionError(errno.EPERM, "other users can access it", self.folder)
                 self._lock()
             except BaseException:
                 os.close(self._open)

@@ -30,14 +30,14 @@ FOR_COUNTING = Purpose(
     1 << 30,
     "the counting process",
     "only code on the CPU can be counted: use .cpu()",
-    "count on smaller ones, instructions per element are the same",
+    "count on smaller ones: instructions per element are the same",
     "make `{}` inside the statement",
     "do it inside the statement",
 )
 FOR_TIMING = Purpose(
     1 << 30,
     "another process",
-    "what travels to another process is on the CPU: make it in the setup",
+    "only what is on the CPU can be sent to another process: make it in the setup",
     "make them in the setup, which runs in each process",
     "make `{}` in the setup",
     "do it in the setup, which runs in each process",

@@ -88,7 +88,7 @@ def check_process_state() -> None:
     )
     for mode in (mode for stack in stacks for mode in stack):
         if type(mode).__name__ != "DeviceContext":  # of `torch.set_default_device`, which is a setting that is sent
-            raise CannotTravel(f"the mode {type(mode).__name__}, which was entered, is not sent")
+            raise CannotTravel(f"the active mode {type(mode).__name__} is not sent")
     top = getattr(getattr(torch._C, "_autograd", None), "_top_saved_tensors_default_hooks", None)
     if top is not None and top(True) is not None:
-        raise CannotTravel("`saved_tensors_hooks`, which were entered, are not sent")
+        raise CannotTravel("active `saved_tensors_hooks` are not sent")

@@ -217,7 +217,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module in self.local and not hasattr(sys.modules.get(module), name.partition(".")[0]):
             raise pickle.UnpicklingError(
-                f"{module}.{name} is known by its name only, and its file may say another thing"
+                f"{module}.{name} is known only by its name, and its file may define something else"
             )
         return super().find_class(module, name)
 

@@ -48,7 +48,7 @@ def peaks_here(threads: int, progress: Progress = NO_PROGRESS) -> Peaks:
         made = replace(made, notes=(*notes, said))
         _in_this_process[key] = made
     elif made.contended > BUSY:
-        several = " Those of several threads are not known." if threads > 1 else ""
+        several = " Peaks of several threads are unknown." if threads > 1 else ""
         said = (
             f"Other processes used {made.contended:.1f} cores while peaks were measured: the peaks may be too low"
             f" and are"

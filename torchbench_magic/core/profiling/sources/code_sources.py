@@ -171,7 +171,7 @@ class _FileCodes:
             names = _listed(added)
             text = (
                 f"%autoreload added {names} to {label} without its file name: the lines in it are not recorded, and"
-                " their time stands on the lines that call it."
+                " their time counts on the lines that call it."
             )
             action = "Restart the kernel, or call `importlib.reload` of the module, and run this again."
             found.append(Doubt("text-added", text, action, self._facts() | {"added": tuple(added)}))

@@ -114,7 +114,7 @@ def schema_arguments(operator: Any) -> Sequence[Any]:
     """
     schema = getattr(operator, "_schema", None)
     if schema is None:
-        raise ArgumentError(f"{operator} cannot be rebuilt: this torch does not tell what it takes")
+        raise ArgumentError(f"{operator} cannot be rebuilt: this torch does not say which arguments it takes")
     arguments: Sequence[Any] = schema.arguments
     return arguments
 

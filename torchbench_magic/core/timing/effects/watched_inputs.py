@@ -147,8 +147,8 @@ class Sizes:
             Doubt(
                 "grows",
                 f"`{name}` {'grew' if by > 0 else 'got shorter'} by {abs(by)} items in {calls} calls: later calls did"
-                " other work than earlier ones.",
-                f"Make a fresh `{name}` in the body, or {'take its cost out of it' if by > 0 else 'give `--restore`'}.",
+                " different work from earlier ones.",
+                f"Make a fresh `{name}` in the body, or {'subtract its cost' if by > 0 else 'give `--restore`'}.",
                 {"name": name, "items": by, "calls": calls},
             )
             for name, by in changes.items()

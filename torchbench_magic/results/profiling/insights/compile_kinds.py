@@ -296,9 +296,9 @@ def _of_reset(profile: Profile) -> str:
     source = profile.sources.get(profile.source_id or "")
     first = profile.compilations[profile.compilations["kind"] == "first"]
     if source is not None and _RESET.search(source.text) is not None:
-        return "Take the reset of the compiler out of the cell: after each one all is compiled anew."
+        return "Take the reset of the compiler out of the cell: everything is compiled again after each one."
     if first["compile_id"].duplicated().any():  # the compiler counts from 0 again
-        return "Reset the compiler less often: after each reset in this run all was compiled anew."
+        return "Reset the compiler less often: everything was compiled again after each reset in this run."
     return ""
 
 

@@ -82,7 +82,7 @@ class LineUse:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it calls what is compiled already."""
+        """Whether it calls what is already compiled."""
         return any(name.startswith(_COMPILED) for name in (*self.ranges, *(op.name for op in self.ops)))
 
     @property

@@ -32,8 +32,8 @@ _WORDS = {
     "zero_grad": "clears gradients",
     "other": "is other code",
 }
-_BY_LOOKS = " The lines of loss and other are from looks at the stack, about 10 a second."
-_UNSEEN = " Looks that Python code kept waiting are on no line: %%tprofile without --phases records each line."
+_BY_LOOKS = " The lines of loss and other come from looks at the stack, about 10 a second."
+_UNSEEN = " Looks that Python code delayed are on no line: %%tprofile without --phases records each line."
 _MOST_WORKERS = 8  # that are named one by one
 _ALIKE = 0.05  # of the mean: a median that is as near to it may stand for it
 _OUTSIDE = 0.1  # of the wall time: from which on it is said that no step has it

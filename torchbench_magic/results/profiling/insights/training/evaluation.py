@@ -72,7 +72,7 @@ def _evaluates_in_training_mode(profile: Profile, facts: LoopFacts) -> list[Insi
         count = int(mine["calls"].sum())
         text = (
             f"`{where}` evaluates in training mode, {units.count(count)} times: dropout is on, and batch norm learns "
-            "from what is evaluated."
+            "from evaluation data."
         )
         cure = Cure("Switch to evaluation mode before it, and back to training mode after it.", "model.eval()")
         found.append(Insight("eval-mode", seconds, share, text, {"forward_passes": count}, (where,), (cure,)))

@@ -138,7 +138,7 @@ def _why(
     if is_outside and inner is not None:
         return f"; `{inner}` takes {units.percent(inner_share)} % of it", (
             Cure(f"Make `{inner}` cheaper, or do it once, before the loop."),
-            Cure(f"Move what `{inner}` does into the data set of a `DataLoader`: workers run nothing outside of one."),
+            Cure(f"Move what `{inner}` does into the data set of a `DataLoader`: workers run only what is in one."),
         )
     if is_outside:
         text = "Make what the loop iterates over cheaper, or move its work into the data set of a `DataLoader`."
