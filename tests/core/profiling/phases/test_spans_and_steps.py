@@ -131,6 +131,45 @@ def test_two_loops_one_after_the_other_are_steps_of_both() -> None:
     assert len(told.steps) == 8
 
 
+@pytest.mark.parametrize("has_heads", [False, True])
+def test_a_batch_of_several_optimizer_steps_is_input_of_the_first_of_them(has_heads: bool) -> None:
+    told = Told()
+    for _ in range(5):
+        told.does((INPUT, 20, LOADER), (FORWARD, 3))
+        for _ in range(4):
+            if has_heads:  # of the loop over epochs, as lines show it
+                told.does((INPUT, 1))
+            told.does((FORWARD, 10), (ZERO_GRAD, 2), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
+        told.does(*[(INPUT, 1)] * has_heads).waits(7)
+    told.does((INPUT, 1, LOADER))
+    asked = begins(told, INPUT, LOADER)
+    assert len(told.steps) == 20
+    assert [begin for begin, _ in told.steps][::4] == asked[:-1]
+    assert told.steps[-1][1] == asked[-1]
+
+
+def test_the_head_of_a_loop_that_asks_for_such_a_batch_begins_the_step() -> None:
+    told = Told()
+    heads = []
+    for _ in range(5):
+        told.waits(1)
+        heads.append(Span(told.now, told.now + 23, INPUT, 99, is_head=True))
+        told.does((INPUT, 20, LOADER)).waits(2)
+        for _ in range(4):
+            told.does((FORWARD, 10), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
+    told.spans = with_loop_heads(told.spans, heads)
+    assert [begin for begin, _ in told.steps][::4] == [head.begin for head in heads]
+
+
+def test_an_evaluation_of_one_batch_is_of_the_step_that_was() -> None:
+    told = Told()
+    for at in range(8):
+        told.does((FORWARD, 10), (BACKWARD, 30), (OPTIMIZER, 5, ONE))
+        if at % 3 == 2:
+            told.does((INPUT, 20, OTHER_LOADER)).waits(100)
+    assert [begin for begin, _ in told.steps] == begins(told, FORWARD)
+
+
 def test_an_evaluation_within_the_loop_belongs_to_the_step_before_it() -> None:
     told = Told()
     for at in range(10):

@@ -3,7 +3,8 @@
 A step ends where an iteration does. With every step of an optimizer there is one, or (gradient accumulation) some: so a
 step begins where the loop first asks for input after an optimizer's step, and without input with the phase that most
 steps begin with, or the first after it. What lies between belongs to the step that was: a checkpoint, logging, an
-evaluation.
+evaluation. A batch that several steps of an optimizer are made with (PPO: epochs over each rollout) is input of the
+first of them.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def asked_steps(spans: Sequence[Span], ends: Sequence[int]) -> list[tuple[int, i
     asked, often = _asking(spans, ends, by_line=True)
     edges = [bisect_left(asked, moment) for moment in ends]
     starts = [asked[at - min(often, at)] for at in edges if at]
+    rarely = _rarely_asked(spans, ends)
+    starts = [_with_rare(start, before, rarely) for start, before in zip(starts, (-1, *ends), strict=False)]
     if len(starts) < len(ends) or len(set(edges)) < len(ends) or edges[-1] >= len(asked):
         return []
     return list(zip(starts, [*starts[1:], asked[edges[-1]]], strict=True))
@@ -58,6 +61,7 @@ def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
     found = _asking(spans, ends)
     apart = [span for span in spans if not span.is_inner and (span.phase != OPTIMIZER or span.fact >= 0)]
     first = [span.begin for span in apart]
+    rarely = _rarely_asked(spans, ends)
     opening = _opening(apart, first, ends)
     starts = []
     for at, last in enumerate(ends):
@@ -72,7 +76,8 @@ def recognised_steps(spans: Sequence[Span], end: int) -> list[tuple[int, int]]:
             starts.append(next(opens, mine[0].begin if mine else before))
         else:
             starts.append(_first_start(apart, ends))
-    return list(zip(starts, [*starts[1:], _last_end(spans, found[0], ends[-1], end)], strict=True))
+        starts[-1] = _with_rare(starts[-1], before, rarely)
+    return list(zip(starts, [*starts[1:], _last_end(spans, rarely or found[0], ends[-1], end)], strict=True))
 
 
 def _ends(spans: Sequence[Span]) -> list[int]:
@@ -153,6 +158,41 @@ def _asking(spans: Sequence[Span], ends: Sequence[int], *, by_line: bool = False
             best = min(counted, key=lambda key: (abs(counted[key][0] - 1), counted[key][1]))
             return keys[best], max(int(counted[best][0]), 1)
     return [], 1
+
+
+def _rarely_asked(spans: Sequence[Span], ends: Sequence[int]) -> list[int]:
+    """When the loop asks a loader for a batch that several steps are made with; empty where each step has its own.
+
+    That is a loader which is asked before the first optimizer's step and then in fewer steps than the loop's own input,
+    once in each of these: an evaluation asks for all its batches at once, or not before the first step. Of several it
+    is the one that is asked least, around the others.
+    """
+    around = [span for span in spans if span.phase == INPUT and span.is_head and not span.in_backward]
+    begins = [span.begin for span in around]
+    by_loader: dict[int, list[int]] = defaultdict(list)
+    last: int | None = None
+    for span in spans:
+        if span.phase != INPUT:
+            last = None
+        elif span.fact >= 0 and not span.is_inner and not span.in_backward:
+            if span.fact != last:
+                at = bisect_right(begins, span.begin) - 1  # the head of a loop that asks this loader
+                is_asked_by_head = at >= 0 and around[at].end >= span.end
+                by_loader[span.fact].append(begins[at] if is_asked_by_head else span.begin)
+            last = span.fact
+    rare = []
+    for moments in by_loader.values():
+        edges = [bisect_left(moments, moment) for moment in ends]
+        counts = [high - low for low, high in pairwise(edges) if high > low]
+        if edges[0] and counts and median(counts) == 1 and len(counts) < _USUAL * (len(ends) - 1):
+            rare.append(moments)
+    return min(rare, key=len, default=[])
+
+
+def _with_rare(start: int, before: int, rarely: Sequence[int]) -> int:
+    """The beginning of a step: with the batch that is asked for since the step ``before`` and before ``start``."""
+    at = bisect_right(rarely, start) - 1
+    return rarely[at] if at >= 0 and rarely[at] > before else start
 
 
 def _per_step(moments: Sequence[int], ends: Sequence[int]) -> tuple[float, float] | None:
