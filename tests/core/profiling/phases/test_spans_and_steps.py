@@ -12,6 +12,7 @@ from torchbench_magic.core.profiling.loop_marks.marks import (
     BACKWARD,
     FORWARD,
     INPUT,
+    LOSS,
     OPTIMIZER,
     TRANSFER,
     ZERO_GRAD,
@@ -146,6 +147,23 @@ def test_a_batch_of_several_optimizer_steps_is_input_of_the_first_of_them(has_he
     assert len(told.steps) == 20
     assert [begin for begin, _ in told.steps][::4] == asked[:-1]
     assert told.steps[-1][1] == asked[-1]
+
+
+@pytest.mark.parametrize("has_head", [False, True])
+def test_a_module_that_a_loader_calls_makes_input(has_head: bool) -> None:
+    loading = Span(2, 50, INPUT, 1, LOADER)
+    spans = [loading, Span(10, 20, FORWARD, 2, is_inner=True), Span(20, 30, LOSS, 2, is_inner=True)]
+    spans = with_loop_heads([*spans, Span(60, 70, FORWARD, 3)], [Span(1, 55, INPUT, 1, is_head=True)] * has_head)
+    whole = spans[0]
+    assert [(piece.phase, piece.begin, piece.end) for piece in pieces_of(spans)] == [
+        (INPUT, whole.begin, whole.end),
+        (FORWARD, 60, 70),
+    ]
+
+
+def test_a_generator_that_runs_the_model_is_no_input_there() -> None:
+    spans = with_loop_heads([Span(10, 20, FORWARD, 2)], [Span(1, 55, INPUT, 1, is_head=True)])
+    assert [piece.phase for piece in pieces_of(spans)] == [INPUT, FORWARD, INPUT]
 
 
 def test_the_head_of_a_loop_that_asks_for_such_a_batch_begins_the_step() -> None:

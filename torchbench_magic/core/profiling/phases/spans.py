@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..loop_marks.marks import BACKWARD, COMPILED, INPUT, OPTIMIZER, STEP, TRANSFER, UNCLEARED, WIDTH
+from ..loop_marks.marks import BACKWARD, COMPILED, FORWARD, INPUT, LOSS, OPTIMIZER, STEP, TRANSFER, UNCLEARED, WIDTH
 
 __all__ = ["Span", "pieces_of", "said_steps", "spans_of", "with_loop_heads"]
 
@@ -96,11 +96,12 @@ def with_loop_heads(spans: Sequence[Span], heads: Iterable[Span]) -> list[Span]:
 def pieces_of(spans: Iterable[Span]) -> list[Span]:
     """The spans (by their beginning) without what they have in common: the innermost has the time.
 
-    What a backward pass runs (a checkpoint calls its module again) is backward, and an input within an input is one.
+    What a backward pass runs (a checkpoint calls its module again) is backward, an input within an input is one, and a
+    module that a loader calls (a data set that encodes its samples) makes input.
     """
     pieces: list[Span] = []
     stack: list[Span] = []
-    at = 0
+    at, loads_until = 0, 0
 
     def until(moment: int) -> None:
         nonlocal at
@@ -112,7 +113,11 @@ def pieces_of(spans: Iterable[Span]) -> list[Span]:
         while stack and stack[-1].end <= span.begin:
             until(stack[-1].end)
             stack.pop()
+        if span.phase == INPUT and not span.is_head:
+            loads_until = max(loads_until, span.end)
         if stack and (stack[-1].phase == BACKWARD or (stack[-1].phase == INPUT and span.phase == INPUT)):
+            continue
+        if stack and span.phase in (FORWARD, LOSS) and span.begin < loads_until:
             continue
         until(span.begin)
         if not stack:
