@@ -44,6 +44,7 @@ def state() -> tuple[object, ...]:
         {name: list(each) if isinstance(each, list) else each for name, each in vars(callback_handler).items()},
         torch.autograd.backward,
         torch.autograd.grad,
+        vars(torch.autograd)["_engine_run_backward"],
         torch.compile,
         vars(nn.Module).get("__call__"),
         vars(nn.Module).get("zero_grad"),
@@ -386,6 +387,23 @@ def test_a_step_that_an_exception_ends_is_none_and_one_of_the_users_own_class_is
         (OPTIMIZER, False, False),
         (OPTIMIZER, True, False),
     ]
+
+
+def test_functions_of_autograd_that_were_imported_before_are_backward_passes() -> None:
+    weight = torch.rand(3, requires_grad=True)
+    backward, grad = torch.autograd.backward, torch.autograd.grad
+    marks = LoopMarks()
+    hooks = TrainingHooks(marks, with_modules=True)
+    hooks.start()
+    backward(weight.sum())
+    grad(weight.sum(), weight)
+    weight.sum().backward()
+    torch.autograd.grad(weight.sum(), weight)
+    hooks.stop()
+    passes = [span for span in spans_of(marks.record) if span.phase == BACKWARD and not span.is_inner]
+    first = marks.book.places[passes[0].place]
+    assert [marks.book.places[span.place] for span in passes] == [(first[0], first[1] + at) for at in range(4)]
+    assert first[0].co_name == "test_functions_of_autograd_that_were_imported_before_are_backward_passes"
 
 
 def test_each_step_is_of_its_optimizer_wherever_it_is_called() -> None:

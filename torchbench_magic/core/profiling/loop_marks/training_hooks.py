@@ -80,6 +80,8 @@ class TrainingHooks:
         put, noted = self._replace, self._noted
         put(autograd, "backward", self._watched_backward)
         put(autograd, "grad", lambda was: noted(was, BACKWARD))
+        # assumed of torch 2.13 and newer: what both call, also by names that the user's code took before the run
+        put(autograd, "_engine_run_backward", self._engine_called)
         put(optim.Optimizer, "zero_grad", lambda was: noted(was, ZERO_GRAD))
         put(nn.Module, "zero_grad", lambda was: noted(was, ZERO_GRAD))
         self._replace_loading()
@@ -250,3 +252,27 @@ class TrainingHooks:
                     gradients.backward_ends()
 
         return backward
+
+    def _engine_called(self, was: Any) -> Any:
+        """What ``backward`` and ``grad`` of torch call, with marks where they were not called through our own."""
+        marks, gradients, get_ident, here = self.marks, self._gradients, threading.get_ident, sys._getframe
+
+        @functools.wraps(was)
+        def engine_called(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if gradients.depth or get_ident() != marks.thread:
+                return was(*args, **kwargs)
+            adds = bool(kwargs.get("accumulate_grad"))
+            if adds:
+                gradients.backward_begins()
+            gradients.depth += 1
+            marks.begin(BACKWARD, here(1))
+            try:
+                return was(*args, **kwargs)
+            finally:
+                marks.end(BACKWARD)
+                gradients.depth -= 1
+                if adds:
+                    gradients.backward_ends()
+
+        return engine_called
