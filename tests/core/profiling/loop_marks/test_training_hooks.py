@@ -389,6 +389,33 @@ def test_a_step_that_an_exception_ends_is_none_and_one_of_the_users_own_class_is
     ]
 
 
+@pytest.mark.parametrize("where", ["within the step", "around the step"])
+def test_a_range_of_the_users_own_with_the_name_of_a_step_is_none(where: str) -> None:
+    def own_range() -> torch.autograd.profiler.record_function:
+        return torch.autograd.profiler.record_function("Optimizer.step#Own.inner")
+
+    class Own(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            with own_range():
+                pass
+
+    around = where == "around the step"
+    parameters = nn.Linear(2, 2).parameters()
+    optimizer = torch.optim.SGD(parameters) if around else Own(parameters)
+    marks = LoopMarks()
+    hooks = TrainingHooks(marks, with_modules=True)
+    hooks.start()
+    for _ in range(2):
+        if around:
+            with own_range():
+                optimizer.step()
+        else:
+            optimizer.step()
+    hooks.stop()
+    spans = [(span.phase, span.fact >= 0, span.is_inner) for span in spans_of(marks.record)]
+    assert spans == [(OPTIMIZER, True, False)] * 2
+
+
 def test_functions_of_autograd_that_were_imported_before_are_backward_passes() -> None:
     weight = torch.rand(3, requires_grad=True)
     backward, grad = torch.autograd.backward, torch.autograd.grad

@@ -2,7 +2,8 @@
 
 `record_function` calls `entered` and `left` instead of its own methods, which they call. Assumed of torch 2.13 and
 newer: the wrapper that torch puts round ``step`` of every class of optimizers, the users' own too, runs it in a range
-of the name of `_STEP`, and then calls the optimizer's ``_optimizer_step_code`` in it (there for profilers).
+of the name of `_STEP`, and then calls the optimizer's ``_optimizer_step_code`` in it (there for profilers). Ranges of
+that name which other code opens are none of these.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ class StepRanges:
         """``record_function.__enter__``"""
         begin, running, extend, now = self._marks.begin, self._running, self._marks.recent.extend, time.time_ns
         thread, get_ident, here = self._marks.thread, threading.get_ident, sys._getframe
+        of_torch = _code_round_steps()
         users: CodeType | None = None  # the user's code that called last
 
         @functools.wraps(was)
         def entered(range_: Any) -> Any:
             nonlocal users
-            if range_.name.startswith(_STEP) and get_ident() == thread:
+            if range_.name.startswith(_STEP) and here(1).f_code is of_torch and get_ident() == thread:
                 frame = here(2)  # below it is torch's wrapper
                 caller: FrameType | None = frame
                 if frame.f_code is users:
@@ -114,3 +116,11 @@ class StepRanges:
         if number >= 0 and key not in gradients.left_alone and gradients.stepped(optimizer, key):
             self._marks.uncleared()
         return number, key
+
+
+def _code_round_steps() -> CodeType:
+    """Of the wrapper that torch puts round each ``step``."""
+    from torch.optim import Optimizer
+
+    code: CodeType = Optimizer.profile_hook_step(lambda: None).__code__
+    return code
