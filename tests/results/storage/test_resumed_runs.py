@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -427,6 +428,37 @@ def test_hooks_of_a_module_are_part_of_it_and_what_tensors_hold_is_said_not_to_b
     (said,) = [doubt.text for doubt in measured(path, resume=True, **code).warnings if doubt.kind == "resumed"]
     assert said.endswith("What tensors and arrays hold is not compared.")
     hook = net.register_forward_hook(lambda *_: None)
-    assert "resumed" not in {doubt.kind for doubt in measured(path, resume=True, **code).warnings}
+    with_hook = measured(path, resume=True, **code).warnings
+    assert "resumed" not in {doubt.kind for doubt in with_hook}
+    assert any("training mode, 1 hook" in doubt.text for doubt in with_hook)
     hook.remove()
     assert "resumed" in {doubt.kind for doubt in measured(path, resume=True, **code).warnings}
+
+
+def test_a_difference_that_no_text_tells_is_said_in_words(path: Path) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    code: dict[str, Any] = {"bodies": {"f": Body("net(x)")}, "namespace": {"net": net, "x": torch.ones(1, 2)}}
+    measured(path, points=(), **code)
+    net[1] = torch.nn.Tanh()
+    said = " ".join(doubt.text for doubt in measured(path, resume=True, points=(), **code).warnings)
+    assert "`net` has other shapes, layers or hooks (it was Sequential with 6 values in 2 tensors" in said
+
+
+@pytest.mark.parametrize("code", ["np.argwhere(x)", "net(x)"])
+def test_a_function_of_a_library_that_the_user_replaced_is_measured_anew_and_named(
+    path: Path, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"np": np, "x": torch.ones(1, 2), "net": torch.nn.Linear(2, 2)}
+    asked: dict[str, Any] = {"bodies": {"f": Body(code)}, "namespace": names, "points": ()}
+    measured(path, **asked)
+    owner, name = (np, "argwhere") if code.startswith("np") else (torch.nn.functional, "linear")
+    was = getattr(owner, name)
+
+    def mine(*args: Any) -> Any:
+        return was(*args)
+
+    monkeypatch.setattr(owner, name, mine)
+    again = measured(path, resume=True, **asked).warnings
+    assert "resumed" not in {doubt.kind for doubt in again}
+    assert any(f"{owner.__name__}.{name} was as usual, is `" in doubt.text for doubt in again)
+    assert "resumed" in {doubt.kind for doubt in measured(path, resume=True, **asked).warnings}

@@ -98,7 +98,9 @@ def _module(value: Any) -> str:
     layers = [(name, type(part).__qualname__, part.training, *_hooks(part)) for name, part in value.named_modules()]
     mode = "training" if value.training else "eval"
     what = f"{type(value).__name__} with {_counted(size, 'value')} in {_counted(len(held), 'tensor')}"
-    return f"{what}, {mode} mode ({_digest(repr((held, layers)))})"
+    hooks = sum(len(layer) - 3 for layer in layers)
+    with_hooks = f", {_counted(hooks, 'hook')}" if hooks else ""
+    return f"{what}, {mode} mode{with_hooks} ({_digest(repr((held, layers)))})"
 
 
 def _optimizer(value: Any) -> str:

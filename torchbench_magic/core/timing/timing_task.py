@@ -20,7 +20,9 @@ from torchbench_magic.results.timing.subject import Subject
 from torchbench_magic.results.timing.values_read import SETTING
 
 from ..code.code_reads import globals_assigned, globals_read, notebook_functions
+from ..code.held_values import code_digest
 from ..code.input_shapes import inputs_of
+from ..code.library_files import replaced_functions
 from ..code.values_read import Values, values_of
 from ..machine.clocks import Clocks
 from .plan import Plan
@@ -176,7 +178,9 @@ class Task:
         functions = notebook_functions(used, names, self.namespace)
         inputs = inputs_of(used, names, functions)
         found = values_of(used, self._codes([*self.setup, body]), names, self.namespace, functions)
-        settings = ((SETTING + name, text, "") for name, text in settings_in_words().items())
+        settings = [(SETTING + name, text, "") for name, text in settings_in_words().items()]
+        for name, function in replaced_functions(names[each] for each in used if each in names):
+            settings.append((SETTING + name, f"`{function.__qualname__}` ({code_digest(function.__code__)})", ""))
         return Read(inputs, (*(value for value in found if value[:2] not in inputs), *settings))
 
     def _names(self, parts: Sequence[Body]) -> set[str]:

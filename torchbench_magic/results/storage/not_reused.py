@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..machine.environment import Environment
@@ -17,6 +18,8 @@ __all__ = ["named_few", "unlike_parts"]
 _PLACE = {"torch": "torch", "system": "the system", "cpu": "the processor", "accelerator": "the accelerator"}
 _MOST = 3
 _LONGEST = 48
+_DIGEST = re.compile(r" \([0-9a-f]{6}\)")
+"""Of what a text of `input_shapes` does not say in words."""
 
 
 def named_few(found: Sequence[str]) -> str:
@@ -123,7 +126,12 @@ def _of_inputs(then: Subject, now: Subject) -> Iterator[str]:
     given = dict(now.given)
     changed = [name for name, text in then.given if given.get(name) != text]
     for name in changed:
-        yield f"`{name}` was {dict(then.given)[name]}, is {given.get(name, 'not there')}"
+        before, here = dict(then.given)[name], given.get(name, "not there")
+        what = _DIGEST.sub("", here)
+        if _DIGEST.sub("", before) == what:
+            yield f"`{name}` has other shapes, layers or hooks (it was {what}, and still is)"
+        else:
+            yield f"`{name}` was {before}, is {here}"
     if not same_values(then.given_values, now.given_values or ()):
         words = list(changes_of(then.given_values, now.given_values, said=changed))
         yield from words or (() if changed else ("the code reads other values",))
