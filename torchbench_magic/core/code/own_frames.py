@@ -11,7 +11,7 @@ import linecache
 from collections.abc import Collection, Mapping
 from types import TracebackType
 
-__all__ = ["PROFILED_CELL", "users_traceback", "without_own_frames"]
+__all__ = ["PROFILED_CELL", "unlink_frame", "users_traceback", "without_own_frames"]
 
 PROFILED_CELL = "<profiled cell>"
 """File of the text of a cell that an insight holds, in tracebacks."""
@@ -37,6 +37,13 @@ def without_own_frames(traceback: TracebackType | None, files: Collection[str] =
     if frames:
         frames[-1].tb_next = None
     return frames[0] if frames else None
+
+
+def unlink_frame(error: BaseException) -> None:
+    """Take the calling frame, one of this package's, out of the traceback of an exception that it has caught and raises
+    again with a bare ``raise``: the user's code may print it on its way."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
 
 
 def users_traceback(

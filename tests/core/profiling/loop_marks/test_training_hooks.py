@@ -389,6 +389,47 @@ def test_a_step_that_an_exception_ends_is_none_and_one_of_the_users_own_class_is
     ]
 
 
+def fails_in_a_module() -> None:
+    class Fails(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError(x)
+
+    Fails()(torch.ones(1))
+
+
+def fails_in_backward() -> None:
+    torch.ones(1).sum().backward()
+
+
+def fails_in_a_loader() -> None:
+    next(iter(DataLoader([object()], collate_fn=lambda _: 1 / 0)))
+
+
+def fails_in_clearing() -> None:
+    nn.Linear(1, 1).zero_grad(1, 2)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("fails", [fails_in_a_module, fails_in_backward, fails_in_a_loader, fails_in_clearing])
+def test_an_exception_that_the_code_prints_shows_no_frame_of_ours(fails: Callable[[], None]) -> None:
+    def files(hooks: TrainingHooks | None) -> list[str]:
+        if hooks is not None:
+            hooks.start()
+        try:
+            fails()
+        except Exception:
+            _, _, entry = sys.exc_info()
+        finally:
+            if hooks is not None:
+                hooks.stop()
+        found = []
+        while entry is not None:
+            found.append(f"{entry.tb_frame.f_code.co_filename}:{entry.tb_lineno}")
+            entry = entry.tb_next
+        return found
+
+    assert files(TrainingHooks(LoopMarks(), with_modules=True)) == files(None)
+
+
 @pytest.mark.parametrize("where", ["within the step", "around the step"])
 def test_a_range_of_the_users_own_with_the_name_of_a_step_is_none(where: str) -> None:
     def own_range() -> torch.autograd.profiler.record_function:

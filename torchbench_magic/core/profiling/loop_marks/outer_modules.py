@@ -15,6 +15,8 @@ import weakref
 from types import CodeType, FrameType
 from typing import Any
 
+from torchbench_magic.core.code.own_frames import unlink_frame
+
 from .compiled_calls import is_called_by_compiler
 from .marks import BATCH, FORWARD, LOSS, LoopMarks
 
@@ -145,6 +147,9 @@ def calls_noted(original: Any, marks: LoopMarks, outer: OuterCalls) -> Any:
             else:
                 users = frame.f_code if begin(phase, frame) is frame else None
             return original(self, *args, **kwargs)
+        except BaseException as error:
+            unlink_frame(error)
+            raise
         finally:
             outer.depth = 0
             extend((now(), -phase, -1, flags_of(self, kept, is_grad_enabled())))

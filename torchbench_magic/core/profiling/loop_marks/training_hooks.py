@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from torchbench_magic.core.code.own_frames import unlink_frame
 from torchbench_magic.core.compiler.dynamo import Callbacks
 
 from ..torch_events import torch_profiler
@@ -138,6 +139,9 @@ class TrainingHooks:
                     made = was(loader)
                     loaders[id(made)] = of_loader
                     return made
+                except BaseException as error:
+                    unlink_frame(error)
+                    raise
                 finally:
                     end(INPUT, of_loader)
 
@@ -180,6 +184,9 @@ class TrainingHooks:
             try:
                 made = was(tensor, *args, **kwargs)
                 return made
+            except BaseException as error:
+                unlink_frame(error)
+                raise
             finally:
                 marks.end(TRANSFER, int(made.device != tensor.device))
 
@@ -204,6 +211,9 @@ class TrainingHooks:
                 users = frame.f_code if begin(phase, frame) is frame else None
             try:
                 return was(*args, **kwargs)
+            except BaseException as error:
+                unlink_frame(error)
+                raise
             finally:
                 extend((now(), -phase, -1, fact(*args) if fact is not None else -1))
                 if len(recent) >= BATCH:
@@ -243,6 +253,9 @@ class TrainingHooks:
                 users = frame.f_code if begin(BACKWARD, frame) is frame else None
             try:
                 return was(*args, **kwargs)
+            except BaseException as error:
+                unlink_frame(error)
+                raise
             finally:
                 extend((now(), -BACKWARD, -1, -1))
                 if len(recent) >= BATCH:
@@ -260,18 +273,22 @@ class TrainingHooks:
         @functools.wraps(was)
         def engine_called(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if gradients.depth or get_ident() != marks.thread:
-                return was(*args, **kwargs)
-            adds = bool(kwargs.get("accumulate_grad"))
+            is_first = not gradients.depth and get_ident() == marks.thread
+            adds = is_first and bool(kwargs.get("accumulate_grad"))
             if adds:
                 gradients.backward_begins()
-            gradients.depth += 1
-            marks.begin(BACKWARD, here(1))
+            if is_first:
+                gradients.depth += 1
+                marks.begin(BACKWARD, here(1))
             try:
                 return was(*args, **kwargs)
+            except BaseException as error:
+                unlink_frame(error)
+                raise
             finally:
-                marks.end(BACKWARD)
-                gradients.depth -= 1
+                if is_first:
+                    marks.end(BACKWARD)
+                    gradients.depth -= 1
                 if adds:
                     gradients.backward_ends()
 
