@@ -169,6 +169,11 @@ def test_outside_of_a_notebook_the_variables_are_asked_for() -> None:
         insight("%%tprofile\nw * 2", "no_grad").try_()
 
 
+def test_of_a_scripts_profile_the_way_to_try_it_is_said() -> None:
+    with pytest.raises(ValueError, match=re.escape('compare({"f": "f()"}, globals=globals(), try_="no_grad")')):
+        insight("", "no_grad").try_()
+
+
 def test_the_insights_of_a_profiled_cell_hold_its_text_and_no_object(ready: Any, run: Run) -> None:
     cell = "%%tprofile\nfor i in range(3000):\n    v = x + 1"
     run(ready, cell)

@@ -41,12 +41,17 @@ def try_insight(
             " cell"
         )
     check_levers(asked, "try_")
+    notebook = notebook_now()
+    if not insight.body and notebook is None:
+        raise InputError(
+            f"{insight.kind}: the text of its code was not kept, since it is not of a cell; for code f(), write"
+            f' torchbench_magic.compare({{"f": "f()"}}, globals=globals(), try_="{",".join(asked)}")'
+        )
     if not insight.body:
         raise InputError(
             f"{insight.kind}: it is not from a whole %%tprofile cell; write `%%timer --try {','.join(asked)}` above the"
             " code"
         )
-    notebook = notebook_now()
     if names is None and notebook is None:
         raise InputError(f"{insight.kind}: no notebook is open here; give the variables: try_(names=globals())")
     found: Mapping[str, Any] = names if names is not None else notebook.names  # type: ignore[union-attr]
