@@ -27,7 +27,7 @@ MACHINE_CODE = re.compile(r"PROT_EXEC|PyCFunction_NewEx|\bexecutable\(|xchg")
 @cache
 def stated() -> Mapping[str, frozenset[str]]:
     """File -> the names that the table says of it; "machine code" is one of them."""
-    _, _, table = PAGE.read_text(encoding="utf-8").partition("## What we assume of others")
+    _, _, table = PAGE.read_text(encoding="utf-8").partition("## What we assume about other software")
     found: dict[str, set[str]] = {}
     for line in table.partition("\n## ")[0].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -135,7 +135,7 @@ def test_without_torchs_flags_snippets_are_refused_in_one_line(monkeypatch: pyte
     from torchbench_magic.core.cpp import toolchain
 
     monkeypatch.delattr(torch._C, "_cxx_flags")
-    with pytest.raises(MissingTool, match=r"C.. snippets: this torch does not tell how it was compiled"):
+    with pytest.raises(MissingTool, match=r"C.. snippets: this torch does not say how it was compiled"):
         toolchain._torch_flags(torch)
 
 

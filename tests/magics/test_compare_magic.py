@@ -92,7 +92,7 @@ def test_baseline_by_o_and_q_reach_the_result(at: Any, run: Run) -> None:
         ("x[5]", "%tcompare x[5]: IndexError: list index out of range"),
         ("before before", "%tcompare: before is given twice"),
         ("before --baseline nope", "no alternative or result is called 'nope'; there are: before, bmm, mul"),
-        ("before after --by env", "--by env compares environments; here is only one, unnamed"),
+        ("before after --by env", "--by env compares environments, but there is only one, unnamed"),
         ("before --by device", "%tcompare: --by 'device': give description or env"),
         ("before -o x", "-o x: x holds a list, which is not replaced"),
         ("notes.txt", "notes.txt: is not a store of results (no SQLite file); give another name"),

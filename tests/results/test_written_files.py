@@ -117,7 +117,7 @@ def test_links_pipes_folders_and_what_is_read_only_get_one_line(tmp_path: Path) 
         ("a" * 250, "file name too long"),
         ("a\0b", r"'a\\x00b': not a valid file name: it contains the character NUL"),
         ("~no_such_user_here/a", "there is no user of that name"),
-        ("\ud800", "not a valid file name: it contains half a character"),
+        ("\ud800", "not a valid file name: it contains an incomplete character"),
     ],
 )
 def test_names_that_no_file_can_have_are_one_line(name: str, said: str) -> None:

@@ -64,7 +64,7 @@ def diagnosis() -> Diagnosis:
     busy = "Other processes use 1.20 of 2 cores: absolute times are unreliable."
     findings = (
         Finding("threads", "ok", "torch uses 2 threads on 2 usable cores.", "torch.get_num_threads() 2"),
-        Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not tell"),
+        Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not report it"),
         Finding("governor", "warn", "The clock follows the load.", "acpi-cpufreq", "`sudo cpupower frequency-set`"),
         Finding("outside load", "warn", busy, "in 0.5 s; most by make (pid 7) 1.1", "Wait until they have ended."),
     )

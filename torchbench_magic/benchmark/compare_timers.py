@@ -63,7 +63,7 @@ def _compared(timers: Sequence[Statement], kind: type[Any], options: Mapping[str
     if len(specs) < 2:
         raise OptionError("Timer.compare: give two timers or more")
     if len({spec.num_threads for spec in specs}) > 1:
-        raise OptionError("Timer.compare: give timers of one num_threads; thread counts are compared by %%timer -t")
+        raise OptionError("Timer.compare: give timers with one num_threads; thread counts are compared by %%timer -t")
     names = _names(specs)
     plan = Plan(
         threads=(specs[0].num_threads,),
@@ -116,7 +116,7 @@ def _clocked(timers: Sequence[Statement], plan: Plan) -> tuple[Plan, Clocks]:
     """The plan and clocks that measure as the timers' own clock would."""
     asked = {timer._clock for timer in timers}
     if len(asked) > 1:
-        raise OptionError("Timer.compare: give timers of one clock (their argument `timer`)")
+        raise OptionError("Timer.compare: give timers with the same clock (their argument `timer`)")
     clock: Any = asked.pop()
     if clock in (torch_timer.timer, "wall"):
         return plan, Clocks()

@@ -26,7 +26,7 @@ _HELP = f"""Find what distorts measurements on this machine now.
 It looks at what other processes use (for half a second), what the hypervisor and a container's quota take, torch's
 threads against the usable cores, memory, debug builds, trace hooks, the processor's governor, OpenMP, BLAS and
 allocator (and which are loaded twice), valgrind, the compiler and the GPU's driver. Each line has its evidence; what to
-do about it is below the table. What this system does not tell is `not available`. The same in a terminal:
+do about it is below the table. What this system does not report is `not available`. The same in a terminal:
 `python -m torchbench_magic doctor`. The result is a Diagnosis: it is returned, shown, and kept as `_tdoctor`;
 `.findings` and `.frame` have everything.
 

@@ -42,7 +42,7 @@ _HELP = f"""Run a statement or a cell once and show which lines and torch ops us
     code, run once in the notebook's namespace like an ordinary cell
 
 The result is a Profile: it is returned, shown, and kept as `_tprofile`. The value of a cell's trailing expression
-is displayed as ever. After an exception what ran until then is shown and kept all the same.
+is displayed as usual. After an exception, what ran until then is still shown and kept.
 
 With `--engines PROFILE` the cell runs on each engine of an ipyparallel cluster, as the ranks of one job: it finds
 `rank`, `world_size` and a process group. The result is a RankProfile, ranks side by side.

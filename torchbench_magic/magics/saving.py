@@ -84,7 +84,7 @@ def check_files(options: ProfilerOptions) -> None:
     named = filter(None, (options.save, options.trace, options.stacks))
     given = [os.path.abspath(os.path.expanduser(path)) for path in named]
     if len({*given}) < len(given):
-        raise OptionError("--save, --trace and --stacks write files of their own: give each another name")
+        raise OptionError("--save, --trace and --stacks each write their own file: give different names")
     if options.trace is not None or options.stacks is not None:
         from torchbench_magic.results.written_files import STACKS, TRACE, check_target
 

@@ -44,7 +44,7 @@ _HELP = f"""Time a statement, or compare the alternatives of a cell.
     another one, compared with the first
 
 Without `# ---` headers the whole cell is the statement. With `--sweep "n=[1, 10, 100]"` or `--fuzz` every alternative
-is measured at each point; setup runs once a point. With `--try` the one body of a cell is compared with itself under
+is measured at each point; setup runs once per point. With `--try` the one body of a cell is compared with itself under
 levers such as `compile`. Setup and statements run in a copy of the notebook's names,
 so nothing is written there; inside a function they see its local variables. With `--cpp` the cell is C++. The result
 is a Comparison: it is returned, shown, and kept as `_timer`.

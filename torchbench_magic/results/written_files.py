@@ -80,7 +80,7 @@ def path_of(name: str | os.PathLike[str], error: type[InputError] = InputError) 
     except RuntimeError:
         raise error(f"{shown}: there is no user of that name; a file of the name itself is './~...'") from None
     except UnicodeError:
-        raise error(f"{shown}: not a valid file name: it contains half a character") from None
+        raise error(f"{shown}: not a valid file name: it contains an incomplete character") from None
     except ValueError:
         raise error(f"{shown}: not a valid file name: it contains the character NUL") from None
     except OSError as problem:
@@ -122,7 +122,7 @@ def check_target(name: str | os.PathLike[str], kind: FileKind, *, overwrite: boo
             raise error(f"{path}: cannot be written: the file is read-only; use another name")
         if not overwrite and not _may_replace(path, kind):
             way = "use another name, or replace it with `--overwrite` (in Python `overwrite=True`)"
-            raise error(f"{path}: is there, and not {kind.name}; {way}")
+            raise error(f"{path}: already exists and is not {kind.name}; {way}")
     if not path.parent.is_dir():
         raise error(f"{path}: folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):

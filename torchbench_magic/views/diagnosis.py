@@ -36,7 +36,7 @@ def under(diagnosis: Diagnosis) -> Sequence[Document]:
     """The self-test, where there was one."""
     if not diagnosis.self_test:
         return ()
-    said = "Self-test: code compared with itself as by %%timer. It resolves half the interval's width in this kernel;"
+    said = "Self-test: code compared with itself as by %%timer. In this kernel half the interval's width is resolved;"
     said += " another kernel may differ by up to 3 %, see `--processes`."
     if diagnosis.partial:
         said += " It was interrupted: this is what was measured before."

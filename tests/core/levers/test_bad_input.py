@@ -186,7 +186,7 @@ def test_on_an_accelerator_an_optimizer_that_takes_foreach_by_itself_is_left_as_
     there = SimpleNamespace(device=SimpleNamespace(type="cuda"))
     optimizer.param_groups[0]["params"] = [there]
     (foreach,) = levers_asked(("foreach",), site())
-    with pytest.raises(DoesNotApply, match="takes foreach by itself on this device"):
+    with pytest.raises(DoesNotApply, match="already uses foreach by default on this device"):
         foreach.change(site(opt=optimizer))
 
 

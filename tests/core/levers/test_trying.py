@@ -207,7 +207,7 @@ def test_channels_last_copies_modules_and_inputs_and_says_where_the_conversion_i
     body = "clock.work(5 if model.weight.is_contiguous(memory_format=torch.channels_last) else 10)\nmodel(x)"
     result = tried(body, "channels_last", setup=setup)
     assert row(result, "channels_last")["ratio"] == pytest.approx(0.5)
-    assert "converted once, before the clock" in " ".join(repr(result).split())
+    assert "converted once, before the timing" in " ".join(repr(result).split())
 
 
 @pytest.mark.parametrize("end", ["", "\nout"])

@@ -426,7 +426,7 @@ def test_hooks_of_a_module_are_part_of_it_and_what_tensors_hold_is_said_not_to_b
     code: dict[str, Any] = {"bodies": {"f": Body("net(x)")}, "namespace": {"net": net, "x": x}, "points": ()}
     measured(path, **code)
     (said,) = [doubt.text for doubt in measured(path, resume=True, **code).warnings if doubt.kind == "resumed"]
-    assert said.endswith("What tensors and arrays hold is not compared.")
+    assert said.endswith("The contents of tensors and arrays are not compared.")
     hook = net.register_forward_hook(lambda *_: None)
     with_hook = measured(path, resume=True, **code).warnings
     assert "resumed" not in {doubt.kind for doubt in with_hook}

@@ -310,7 +310,7 @@ def test_a_file_that_is_no_store_is_left_as_it_is_and_named_in_one_line(path: Pa
 def test_a_record_of_a_newer_version_is_left_out_with_a_word(path: Path, spoil: Callable[[Path], None]) -> None:
     spoil(path)
     lone(2e-3, seed=7).save(path)
-    with pytest.warns(UserWarning, match="record 1 is left out: .*a newer torchbench_magic wrote; upgrade this one"):
+    with pytest.warns(UserWarning, match="record 1 is left out: .*a newer torchbench_magic wrote; upgrade it here"):
         (left,) = load(path)
     assert left.frame["median"][0] == pytest.approx(2e-3, rel=0.1)
 

@@ -61,7 +61,7 @@ def allocating(**allocated: list[object]) -> Profile:
 def test_no_line_allocates_most_where_more_bytes_are_on_none() -> None:
     said = plain(view.document(allocating(line=[2, None], allocated=[30 * 2**20, 70 * 2**20])).sentence)
     assert "allocates most" not in said
-    assert said.endswith("; 70.0 MiB belong to no line, more than any line allocates")
+    assert said.endswith("; 70.0 MiB are on no line, more than any single line allocates")
 
 
 def test_a_line_allocates_what_all_its_threads_do() -> None:

@@ -136,7 +136,7 @@ class _Run:
             self._interrupted()
         except RaisedThere as there:
             self._raise(there)
-        except BaseException as error:  # a later point that cannot travel: no engine is left at work
+        except BaseException as error:  # a later point that cannot travel: no engine remains at work
             self._hand_over(error)
             raise
         self._check_measured()
@@ -297,7 +297,7 @@ class _Run:
             BodyError: it ended every engine that ran it.
         """
         for job in self.queues.left_over:
-            self.not_measured.setdefault(job.number, (job.lost[-1] if job.lost else -1, "no engine is left"))
+            self.not_measured.setdefault(job.number, (job.lost[-1] if job.lost else -1, "no engine remains"))
         if self.measured:
             return
         if self.raised:

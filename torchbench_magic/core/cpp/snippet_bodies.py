@@ -91,8 +91,9 @@ class SnippetBodies:
         blocks = [SnippetBlock(loop, device, self._silence) for loop in self._loops]
         return TimedBlocks(blocks, WatchedObjects(self.task.plan), list(self._doubts()))
 
-    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
+    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> list[Doubt]:
         refuse_what_is_for_python(self.task.plan)
+        return []
 
     def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
         snippet = self._snippets[name]

@@ -151,7 +151,7 @@ def _torch_flags(torch: Any) -> list[str]:
     """
     asked: Callable[[], str] | None = getattr(torch._C, "_cxx_flags", None)
     if asked is None:
-        raise MissingTool("C++ snippets: this torch does not tell how it was compiled (torch._C._cxx_flags)")
+        raise MissingTool("C++ snippets: this torch does not say how it was compiled (torch._C._cxx_flags)")
     given = asked()
     return [flag for flag in given.split() if not flag.startswith(("-W", "-g"))]
 

@@ -127,7 +127,7 @@ def _of_quota(limits: CoreLimits) -> Iterator[Finding]:
     else:
         yield Finding("quota", "ok", f"{has}, enough for torch's threads.", said)
     if limits.throttled > _THROTTLED:
-        text = f"The quota stopped this cgroup in {100 * limits.throttled:.0f} % of its periods since it was made."
+        text = f"The quota stopped this cgroup in {100 * limits.throttled:.0f} % of its periods since it was created."
         fix = "Use fewer threads, or raise the quota."
         yield Finding("throttling", "warn", text, f"{quota.folder}/cpu.stat", fix)
 

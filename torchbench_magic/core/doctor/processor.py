@@ -31,7 +31,7 @@ def processor_findings(files: SystemFiles = THIS_MACHINE) -> Iterator[Finding]:
         text = f"The clock follows the load (governor {governor_text(control)}): short measurements start slowly."
         yield Finding("governor", "warn", text, said, "`sudo cpupower frequency-set -g performance`")
     if control.turbo is None:
-        yield Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not tell")
+        yield Finding("turbo", "not available", "Whether turbo is on is unknown.", "/sys does not report it")
     elif control.turbo:
         text = "Turbo is on: absolute times depend on temperature and on the number of busy cores; ratios hardly do."
         yield Finding("turbo", "ok", text, control.turbo_said)

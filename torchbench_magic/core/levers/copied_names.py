@@ -45,7 +45,7 @@ def with_functions(site: Site, changed: Mapping[str, Any]) -> dict[str, Any]:
         shared = sorted(globals_read(function.__code__) & changed.keys())
         if id(function) not in anew and shared:
             raise DoesNotApply(
-                f"`{function.__qualname__}` reads `{shared[0]}` from the notebook and cannot be given another one"
+                f"`{function.__qualname__}` reads `{shared[0]}` from the notebook and cannot be made to read a copy"
             )
     names.update((name, function) for name, function in made.items() if name not in changed)
     return names
@@ -75,7 +75,9 @@ def copied_training_state(site: Site) -> dict[str, Any]:
     found = {name: value for name, value in site.reads.items() if isinstance(value, kinds)}
     for name, value in site.reads.items():
         if name not in found and is_training_state(value):
-            raise DoesNotApply(f"`{name}` holds a model or an optimizer, which cannot be copied without it")
+            raise DoesNotApply(
+                f"`{name}` holds a model or an optimizer and would go on using the original, not the copy"
+            )
     made: dict[str, Any] = copy.deepcopy(found)  # at once: an optimizer's parameters are those of the copied modules
     for name, value in found.items():
         if isinstance(value, Optimizer):

@@ -10,7 +10,7 @@ from .lever import Change, DoesNotApply, Site
 
 __all__ = ["Autocast", "InferenceMode", "NoGrad"]
 
-_NO_GRAPH = "what it returns has no graph to go backward through"
+_NO_GRAPH = "its result has no graph for a backward pass"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Autocast:
         if not site.has_dtype(*{torch.float32, torch.float16, torch.bfloat16} - {self.dtype}):
             raise DoesNotApply("the cell reads no float32 tensor")
         if self.name == "fp16" and site.trains:
-            raise DoesNotApply("training in float16 needs a GradScaler: write it into the cell, as an alternative")
+            raise DoesNotApply("training in float16 needs a GradScaler: write that as an alternative in a %%timer cell")
         around = partial(torch.autocast, device, dtype=self.dtype)
         how = f'with torch.autocast("{device}", dtype={self.dtype}):'
         return Change(around=around, precision=self.dtype, how=how)

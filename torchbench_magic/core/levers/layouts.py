@@ -40,7 +40,7 @@ class ChannelsLast:
         first = convolving[0]
         how = f"{first} = {first}.to(memory_format=torch.channels_last)"
         how += "".join(f"; {name} = {name}.to(memory_format=torch.channels_last)" for name in sorted(images)[:1])
-        changed = f"{names} converted once, before the clock"
+        changed = f"{names} converted once, before the timing"
         if not images:
             changed += "; the images that the body makes are converted in it, by the first convolution"
         return Change(names={**images, **copies}, how=how, changed=changed)
@@ -68,7 +68,7 @@ class Contiguous:
         first = min(made)
         names = ", ".join(f"`{name}`" for name in sorted(made))
         return Change(
-            names=made, how=f"{first} = {first}.contiguous()", changed=f"{names} laid out once, before the clock"
+            names=made, how=f"{first} = {first}.contiguous()", changed=f"{names} laid out once, before the timing"
         )
 
 

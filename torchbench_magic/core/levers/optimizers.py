@@ -55,9 +55,9 @@ class OptimizerForm:
             raise DoesNotApply(f"`{name}` has {self.word}=True already")
         on_cpu = any(parameter.device.type == "cpu" for group in groups for parameter in group["params"])
         if self.word == "foreach" and not on_cpu and all(group["foreach"] is None for group in groups):
-            raise DoesNotApply(f"`{name}` takes foreach by itself on this device")
+            raise DoesNotApply(f"`{name}` already uses foreach by default on this device")
         if self.word == "fused" and any(group.get("differentiable") for group in groups):
-            raise DoesNotApply(f"`{name}` is differentiable, which fused=True is not")
+            raise DoesNotApply(f"`{name}` has differentiable=True, which fused=True does not support")
         forms = {"fused": self.word == "fused", "foreach": self.word == "foreach"}
         made = copy.copy(optimizer)
         made.defaults = {**optimizer.defaults, **{key: on for key, on in forms.items() if key in optimizer.defaults}}

@@ -136,7 +136,7 @@ def measured_doubt(profile: Profile) -> Doubt:
         )
     elif low <= 0 <= high:
         text = (
-            "It cannot be told whether recording slows this cell: with it the cell takes"
+            "Whether recording slows this cell cannot be resolved: with it the cell takes"
             f" {interval(1 + low, 1 + high).replace(' … ', ' to ')} times as long"
             f" ({len(profile.repeats)} runs each: {runs})."
         )

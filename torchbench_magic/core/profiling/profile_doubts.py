@@ -73,7 +73,7 @@ def doubts_of_holders(held: Holdings | None) -> list[Doubt]:
         text = f"What holds memory after the cell is only partly known: the search stopped after {held.seconds:.1f} s"
         text += f" and {units.count(held.objects)} objects."
     else:
-        text = f"What holds memory was searched everywhere except in {', '.join(held.left_out)}."
+        text = f"The search for what holds memory covered everything except {', '.join(held.left_out)}."
     facts = {"seconds": held.seconds, "objects": held.objects, "cut": held.cut}
     return [Doubt("holders-in-part", text, "", facts)]
 
@@ -144,7 +144,7 @@ def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
     said = f"torch recorded {units.count(dropped.seen)} events, more than {limit}"
     went = ["memory and shapes are left out"] if dropped.detail else []
     if dropped.inner:
-        went.append(f"{units.count(dropped.inner)} operations inside others are part of those")
+        went.append(f"{units.count(dropped.inner)} nested operations are counted in those that called them")
     if dropped.ops:
         went.append(f"the last {units.count(dropped.ops)} operations are missing")
         went.append("and how much of a line is torch is unknown")
@@ -153,7 +153,7 @@ def _dropped(dropped: Dropped, options: ProfileOptions) -> Doubt | None:
     return Doubt(
         "events-dropped",
         f"{said}: {', '.join(went)}.",
-        "Profile fewer steps (`--schedule`, `--steps`), or give `--max-events`.",
+        "Profile fewer steps (`--schedule`, `--steps`), or raise `--max-events`.",
         {"seen": dropped.seen, "detail": dropped.detail, "inner": dropped.inner, "ops": dropped.ops},
     )
 
@@ -167,7 +167,7 @@ def _lines_cut(run: RecordedRun, options: ProfileOptions) -> Doubt | None:
         "lines-cut",
         f"More than --max-events {units.count(options.max_events)} line events: from {_seconds(after)} on what runs in "
         "a function counts on its `def` line, and what runs at the top of a cell on no line. Times per op are valid.",
-        "Profile fewer steps (`--schedule`, `--steps`), or give `--max-events`.",
+        "Profile fewer steps (`--schedule`, `--steps`), or raise `--max-events`.",
         {"after": after},
     )
 
@@ -255,7 +255,7 @@ def _forked(run: RecordedRun, joined: Joined) -> Doubt | None:
     return Doubt(
         "forked-work",
         f"Forked work: {made} ({_seconds(seconds)}) ran on threads of torch's own, as after `torch.jit.fork`. "
-        "torch does not record which line launched them, and the other events do not tell, so they are on no line. "
+        "torch does not record which line launched them, and the other events do not show it, so they are on no line. "
         "The other times are valid; the time that a line waits for them counts on that line.",
         "See the rows of `.ops` where `line` is empty; call the functions without a fork to see their lines.",
         {"ops": len(mine), "seconds": seconds},
@@ -329,7 +329,7 @@ def _host_memory(host: HostMemory | None) -> Doubt | None:
     if host is None:
         return None
     if host.was_running:
-        text = "tracemalloc was already running: it continues, with its peak reset. Bytes are as it counts them;"
+        text = "tracemalloc was already running: it continues, with its peak reset. Bytes are those it counts;"
         return Doubt("host-memory", f"{text} times are those of code under it.")
     text = f"Counting Python's memory made each of its allocations {host.cost * 1e9:.0f} ns slower: bytes are right,"
     return Doubt(

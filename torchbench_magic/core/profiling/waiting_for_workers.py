@@ -46,7 +46,7 @@ def waits_for_workers(
         most: Any = sums.idxmax()
         where, at, function = most
         if is_starting(function):
-            said += f"; {100 * share:.0f} % of these workers' time was their start."
+            said += f"; {100 * share:.0f} % of these workers' time was spent starting them."
             action = "Keep them between epochs (`persistent_workers=True`), or start fewer."
             return Doubt("workers", said, action, facts | {"share": share})
         cell = work[(work["file"] == where) & (work["line"] == at)].iloc[0]["cell"]

@@ -63,7 +63,7 @@ def load_ranks(traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 def _paths(traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:
     if not isinstance(traces, str | os.PathLike):
         if not isinstance(traces, Iterable):
-            raise TraceError(f"traces are a pattern, a folder or a list of files, not {type(traces).__name__}")
+            raise TraceError(f"traces must be a pattern, a folder or a list of files, not {type(traces).__name__}")
         found = [path_of(each, TraceError) for each in traces]
         if not found:
             raise TraceError("no files were given; give a pattern such as 'traces/*.json*'")
@@ -75,7 +75,7 @@ def _paths(traces: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) ->
     else:
         there = os.path.exists(pattern)  # a name may hold brackets
         found = [Path(pattern)] if there else [Path(each) for each in glob.glob(pattern, recursive=True)]
-        what = f"{pattern}: no file matches; a pattern is such as 'traces/*.json*'"
+        what = f"{pattern}: no file matches; a pattern looks like 'traces/*.json*'"
     if not found:
         raise TraceError(what)
     return sorted(found, key=lambda path: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", str(path))])

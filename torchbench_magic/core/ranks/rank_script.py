@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit status; what the script raises is raised."""
     parser = argparse.ArgumentParser(
         "torchrun ... -m torchbench_magic.rankrun",
-        description="Run a script on every rank and record it: one trace a rank, for torchbench_magic.load_ranks.",
+        description="Run a script on every rank and record it: one trace per rank, for torchbench_magic.load_ranks.",
         allow_abbrev=False,
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the traces; created if"

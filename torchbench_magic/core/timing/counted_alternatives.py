@@ -86,7 +86,7 @@ def _told(name: str, body: Body, error: BodyError | CountError) -> Doubt:
         place = "" if not lines else f" at line {lines[-1]}"
         if lines and body.cell is not None:
             place = f" at In[{body.cell}]:{lines[-1]}"
-        stage = "when its variables were brought over" if error.stage == "load" else "in the counting process"
+        stage = "while its variables were being sent" if error.stage == "load" else "in the counting process"
         why = f"it raised {error}{place}, {stage}"
     return Doubt("not-counted", f"`{name}` was not counted: {why}.", "", {"name": name})
 

@@ -137,7 +137,7 @@ class PointRun:
         try:
             self.watched.restore()
             if self.plan.check:
-                self.code.check(self.watched, isolation.put_back)
+                self.warnings += self.code.check(self.watched, isolation.put_back)
             self.started_ns = self.ended_ns = self.clocks.wall()
             with output_to(Unclosable(sys.stdout), Unclosable(sys.stderr)):
                 first = yield from self._first_calls(isolation)

@@ -15,6 +15,7 @@ from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.core.process.run_settings import collector
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell_text import Body
+from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.timing.subject import Subject
 
 from ..code.body import parse_body
@@ -140,8 +141,8 @@ class PythonBodies:
     def _tree(self, body: Body) -> ast.Module:
         return parse_body(body, flags=self.task.flags, transform_ast=self.task.transform_ast)
 
-    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
-        check_equal_results(self.task, self.names, watched.versions, put_back)
+    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> list[Doubt]:
+        return check_equal_results(self.task, self.names, watched.versions, put_back, watched.rebound)
 
     def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
         of_python = {"setup": self.task.setup_text, "functions": self.task.functions[name]}

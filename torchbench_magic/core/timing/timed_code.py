@@ -74,8 +74,9 @@ class TimedCode(Protocol):
     def compile(self) -> TimedBlocks:
         """Make the blocks, over what the setup left, and see which objects they read."""
 
-    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> None:
-        """Raise unless the alternatives return the same; ``put_back`` is called before each."""
+    def check(self, watched: WatchedObjects, put_back: Callable[[], object]) -> list[Doubt]:
+        """Raise unless the alternatives return the same; ``put_back`` is called before each. What is to be said of what
+        they return."""
 
     def subject(self, name: str, source: str, known: Mapping[str, Any]) -> Subject:
         """The record of an alternative, as it begins: ``source`` was compiled, ``known`` is what the run found out."""

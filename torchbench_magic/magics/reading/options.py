@@ -174,14 +174,14 @@ class TimerOptions(SharedOptions, Plan):
     seed = inherited(
         "--seed", metavar="N", parse=read_seed,
         help="Seed for the order of blocks and for the fuzzer.",
-        shown_default="a new one for the order; for the draws the fuzzer's own, 0 for a KIND of torch",
+        shown_default="a new one for the order; for the inputs the fuzzer's own seed (0 for torch's KINDs)",
     )  # fmt: skip
 
     cpp: bool = option(
         "--cpp", default=False,
         help="The cell, its setup and --setup are C++, which sees none of the notebook's names; headers are written"
-        " `// --- NAME`. Compiled once per text, with what torch's own C++ timer includes; the compiler may remove"
-        " code that has no effect. A section `// --- global setup` is like --global-setup.",
+        " `// --- NAME`. Compiled once per text, with the headers that torch's own C++ timer includes; the compiler may"
+        " remove code that has no effect. A section `// --- global setup` is like --global-setup.",
     )  # fmt: skip
     global_setup: str | None = option(
         "--global-setup", metavar="CODE",

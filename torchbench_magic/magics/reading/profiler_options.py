@@ -86,7 +86,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     sort_by: str | None = option(
         "-s", "--sort-by", metavar="KEY", values=_sort_keys,
-        help="Column that sorts the operations table, by torch's names.", shown_default="self time",
+        help="Column to sort the operations table by (torch's names).", shown_default="self time",
     )  # fmt: skip
     row_limit: int | None = option(
         "-l", "--row-limit", metavar="N", parse=read_rows,

@@ -154,7 +154,7 @@ def _never_closed(section: Section) -> str:
     except SyntaxError as error:
         if "was never closed" in error.msg:
             line = section.first_line + (error.lineno or 1) - 1
-            return f"line {line}: {error.msg}, so the sections below it are taken for a part of {section.name!r}"
+            return f"line {line}: {error.msg}, so the sections below it are read as part of {section.name!r}"
     except ValueError:  # a null character
         pass
     return ""

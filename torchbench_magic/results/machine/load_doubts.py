@@ -31,7 +31,7 @@ def machine_doubts(steal: float, throttled: float, clock: float, steal_action: s
         text = f"The container's CPU quota stopped the process {100 * min(throttled, 1):.0f} % of the time."
         yield Doubt("throttled", text, "Use fewer threads, or raise the quota.", {"throttled": throttled})
     if clock < LOW_CLOCK:
-        text = f"The CPU ran at {100 * clock:.0f} % of its highest clock: a rerun may be faster."
+        text = f"The CPU ran at {100 * clock:.0f} % of its highest clock frequency: a rerun may be faster."
         yield Doubt("clock", text, "", {"clock": clock})
 
 

@@ -252,8 +252,8 @@ def _doubts(runs: Sequence[RankRun], matched: MatchedCollectives, clocks: ClockB
         yield Doubt(
             "no-collectives",
             "No collective in which all ranks wait for each other (all_reduce, all_gather, barrier) is in these "
-            "traces: which rank waits for which is unknown. Broadcasts, sends and receives do not tell. Times of each "
-            "rank are valid.",
+            "traces: which rank waits for which is unknown. Broadcasts, sends and receives do not show it. Times of "
+            "each rank are valid.",
             "Record some whole steps on every rank, on GPUs with `ProfilerActivity.CUDA`.",
         )
     elif matched.left_out:

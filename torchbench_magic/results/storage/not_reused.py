@@ -54,7 +54,7 @@ def unlike_parts(
             yield f"option {name} was {_short(before)}, is {_short(now)}"
     yield from _of_identity(wanted, found.subjects)
     if then.get("threads") != asked.get("threads") and _threads(wanted) == _threads(found.subjects):
-        yield "`-t` was given to one of the two only"
+        yield "`-t` was given in only one of the two runs"
 
 
 def _of_environment(then: Environment, here: Environment) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _of_identity(wanted: Sequence[Subject], found: Sequence[Subject]) -> Iterato
         yield f"threads were {_listed(_threads(found))}, are {_listed(_threads(wanted))}"
         return
     if len(wanted) != len(found):
-        yield "it was measured in other parts"
+        yield "its points were stored in other groups"
         return
     told: dict[str, None] = {}
     for now, then in zip(wanted, found, strict=True):
@@ -104,9 +104,9 @@ def _of_subject(then: Subject, now: Subject) -> Iterator[str]:
         if before != here:
             yield f"the {word} was {_short(before)}, is {_short(here)}"
     if (then.description, then.num_threads) != (now.description, now.num_threads):
-        yield "its rows stand in another order"
+        yield "its rows are in a different order"
     if encoded(then.axes) != encoded(now.axes):
-        yield "it is another point of the sweep"
+        yield "it is a different point of the sweep"
     if source_id(then.before, then.stmt) != source_id(now.before, now.stmt):
         which = f" of `{now.description}`" if now.description else ""
         yield f"the {'code' if then.stmt != now.stmt else 'setup'}{which} was edited"

@@ -195,7 +195,7 @@ class Recording:
             points = f"{self.skipped} point{'s' if self.skipped > 1 else ''}"
             text = f"{points} taken from {self._store.path}, measured there before."
             text += f" {words_for(self._uncompared)}." if self._uncompared else ""
-            text += " What tensors and arrays hold is not compared." if self._has_tensors else ""
+            text += " The contents of tensors and arrays are not compared." if self._has_tensors else ""
             found.append(Doubt("resumed", text, facts={"uncompared": dict(self._uncompared)}))
         found += self._measured_again()
         result = replace(result, warnings=found)

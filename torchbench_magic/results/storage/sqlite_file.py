@@ -192,7 +192,7 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
             raise StoreError(f"{path}: {what}, which no results file has; nothing was read")
         if layout > LAYOUT:
             newer = f"has layout {layout} and this torchbench_magic knows {LAYOUT}"
-            raise StoreError(f"{path}: {newer}: a newer one wrote it; upgrade this one")
+            raise StoreError(f"{path}: {newer}: a newer one wrote it; upgrade torchbench_magic")
         if not {"record", "measurement", "packed"} <= tables:
             raise StoreError(f"{path}: is damaged (its tables are not there)")
         return True
@@ -227,7 +227,7 @@ def _reason(error: sqlite3.Error, path: Path, patience: float) -> str:
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full: free some space, or use another disk"
     if code == sqlite3.SQLITE_IOERR:
-        why = "look at the disk, and at this process's limit (ulimit -f)"
+        why = "check the disk, and this process's limit (ulimit -f)"
         return f"cannot be read or written ({_one_line(error)}): {why}"
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return f"is damaged ({_one_line(error)})"

@@ -209,7 +209,7 @@ class Store:
             return None
         if version > VERSIONS.get(kind, 0):
             newer = f"is left out: it is a {kind} of layout {version}, which a newer torchbench_magic wrote"
-            warnings.warn(printable(f"{self.path}: record {number} {newer}; upgrade this one"), stacklevel=4)
+            warnings.warn(printable(f"{self.path}: record {number} {newer}; upgrade it here"), stacklevel=4)
             return None
         try:
             record = Record(kind, version, _json(header), _tables(connection, number), str(saved))

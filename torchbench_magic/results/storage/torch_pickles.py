@@ -119,7 +119,7 @@ def load_torch_pickle(path: str | os.PathLike[str]) -> list[Any]:
         ) from None
     except Exception as error:  # noqa: BLE001  (a damaged pickle raises anything)
         said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise StoreError(f"{path}: is no pickle that can be read ({said})") from None
+        raise StoreError(f"{path}: is not a readable pickle ({said})") from None
     if not found:
         raise StoreError(f"{path}: holds no measurement")
     return found

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..doubts import Doubt
 from .subject import Subject
 
-__all__ = ["KIND", "doubts_of_subjects", "said"]
+__all__ = ["KIND", "doubts_of_subjects", "said", "what_happened"]
 
 KIND = "used-up"
 
@@ -72,7 +72,7 @@ _DONE = {
 def said(subjects: Sequence[Subject]) -> list[str]:
     """A clause for each thing used up, names in backticks."""
     found = dict.fromkeys(one for subject in subjects for one in subject.used_up)
-    return [_sentence(how, name) for how, name in found]
+    return [what_happened(how, name) for how, name in found]
 
 
 def doubts_of_subjects(subjects: Sequence[Subject]) -> list[Doubt]:
@@ -84,7 +84,7 @@ def doubts_of_subjects(subjects: Sequence[Subject]) -> list[Doubt]:
     return [
         Doubt(
             KIND,
-            _sentence(how, name) + ("; these times give no verdict." if len(subjects) > 1 else "."),
+            what_happened(how, name) + ("; these times give no verdict." if len(subjects) > 1 else "."),
             _DONE.get(how, "").format(name),
             {"name": name, "how": how, "rows": concerned, "voids": concerned},
         )
@@ -92,6 +92,7 @@ def doubts_of_subjects(subjects: Sequence[Subject]) -> list[Doubt]:
     ]
 
 
-def _sentence(how: str, name: str) -> str:
+def what_happened(how: str, name: str) -> str:
+    """What happened to it, as a clause that begins with a capital; ``how`` as `Subject.used_up` has it."""
     text = _SAID.get(how, "`{0}` left nothing to do for later calls").format(name)
     return text[0].upper() + text[1:]

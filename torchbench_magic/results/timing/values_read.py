@@ -124,7 +124,7 @@ def _of_setting(label: str, before: str | None, now: str | None) -> str:
 
 
 def _change(label: str, before: str, now: str) -> str:
-    for kind, words in ((CONTENTS, "holds other values"), (TEXT, "is another text"), (CODE, "was edited")):
+    for kind, words in ((CONTENTS, "holds other values"), (TEXT, "is a different text"), (CODE, "was edited")):
         if before.startswith(kind) and now.startswith(kind):
             return f"`{label}` {words}"
     told = ("a text" if t.startswith(TEXT) else "a container" if t.startswith(CONTENTS) else t for t in (before, now))

@@ -19,7 +19,7 @@ _KINDS = {"torch": "torch", "Python": "python", "allocator and lookup": "memory"
 _NOTE = (
     "Instructions per call, without the empty loop. callgrind records calls, not whole stacks: what a"
     " function costs is shared among its callers in proportion to what each paid for calling it, and functions that"
-    " call each other are one frame. What is below 0.05 % is part of its caller."
+    " call each other are one frame. Functions below 0.05 % are merged into their caller."
 )
 
 

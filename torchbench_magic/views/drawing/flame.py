@@ -248,7 +248,7 @@ def spec_of(graph: FlameGraph) -> dict[str, Any]:
             for m in graph.facts
         ],
         "notes": {str(at): [printable(line) for line in lines[:_MOST_NOTES]] for at, lines in graph.notes.items()},
-        "note": f"Enter or click zooms, Escape goes back, arrows walk. {graph.note}".strip(),
+        "note": f"Enter or click zooms in, Escape goes back, arrow keys move. {graph.note}".strip(),
     }
 
 

@@ -125,7 +125,7 @@ def _rows(seen: Concurrency) -> Iterator[tuple[str, str, str]]:
         if not math.isnan(share):
             yield name, f"{units.percent(share)} %", meaning
     if use.samples:
-        yield "active threads", units.count(use.threads), f"5 % of the time or more; at most at once {use.most}"
+        yield "active threads", units.count(use.threads), f"active at least 5 % of the time; at most at once {use.most}"
         yield "looks", units.count(use.samples), "of the threads, by a separate process"
     yield "torch threads", units.count(seen.torch_threads), "torch.get_num_threads()"
     for text in seen.hung:

@@ -121,7 +121,7 @@ def _sentence(profile: Profile, is_by_module: bool = False) -> Iterator[Phrase]:
     on_none = float(profile.lines.loc[profile.lines["line"].isna(), "allocated"].fillna(0).sum())
     allocated = by_line[top] if top is not None else 0.0
     if on_none > allocated and on_none >= _LARGE * peak:
-        yield Phrase(f"; {units.bytes_text(on_none)} belong to no line, more than any line allocates")
+        yield Phrase(f"; {units.bytes_text(on_none)} are on no line, more than any single line allocates")
     elif top is not None and allocated >= _LARGE * peak:
         yield Phrase("; ")
         yield code(names[top])
@@ -287,8 +287,8 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
         definitions.append("torch and Python are self times and add up to the wall time.")
         if any(column.name == "backward_cpu_time" for column in lines.columns):
             definitions.append(
-                "“backward”: time in a backward pass that this line caused, without code on lines of its own; it is"
-                " also shown on the backward line and counted once."
+                "“backward”: time in a backward pass that this line caused, except in code that has its own lines; it"
+                " is also shown on the backward line and counted once."
             )
     if profile.options.memory:
         definitions.append("Memory: torch's allocations only, without NumPy and Python.")

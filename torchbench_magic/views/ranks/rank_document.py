@@ -146,7 +146,7 @@ def _ops(profile: RankProfile) -> Table:
 def _footer(profile: RankProfile) -> Iterator[StyledText]:
     said = "Makes wait: time the others spent idle in collectives until this rank arrived. "
     if math.isfinite(profile.threshold):
-        said += f"A rank is named from {units.seconds_text(profile.threshold)} upwards. "
+        said += f"A rank is named only if it delays the others by at least {units.seconds_text(profile.threshold)}. "
     yield (Phrase(said + _clocks(profile)),)
     count = len(profile.ranks)
     hosts = len(set(filter(None, profile.hosts)))

@@ -77,7 +77,7 @@ def ratio_definition(comparison: Comparison, baseline: str) -> str:
     methods = set(comparison.frame["method"].dropna())
     how = ", measured in adjacent blocks" if methods == {"paired"} else ""
     if methods == {"processes"}:
-        how = ", measured in adjacent blocks; figure and interval are of the median over processes"
+        how = ", measured in adjacent blocks; the ratio is the median over processes, with its interval"
     name, of = ("fast", f"time of {baseline} / time")
     if not are_speeds(comparison.frame["verdict"].dropna()):
         name, of = ("long", f"time / time of {baseline}")

@@ -267,7 +267,7 @@ def test_on_one_core_nothing_is_serial(run: Profile, monkeypatch: pytest.MonkeyP
 def test_peaks_that_are_not_known_are_named_and_leave_classes_open(run: Profile) -> None:
     unknown = replace(reached_by(run, "aten::add", 6), flops=(("float32", 1, 1e9), ("float32", 2, math.nan)))
     made = judged(run, unknown)
-    assert "Peaks that did not repeat are unknown: float32." in noted(made)
+    assert "Unknown peaks, of which repeated measurements disagreed: float32." in noted(made)
     assert pd.isna(kind_at(made, "aten::mm", 3))
     assert kind_at(made, "aten::add", 6) == "memory"
 

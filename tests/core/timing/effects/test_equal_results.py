@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.errors import CheckFailed
+from torchbench_magic.errors import BodyError, CheckFailed
 
 from ..fake_clock import FakeClock, timed
 
@@ -22,8 +25,10 @@ CASES: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 }
 
 
-def check(a: str, b: str, names: dict[str, Any]) -> None:
-    timed(FakeClock(), {"a": f"clock.work(1)\n{a}", "b": f"clock.work(1)\n{b}"}, names=names, check=True)
+def check(a: str, b: str, names: dict[str, Any]) -> list[str]:
+    """Kinds of the doubts."""
+    made = timed(FakeClock(), {"a": f"clock.work(1)\n{a}", "b": f"clock.work(1)\n{b}"}, names=names, check=True)
+    return [doubt.kind for doubt in made.warnings]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -35,8 +40,72 @@ def test_a_result_that_is_filled_anew_is_not_compared_with_itself(case: str) -> 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("a", "b"), [("True", "1"), ("[True]", "[1.0]")])
-def test_a_bool_and_a_number_are_told_apart_in_one_line(a: str, b: str) -> None:
-    with pytest.raises(CheckFailed, match="they are not equal") as caught:
+@pytest.mark.parametrize(
+    ("a", "b", "said"), [("True", "1", "1 and True"), ("[True]", "[1.0]", r"1.0 and True \(at \[0\]\)")]
+)
+def test_a_bool_and_a_number_are_told_apart_in_one_line(a: str, b: str, said: str) -> None:
+    with pytest.raises(CheckFailed, match=said) as caught:
         check(a, b, {})
     assert "\n" not in str(caught.value)
+
+
+class Holder:
+    """A user's class without an ``==`` of its own."""
+
+    def __init__(self) -> None:
+        self.h = torch.zeros(2)
+        self.parts: list[Any] = [self.h, {"n": 0}]
+
+    def put(self, value: float) -> Holder:
+        self.h.fill_(value)
+        return self
+
+
+@dataclass
+class Pair:
+    first: Any
+    second: Any = 0
+
+
+def test_an_object_of_a_users_class_is_compared_by_what_it_holds() -> None:
+    check("held.put(1)", "held.put(1)", {"held": Holder()})
+    with pytest.raises(CheckFailed, match=r"return different values: .*\(at \.h\)"):
+        check("held.put(1)", "held.put(2)", {"held": Holder()})
+    names = {"Pair": Pair, "torch": torch}
+    check("Pair(torch.ones(2))", "Pair(torch.ones(2))", names)
+    with pytest.raises(CheckFailed, match=r"Expected 0 but got 1.*\(at \.second\)"):
+        check("Pair(torch.ones(2))", "Pair(torch.ones(2), 1)", names)
+    with pytest.raises(CheckFailed, match="an object of class `Holder` and an object of class `Pair`"):
+        check("Pair(1)", "Holder()", {**names, "Holder": Holder})
+
+
+def test_values_within_themselves_and_shared_ones_are_compared() -> None:
+    knot = "a = [1]\na.append(a)\na"
+    check(knot, knot, {})
+    check("p = [1]\n(p, p)", "([1], [1])", {})
+    many = "x = [1]\nfor _ in range(40):\n    x = [x, x]\nx"
+    check(many, many, {})
+
+
+def test_what_cannot_be_compared_is_told_and_not_passed() -> None:
+    with pytest.raises(BodyError, match="returns an object of class `generator`, which cannot be compared"):
+        check("g", "g", {"g": (n for n in range(3))})
+    with pytest.raises(BodyError, match="returns an object of class `lock`, which cannot be compared"):
+        check("[lock]", "[lock]", {"lock": threading.Lock()})
+
+
+def test_nan_at_the_same_places_is_equal_and_told() -> None:
+    names = {"x": torch.tensor([1.0, math.nan]), "nan": math.nan}
+    assert "nan-results" in check("x * 1", "x + 0", names)
+    assert "nan-results" in check("[{1: nan}]", "[{1: nan * 2}]", names)
+    assert "nan-results" not in check("x[:1]", "x[:1] * 1", names)
+    with pytest.raises(CheckFailed):
+        check("x", "x.nan_to_num()", names)
+
+
+def test_a_baseline_that_differs_from_itself_is_named_and_not_the_other() -> None:
+    counter = iter(range(100))
+    with pytest.raises(CheckFailed, match="`a` returned different values in two calls, so the alternatives cannot"):
+        check("next(counter)", "next(counter)", {"counter": counter})
+    with pytest.raises(CheckFailed, match=r"`b` and `a` return different values: .*Expected 1 but got 2"):
+        check("1", "2", {})

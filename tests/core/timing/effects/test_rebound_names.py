@@ -11,6 +11,7 @@ from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point, sweep_points
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.core.timing.timing_task import Task
+from torchbench_magic.errors import CheckFailed
 from torchbench_magic.results.cell_text import Body
 from torchbench_magic.results.timing.comparison import Comparison
 
@@ -66,7 +67,9 @@ def change():
 """
 
 
-def timed(*bodies: str, setup: str = "", holders: bool = False, points: Sequence[Point] = ()) -> Comparison:
+def timed(
+    *bodies: str, setup: str = "", holders: bool = False, points: Sequence[Point] = (), check: bool = False
+) -> Comparison:
     clock = FakeClock()
     home: dict[str, Any] = {"clock": clock, "__name__": "__main__"}
     exec(NOTEBOOK + HOLDERS * holders, home)
@@ -74,7 +77,7 @@ def timed(*bodies: str, setup: str = "", holders: bool = False, points: Sequence
         {f"b{at}": Body(body) for at, body in enumerate(bodies)},
         setup=[Body(setup)] if setup else [],
         namespace=home,
-        plan=Plan(threads=(1,), min_run_time=0.01),
+        plan=Plan(threads=(1,), min_run_time=0.01, check=check),
         clocks=clock.clocks,
         points=points,
     ))
@@ -150,3 +153,11 @@ def test_a_setup_that_leaves_what_functions_read_takes_no_verdict(setup: str) ->
     result = timed("clock.work(10)", "fs[0]()", setup=setup, holders=True)
     assert [doubt for doubt in result.warnings if doubt.kind == "used-up"] == []
     assert result.frame["verdict"].tolist() == ["baseline", "same"]
+
+
+def test_check_names_it_as_the_cause_of_different_values() -> None:
+    with pytest.raises(CheckFailed, match=r"different values: .*The code binds `n`, but `inner` reads the global"):
+        timed("f()", "n = 5\nf()\nn", check=True)
+    with pytest.raises(CheckFailed) as caught:
+        timed("f()", "f() + 1", check=True)
+    assert "binds" not in str(caught.value)

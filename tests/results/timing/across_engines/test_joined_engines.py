@@ -59,7 +59,7 @@ def test_one_window_on_either_engine_decides_nothing_however_far_the_times_are_a
     assert frame["ratio"][1] == pytest.approx(times, rel=0.01)
     assert (frame["ratio_low"][1], frame["ratio_high"][1]) == (0, math.inf)
     assert [doubt.text for doubt in whole.warnings if doubt.kind == "unpaired"] == [
-        f"Between engines no verdict: {ONE_WINDOW}."
+        f"No verdict between engines: {ONE_WINDOW}."
     ]
 
 

@@ -72,7 +72,7 @@ def test_kernels_that_agree_on_no_difference_say_within_what() -> None:
 def test_few_kernels_say_what_they_assume() -> None:
     (doubt,) = of_several_kernels(runs([1.1, 1.11, 1.12]))
     assert "Over 3 kernels" in doubt.text
-    assert doubt.text.endswith("With so few the interval assumes a normal distribution; 6 need no such assumption.")
+    assert doubt.text.endswith("few kernels the interval assumes a normal distribution; 6 need no such assumption.")
 
 
 @pytest.mark.parametrize(

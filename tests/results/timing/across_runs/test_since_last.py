@@ -94,7 +94,7 @@ def test_a_value_that_changed_is_told_by_how_the_code_says_it() -> None:
         values=(("cfg", "contents b", ""), ("cfg['size']", "10000", ""), ("mode", "text b", "")),
         seed=1,
     )
-    told = ["`cfg` holds other values", "`cfg['size']` was 10, is 10000", "`mode` is another text"]
+    told = ["`cfg` holds other values", "`cfg['size']` was 10, is 10000", "`mode` is a different text"]
     assert identity_differences(before, 0, now, 0) == told
     assert likeness(before, 0) != likeness(now, 0)
     assert texts(since_last(now, {0: (before, 0)}), "changed") == [f"Since the last stored run: {'; '.join(told)}."]

@@ -105,5 +105,5 @@ def check_valgrind_runs() -> None:
         said = (ran.stderr.strip().splitlines() or [f"status {ran.returncode}"])[-1]
         raise MissingTool(
             f"valgrind, which counts instructions, cannot run on this system ({said}): see what `valgrind --tool=none"
-            " true` says; a kernel that forbids writable and executable pages stops it"
+            " true` says; a system that forbids pages both writable and executable stops it"
         )

@@ -120,5 +120,5 @@ def reduced_object(obj: Any, reached: PicklingFinds) -> tuple[Any, ...] | None:
 def _view(view: memoryview) -> tuple[Any, ...]:
     base = view.obj
     if not view.c_contiguous or not isinstance(base, bytes | bytearray) or len(base) != view.nbytes:
-        raise Stays("a memoryview of a part of something cannot be copied")
+        raise Stays("a memoryview of part of an object cannot be copied")
     return made_modules.viewed, (base, view.format, tuple(view.shape or ()))

@@ -25,7 +25,7 @@ _NAMED: tuple[tuple[str, str, str], ...] = (
     ("asyncio", "AbstractEventLoop", "an event loop"),
     ("asyncio", "Future", "a task"),
     ("weakref", "ref", "a weak reference"),
-    ("os", "DirEntry", "an entry of a folder"),
+    ("os", "DirEntry", "a folder's entry (os.DirEntry)"),
     ("tempfile", "_TemporaryFileWrapper", "an open file"),
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "an iterator over a DataLoader"),
 )

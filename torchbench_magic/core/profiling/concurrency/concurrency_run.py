@@ -22,8 +22,8 @@ from .side_watch import SideWatch
 __all__ = ["ConcurrencyRun", "hang_text"]
 
 _CURE = (
-    "Interrupt the cell; then set 1 thread in the worker (no `torch.set_num_threads` in `worker_init_fn`), or start"
-    " workers with `multiprocessing_context=\"spawn\"`"
+    "Interrupt the cell; then leave the workers at one thread (no `torch.set_num_threads` in `worker_init_fn`), or"
+    " start workers with `multiprocessing_context=\"spawn\"`"
 )
 
 
@@ -117,9 +117,9 @@ class ConcurrencyRun:
             ran, least = f"{use.wall * 1e3:.0f} ms", f"{LEAST_WALL * 1e3:.0f} ms"
             found.append(f"The code ran for {ran}: too short for a verdict (at least {least}).")
         elif use.samples < FEWEST and verdict_of(use) == "not available":
-            found.append("The process that watches the threads hardly got a core: no verdict.")
+            found.append("The process that watches the threads got too little CPU time: no verdict.")
         if not self._side.problem and math.isnan(use.gil) and use.wall >= LEAST_WALL:
-            found.append("What threads wait for (GIL, locks): /proc/PID/syscall may not be read (ptrace_scope).")
+            found.append("What threads wait for (GIL, locks): unknown; /proc/PID/syscall is closed (ptrace_scope).")
         if math.isnan(use.ext) and use.wall >= LEAST_WALL:
             found.append("Load of other processes: unknown (/proc/stat). They may have distorted the result.")
         if math.isnan(use.throttled):

@@ -353,9 +353,9 @@ def _notes(profile: Profile, peaks: Peaks, spent: ProcessUse) -> Iterable[str]:
     yield from peaks.notes
     unknown = [name for name, _, rate in peaks.flops if math.isnan(rate)]
     if unknown:
-        yield f"Peaks that did not repeat are unknown: {', '.join(dict.fromkeys(unknown))}."
+        yield f"Unknown peaks, of which repeated measurements disagreed: {', '.join(dict.fromkeys(unknown))}."
     if any(math.isnan(rate) for *_, rate in peaks.bandwidth):
-        yield "Bandwidth did not repeat at some sizes and is unknown there."
+        yield "At some sizes repeated measurements of bandwidth disagreed: it is unknown there."
     if profile.ops["input_shapes"].isna().all() and len(profile.ops):
         yield "The inputs of the operations were not kept, so none has a class."
     if float(profile.ops["self_device_time"].fillna(0).sum()) > 0:

@@ -182,7 +182,7 @@ def _without_steps(run: PhasesRun, parts: pd.DataFrame, error: BaseException | N
     if run.marks.elsewhere:
         return Doubt(
             "no-steps",
-            "No steps were seen: they are made on another thread, and phases are those of the cell's own thread.",
+            "No steps were seen: they run on another thread, and phases are recorded only on the cell's own thread.",
             "Run the loop on the cell's own thread, or profile without `--phases`.",
             {"steps_elsewhere": run.marks.elsewhere},
         )

@@ -140,7 +140,7 @@ class SteppedRun:
         """A step ends, the next one begins."""
         __tracebackhide__ = True
         if threading.get_ident() != self._thread:
-            raise BodyError("torchbench_magic.step() is to be called by the thread that runs the cell")
+            raise BodyError("torchbench_magic.step() must be called by the thread that runs the cell")
         if self._is_between:
             raise BodyError("torchbench_magic.step() was called between two steps, by the function of --on-trace")
         if not self.count():

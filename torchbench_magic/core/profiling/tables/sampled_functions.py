@@ -289,7 +289,7 @@ def doubts_of_sampling(record: SampleRecord, run: JoinedRun) -> list[Doubt]:
         seen = max(0.0, (last - run.joined.begin) / 1e9)
         text = (
             f"The Python tree is of the first {units.seconds_text(seen)} only: then the code took Python's profile hook"
-            " for itself. The rest counts as time of the code itself."
+            " for itself. The rest counts as the code's own time."
         )
         return [Doubt("python-hook-lost", text, "", {"seconds": seen})]
     took = units.seconds_text(wall / 1e9)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable, Mapping
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,51 +18,91 @@ from torchbench_magic.core.code.body import CompiledBody, compile_body, ending_b
 from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.errors import BodyError, CheckFailed, OptionError
 from torchbench_magic.results.cell_text import Body
+from torchbench_magic.results.doubts import Doubt
+from torchbench_magic.results.timing.used_up import what_happened
 
 from ..timing_task import Task
 from .in_place import TensorVersions
 from .watched_inputs import InputCopies
 
-__all__ = ["agree", "check_equal_results"]
+__all__ = ["agree", "check_equal_results", "first_difference"]
 
-_DEEPEST = 20
+_MOST, _DEEPEST = 10_000, 100  # objects of a value, and one within the other
+_LONGEST = 60  # characters of a value that is said
 _NUMBERS = (bool, int, float, complex)
+_ITSELF = (*_NUMBERS, str, bytes, range, Enum, type, ModuleType, FunctionType, BuiltinFunctionType)
+"""What nothing changes, or whose identity is what it is."""
 
 
 def check_equal_results(
-    task: Task, names: Mapping[str, Any], versions: TensorVersions, put_back: Callable[[], object] = lambda: None
-) -> None:
+    task: Task,
+    names: Mapping[str, Any],
+    versions: TensorVersions,
+    put_back: Callable[[], object] = lambda: None,
+    rebound: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType({}),
+) -> list[Doubt]:
     """Run each alternative once, on the same inputs and with the same random numbers, and compare what they return.
+
+    Where they differ the baseline runs once more: one that differs from itself tells nothing of the others. NaN at the
+    same places is equal, and told in a doubt.
 
     Args:
         put_back: has the settings of the process as they were, random generators included; called before each.
+        rebound: alternative -> names that it binds and functions that read others of it, as `rebound_names`.
 
     Raises:
         OptionError: there is one alternative only.
-        BodyError: an alternative has no value to compare.
+        BodyError: an alternative has no value to compare, or one that cannot be.
         CheckFailed: one returns something else than the baseline does.
     """
     if len(task.bodies) == 1:
-        raise OptionError("--check compares alternatives, and here is only one: add a section or leave it out")
-    values, inputs = {}, InputCopies(versions.held)
-    for name, body in task.bodies.items():
-        compiled = _compiled(task, body)
-        if compiled.last is None:
-            raise BodyError(f"--check: {_without_value(task, name, body)}: end it with the expression to compare")
-        if compiled.is_coroutine:
-            raise BodyError("--check cannot compare code that awaits")
+        raise OptionError("--check compares alternatives, but there is only one: add a section or leave it out")
+    inputs = InputCopies(versions.held)
+
+    def value_of(name: str) -> Any:
         put_back()
         try:
             with interrupts_let_through():
-                value = compiled.run(dict(names))
-            values[name] = _detached(value)
+                value = codes[name].run(dict(names))
+            return _Snapshot(name).of(value)
         finally:
             inputs.restore_all()
-    put_back()
-    if all(value is None for value in values.values()):
-        names_said = " and ".join(f"`{name}`" for name in values)
-        raise BodyError(f"--check: {names_said} return None, so nothing is compared: end each with what to compare")
-    agree(values, task.plan.baseline or next(iter(values)))
+
+    codes = {name: _with_value(task, name, body) for name, body in task.bodies.items()}
+    values = {name: value_of(name) for name in codes}
+    baseline = task.plan.baseline or next(iter(values))
+    try:
+        if all(value is None for value in values.values()):
+            names_said = " and ".join(f"`{name}`" for name in values)
+            raise BodyError(f"--check: {names_said} return None, so nothing is compared: end each with what to compare")
+        try:
+            agree(values, baseline)
+        except CheckFailed as failed:
+            said = [what_happened(how, label) for name in values for how, label in rebound.get(name, ())]
+            if said:
+                raise CheckFailed(f"{failed}. {said[0]}") from None
+            if first_difference(value_of(baseline), values[baseline]) is not None:
+                raise CheckFailed(
+                    f"--check: `{baseline}` returned different values in two calls, so the alternatives cannot be"
+                    " compared: a call changes what a later one reads, or the code uses times or random numbers of its"
+                    " own. Create in each alternative what it changes"
+                ) from None
+            raise
+    finally:
+        put_back()
+    if not _has_nan(values[baseline], set()):
+        return []
+    text = "The results that `--check` compared hold NaN, at the same places in all: that counts as equal."
+    return [Doubt("nan-results", text, "")]
+
+
+def _with_value(task: Task, name: str, body: Body) -> CompiledBody:
+    compiled = _compiled(task, body)
+    if compiled.last is None:
+        raise BodyError(f"--check: {_without_value(task, name, body)}: end it with the expression to compare")
+    if compiled.is_coroutine:
+        raise BodyError("--check cannot compare code that awaits")
+    return compiled
 
 
 def _compiled(task: Task, body: Body) -> CompiledBody:
@@ -74,65 +118,172 @@ def _without_value(task: Task, name: str, body: Body) -> str:
     return f"`{name}` ends with a `{block}` block, which has no value" if block else f"`{name}` returns nothing"
 
 
-def _detached(value: Any, depth: int = 0) -> Any:
-    """A value apart from what the alternatives after it change: tensors, arrays and containers copied, each within the
-    other too, so that a result that is filled anew is not compared with itself."""
-    import torch
+@dataclass(frozen=True)
+class _Object:
+    """An object without an ``==`` of its own, as it was: its class and attributes."""
 
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if depth < _DEEPEST and isinstance(value, Mapping):
-        return {key: _detached(item, depth + 1) for key, item in value.items()}
-    if depth < _DEEPEST and isinstance(value, list | tuple | deque):
-        items = [_detached(item, depth + 1) for item in value]
-        return tuple(items) if isinstance(value, tuple) else items if isinstance(value, list) else deque(items)
-    return copy(value) if isinstance(value, set | bytearray) else value
+    kind: type
+    attributes: dict[str, Any]
+
+
+class _Again(int):
+    """An object within itself, by how deep it is."""
+
+
+class _Snapshot:
+    """A value apart from what the alternatives after it change, so that a result that is filled anew is not compared
+    with itself: tensors, arrays and containers copied, each within the other too; objects by their attributes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name  # of the alternative
+        self._made: dict[int, tuple[Any, Any]] = {}  # id -> (the object, which keeps the id its own; its copy)
+        self._depth = 0
+
+    def of(self, value: Any) -> Any:
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return value.detach().clone()
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        if value is None or isinstance(value, _ITSELF):
+            return value
+        if id(value) in self._made:
+            return self._made[id(value)][1]
+        if len(self._made) >= _MOST or self._depth >= _DEEPEST:
+            raise BodyError(
+                f"--check: `{self._name}` returns more than {_MOST} objects, or deeper than {_DEEPEST}: end it with"
+                " less to compare"
+            )
+        self._made[id(value)] = value, _Again(self._depth)
+        self._depth += 1
+        made = self._copied(value)
+        self._depth -= 1
+        self._made[id(value)] = value, made
+        return made
+
+    def _copied(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: self.of(item) for key, item in value.items()}
+        if isinstance(value, list | tuple | deque):
+            items = [self.of(item) for item in value]
+            return tuple(items) if isinstance(value, tuple) else items if isinstance(value, list) else deque(items)
+        if isinstance(value, set | frozenset | bytearray):
+            return copy(value)
+        return self._of_object(value)
+
+    def _of_object(self, value: Any) -> Any:
+        kind = type(value)
+        attributes = {**_in_slots(value), **getattr(value, "__dict__", {})}
+        if any("__eq__" in vars(base) for base in kind.__mro__[:-1]) and not is_dataclass(value):
+            try:
+                return deepcopy(value)
+            except Exception:  # noqa: BLE001  # whatever the copying of a user's object raises
+                pass
+        elif attributes or hasattr(value, "__dict__"):
+            return _Object(kind, {name: self.of(one) for name, one in attributes.items()})
+        raise BodyError(
+            f"--check: `{self._name}` returns {_kind(kind)}, which cannot be compared: end it with tensors or numbers"
+        )
+
+
+def _in_slots(value: Any) -> dict[str, Any]:
+    names = (name for base in type(value).__mro__ for name in np.atleast_1d(vars(base).get("__slots__", ())))
+    return {str(name): getattr(value, str(name)) for name in names if hasattr(value, str(name))}
+
+
+def _kind(kind: type) -> str:
+    return f"an object of class `{kind.__name__}`"
 
 
 def agree(values: Mapping[str, Any], baseline: str) -> None:
-    """Raise unless every value is close to the baseline's, by ``torch.testing.assert_close``.
+    """Raise unless every value is close to the baseline's, by ``torch.testing.assert_close``; NaN is equal to NaN.
 
     Raises:
         CheckFailed: one line that names the alternative and how far it is off.
     """
-    import torch
-
-    expected = values[baseline]
     for name, value in values.items():
-        if name == baseline:
+        if name == baseline or (off := first_difference(value, values[baseline])) is None:
             continue
-        try:
-            torch.testing.assert_close(value, expected, check_stride=False)
-        except AssertionError as error:
-            words = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-            raise CheckFailed(f"--check: `{name}` and `{baseline}` return different values: {words}") from None
-        except (TypeError, RuntimeError):  # not a kind of value that assert_close knows, or a bool beside a number
-            if not _equal(value, expected):
-                raise CheckFailed(
-                    f"--check: `{name}` returns {type(value).__name__}, `{baseline}` returns"
-                    f" {type(expected).__name__}, and they are not equal"
-                ) from None
+        raise CheckFailed(f"--check: `{name}` and `{baseline}` return different values: {off}")
 
 
-def _equal(value: Any, expected: Any) -> bool:
-    """Whether two values are, item by item where they hold others."""
+def first_difference(
+    value: Any, expected: Any, place: str = "", same: set[tuple[int, int]] | None = None
+) -> str | None:
+    """What is different in two values, and ``place``, where in them; None: nothing.
+
+    Args:
+        same: ids of pairs that are known to be equal.
+    """
     import torch
 
+    same = set() if same is None else same
+    at = f" (at {place})" if place else ""
+    if (id(value), id(expected)) in same:
+        return None
+    compared = partial(_difference_of_items, place=place, same=same)
+    if isinstance(value, _Object) or isinstance(expected, _Object):
+        kinds = [each.kind if isinstance(each, _Object) else type(each) for each in (value, expected)]
+        if kinds[0] is not kinds[1]:
+            return f"{_kind(kinds[0])} and {_kind(kinds[1])}{at}"
+        return compared(value.attributes, expected.attributes, form="{}.{}")
     if isinstance(value, Mapping) and isinstance(expected, Mapping):
-        return value.keys() == expected.keys() and all(_equal(value[key], expected[key]) for key in value)
-    if isinstance(value, list | tuple) and isinstance(expected, list | tuple):
-        return len(value) == len(expected) and all(map(_equal, value, expected))
+        return compared(value, expected, form="{}[{!r}]")
+    if isinstance(value, list | tuple | deque) and isinstance(expected, list | tuple | deque):
+        if len(value) != len(expected):
+            return f"{len(value)} and {len(expected)} items{at}"
+        return compared(dict(enumerate(value)), dict(enumerate(expected)), form="{}[{}]")
+    if isinstance(value, bool) is not isinstance(expected, bool) and isinstance(value, _NUMBERS):
+        return f"{value!r} and {expected!r}{at}"  # True and 1 are not the same
     try:
-        torch.testing.assert_close(value, expected, check_stride=False)
-    except AssertionError:
-        return False
-    except (TypeError, RuntimeError):
-        if isinstance(value, _NUMBERS) and isinstance(expected, _NUMBERS):
-            return False  # a bool and a number, as 1 and 1.0 are not the same
+        torch.testing.assert_close(value, expected, check_stride=False, equal_nan=True)
+    except AssertionError as error:
+        return " ".join(line.strip() for line in str(error).splitlines() if line.strip()) + at
+    except (TypeError, RuntimeError):  # not a kind of value that assert_close knows
         try:
-            return bool(value == expected)
+            is_equal = bool(value == expected)
         except (TypeError, ValueError, RuntimeError) as error:
             raise BodyError(f"--check: values of {type(value).__name__} cannot be compared: {error}") from None
-    return True
+        return None if is_equal else f"{_shown(value)} and {_shown(expected)}{at}"
+    return None
+
+
+def _difference_of_items(
+    value: Mapping[Any, Any], expected: Mapping[Any, Any], *, place: str, same: set[tuple[int, int]], form: str
+) -> str | None:
+    if value.keys() != expected.keys():
+        missing = next(iter(value.keys() ^ expected.keys()))
+        return f"only one of them has {form.format(place, missing)}"
+    found = (_noted(value[key], expected[key], form.format(place, key), same) for key in expected)
+    return next((each for each in found if each is not None), None)
+
+
+def _noted(value: Any, expected: Any, place: str, same: set[tuple[int, int]]) -> str | None:
+    found = first_difference(value, expected, place, same)
+    if found is None:
+        same.add((id(value), id(expected)))
+    return found
+
+
+def _has_nan(value: Any, seen: set[int]) -> bool:
+    import torch
+
+    if id(value) in seen:
+        return False
+    seen.add(id(value))
+    if isinstance(value, _Object | Mapping):
+        items = (value.attributes if isinstance(value, _Object) else value).values()
+        return any(_has_nan(item, seen) for item in items)
+    if isinstance(value, list | tuple | deque):
+        return any(_has_nan(item, seen) for item in value)
+    if isinstance(value, torch.Tensor):
+        return (value.is_floating_point() or value.is_complex()) and bool(value.isnan().any())
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "fc" and bool(np.isnan(value).any())
+    return isinstance(value, float | complex) and value != value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST and "\n" not in text else _kind(type(value))

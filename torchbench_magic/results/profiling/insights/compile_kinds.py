@@ -202,7 +202,7 @@ def _cures_of_reason(reason: str, name: str, before: str) -> list[Cure]:
     if "training" in name:
         return [Cure("Call `train()` and `eval()` rarely: each mode is compiled once.")]
     if "gradients are recorded" in reason or "requires_grad" in reason:
-        return [Cure("Call it always within `torch.no_grad()`, or never.")]
+        return [Cure("Always call it within `torch.no_grad()`, or never.")]
     if (found := re.search(r" had size \S+ in dimension (\d+)", reason)) is not None:
         code = f"torch._dynamo.mark_dynamic({name}, {found[1]})"
         text = "Mark the length as dynamic: one compilation then serves all."
@@ -240,7 +240,7 @@ def _cures_of_giving_up(of_it: pd.DataFrame, why: str, *, is_limit: bool, is_ear
     if is_limit:
         again = of_it[of_it["kind"].isin(("recompile", "earlier"))]
         limit = why.partition(" ")[0]
-        forget = "Reset the compiler: it does not retry a function that it gave up."
+        forget = "Reset the compiler: it does not retry a function that it gave up on."
         return [
             *_cures_of_change(again)[:1],
             *([Cure(forget, code="torch.compiler.reset()")] if is_earlier else []),

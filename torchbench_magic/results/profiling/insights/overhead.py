@@ -118,7 +118,10 @@ def _cures(profile: Profile, recorded: Recorded, uses: list[LineUse], seconds: f
     """The first is about most of the seconds, as far as that is known."""
     cures = []
     if _ranges(profile, uses, _FETCH):
-        text = "Take each batch out of whole tensors by a slice: the loader fetches and stacks it sample by sample."
+        text = (
+            "Take each batch out of whole tensors (shuffled by a random permutation, if the loader shuffles): the"
+            " loader fetches and stacks it sample by sample."
+        )
         return (Cure(text, code="x[i : i + n], y[i : i + n]"),)
     in_step = min(_in_optimizers(profile, recorded, uses), seconds)
     is_of_optimizer = in_step >= DOMINATES * seconds  # the loop, and the function to compile, are torch's own code

@@ -24,7 +24,7 @@ from ..timing_doubts import doubts_of, is_held_up, is_load_known
 
 __all__ = ["join_engines"]
 
-ONE_WINDOW = "one run on each engine cannot separate the environments from what else their machines did"
+ONE_WINDOW = "one run on each engine cannot separate the environments from other differences between their machines"
 _DECIDES = (
     f"`--min-run-time {SPAN:g}` can decide; so can `%tcompare FILE --by env`, from {RUNS} stored runs (`--save FILE`)"
     f" over {SPAN:g} s on."
@@ -91,7 +91,7 @@ def _undecided(whole: Comparison) -> Iterator[Doubt]:
     reasons = dict.fromkeys(one.reason for one in whole.unpaired.values() if one.verdict == "undecided" and one.reason)
     for reason in reasons:
         action = _DECIDES if reason == ONE_WINDOW else ""
-        yield Doubt("unpaired", f"Between engines no verdict: {reason}.", action, {"name": reason})
+        yield Doubt("unpaired", f"No verdict between engines: {reason}.", action, {"name": reason})
 
 
 def _unlike_hosts(whole: Comparison) -> Iterator[Doubt]:

@@ -63,7 +63,7 @@ class KernelRatios:
         facts = {"name": " ".join((*self.names, self.point)), **of}
         need = least_processes(self.family)
         if assumes_normal(count, alpha):
-            text += f" With so few the interval assumes a normal distribution; {need} need no such assumption."
+            text += f" With so few kernels the interval assumes a normal distribution; {need} need no such assumption."
         return Doubt("kernels", text, "", facts | {"ratio": ratio.median, "low": ratio.low, "high": ratio.high})
 
 

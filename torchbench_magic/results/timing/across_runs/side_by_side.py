@@ -37,7 +37,7 @@ SideBy = Literal["description", "env"]
 
 AXIS = "result"
 """Axis that names the result a row is from."""
-_RELABEL = "Code without a `--label` is known by its text: with one, an edited alternative is found again."
+_RELABEL = "Code without a `--label` is identified by its text; with one, an edited alternative is still recognised."
 _SHOWS_ALL = "Without `--by env`, every run is a row."
 _OURS = frozenset(("differs", "no-counterpart", "not-compared", "other-load", "unpaired", "unpaired-verdict"))
 """Kinds of doubts that are found anew."""
@@ -93,7 +93,7 @@ def _side_by_side(
         raise InputError("nothing to compare: give at least one result")
     whole, names = _laid_out(results)
     if by == "env" and len({subject.env for subject in whole.subjects}) < 2:
-        raise InputError(f"--by env compares environments; here is only {whole.subjects[0].env or 'one, unnamed'}")
+        raise InputError(f"--by env compares environments, but there is only {whole.subjects[0].env or 'one, unnamed'}")
     rows = _Rows(whole, names, homes, baseline, by, yardsticks)
     unpaired = rows.by_env() if by == "env" else rows.by_description()
     made = replace(whole, unpaired=unpaired, baseline=rows.paired_baseline(results) if by == "description" else None)
@@ -148,7 +148,7 @@ def since_last(
     if not last:
         why = next((words for _, words in sorted(nearest.items()) if words), "")
         way = f"{why}" if why else "measure it once more, with --save each time"
-        raise InputError(f"no stored run has the identity of this result: {way}")
+        raise InputError(f"no stored run matches this result: {way}")
     rows = sorted(last)
     then = [take(found, [row]) for found, row in (last[at] for at in rows)]
     names = "last stored run", "this run"

@@ -140,7 +140,7 @@ def phases_table(profile: Profile) -> Table | None:
     if profile.options.phases:  # else the table of lines has it
         built.append(texts("source", "source", 60, lambda each: _source(profile, each["share"]), quiet=True))
     rows = [{"share": each, "median": each.median, "mean": each.seconds / steps} for each in found]
-    said = f"{units.count(steps)} steps; shares are of their sum. Each of them: {of_result('.phases')}"
+    said = f"{units.count(steps)} steps; shares are of their total time. All steps: {of_result('.phases')}"
     return built_table("phases", built, rows, lambda each: str(each["share"].phase), hidden=said)
 
 
@@ -189,7 +189,7 @@ def _outside(profile: Profile) -> Iterator[StyledText]:
     inside = float(step_seconds(profile.phases).sum())
     if profile.options.phases and 0 < inside < (1 - _OUTSIDE) * profile.wall_time:
         whole = units.seconds_text(profile.wall_time)
-        yield (Phrase(f"The steps are {units.seconds_text(inside)} of the {whole} that the cell took."),)
+        yield (Phrase(f"The steps take {units.seconds_text(inside)} of the {whole} that the cell took."),)
 
 
 def _evaluated(profile: Profile) -> Iterator[StyledText]:
@@ -203,7 +203,7 @@ def _evaluated(profile: Profile) -> Iterator[StyledText]:
         return
     passes = units.count(int(mine["calls"].sum()))
     yield (
-        Phrase(f"Evaluation outside of the steps: {passes} forward passes, {units.seconds_text(seconds)}, at "),
+        Phrase(f"Evaluation outside of the steps: {passes} forward passes, {units.seconds_text(seconds)} in them, at "),
         code(_place(profile, mine["source_id"].iloc[0], mine["line"].iloc[0])),
         Phrase("." if len(mine) == 1 else " and other lines."),
     )

@@ -31,8 +31,8 @@ def check_iterators(found: Found, copied: Collection[str]) -> None:
         is_put_back = one.label in copied and one.label not in by_functions
         if _gives_each_item_once(one) and not is_put_back:
             raise BodyError(
-                f"--try calls the cell many times, and what a call takes from `{one.label}` cannot be put back: take"
-                f" what it needs before the cell, as by `x = next({one.label})`"
+                f"--try calls the cell many times, and items taken from `{one.label}` cannot be put back: take"
+                f" what you need before the cell, for example `x = next({one.label})`"
             )
 
 

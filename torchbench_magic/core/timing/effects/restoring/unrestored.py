@@ -69,8 +69,8 @@ def not_restored(labels: Iterable[str], late: Iterable[str] = ()) -> list[Doubt]
         said.append(Doubt("not-restored", text, action, {"names": labels}))
     if late:
         text = (
-            f"{_names(late)} changed during the run without torch counting it, and {_were(late)} put back only after"
-            " the last block: some blocks started from a changed state."
+            f"{_names(late)} changed during the run in a way that torch does not track, and {_were(late)} put back only"
+            " after the last block: some blocks started from a changed state."
         )
         said.append(Doubt("restored-late", text, "", {"names": late}))
     return said

@@ -26,6 +26,9 @@ LEAST_UNEXPLAINED = 0.3
 """Where no line of a data set, no busy workers and no start of workers was seen that keeps the batch, it may be ready,
 and what the loop spends is taking it over from another process."""
 _MOST = 0.5  # of the input: from which on the line that has it is said
+_ONCE = ", or, if it gives the same each time, do it once, before the loop."
+_SHARED_OUT = "An `IterableDataset` must give each worker its own part (`get_worker_info`)."
+_IN_WORKERS = f"Load in workers, in parallel with the loop. {_SHARED_OUT}"
 _BUSY = 0.7  # of their time: then the workers are what the loop waits for
 
 
@@ -137,7 +140,7 @@ def _why(
     """
     if is_outside and inner is not None:
         return f"; `{inner}` takes {units.percent(inner_share)} % of it", (
-            Cure(f"Make `{inner}` cheaper, or do it once, before the loop."),
+            Cure(f"Make `{inner}` cheaper{_ONCE}"),
             Cure(f"Move what `{inner}` does into the data set of a `DataLoader`: workers run only what is in one."),
         )
     if is_outside:
@@ -145,11 +148,11 @@ def _why(
         return "", (Cure(text),)
     if restarts or (work.count and work.starting >= _MOST):
         keep = Cure("Keep the workers between epochs.", "DataLoader(..., persistent_workers=True)")
-        return ", and workers start anew in some", (keep, Cure("Create the loader once, before the loop."))
+        return "; in some steps the workers are started again", (keep, Cure("Create the loader once, before the loop."))
     if work.count and work.busy >= _BUSY:
         said = f"; its {_workers(work.count)} {units.percent(work.busy)} % of the time"
         said += f", most at `{work.line}` in `{work.function}`" if work.line else ""
-        cheaper = f"Make `{work.line}` cheaper, or do it once, before the loop." if work.line else "Load less data."
+        cheaper = f"Make `{work.line}` cheaper{_ONCE}" if work.line else "Load less data."
         code = f"DataLoader(..., num_workers={2 * work.count})"
         more = Cure("Use more workers, if cores are free.", code)
         return said, (Cure(cheaper), more)
@@ -162,10 +165,10 @@ def _why(
     if inner is not None:
         said = f"; `{inner}` takes {units.percent(inner_share)} % of it"
         return said, (
-            Cure(f"Make `{inner}` cheaper, or do it once, before the loop."),
-            Cure("Load in workers, in parallel with the loop.", "DataLoader(..., num_workers=2)"),
+            Cure(f"Make `{inner}` cheaper{_ONCE}"),
+            Cure(_IN_WORKERS, "DataLoader(..., num_workers=2)"),
         )
-    text = "Prepare the next batch in parallel with the loop: a `DataLoader` with workers."
+    text = f"Prepare the next batch in a `DataLoader` with workers. {_SHARED_OUT}"
     return "", (Cure(text, "DataLoader(..., num_workers=2)"),)
 
 

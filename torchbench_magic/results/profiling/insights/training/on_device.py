@@ -92,7 +92,7 @@ def transfer(profile: Profile) -> list[Insight]:
             continue
         where = _line(profile, source_id, line)
         text = (
-            f"`{where}` copies memory that is not pinned to the device, {units.count(calls)} times, "
+            f"`{where}` copies unpinned memory to the device, {units.count(calls)} times, "
             f"{stake_text(seconds, wall)}."
         )
         evidence: dict[str, object] = {"copies": calls, "seconds_per_copy": seconds / calls}

@@ -77,7 +77,8 @@ def optimizer_loop(profile: Profile) -> list[Insight]:
             "seconds_per_operation": step.own / step.ops,
         }
         code = f"torch.optim.{step.name}(..., fused=True)"
-        cure = Cure("Update all parameters in one call.", code, "fused-optimizer")
+        text_of_cure = "Update all parameters in one call, if the optimizer supports it for these parameters."
+        cure = Cure(text_of_cure, code, "fused-optimizer")
         found.append(Insight("optimizer-loop", seconds, seconds / recorded.wall, text, evidence, (where,), (cure,)))
     return found
 
