@@ -101,7 +101,7 @@ def test_baseline_by_o_and_q_reach_the_result(at: Any, run: Run) -> None:
         ("--last before after s.sqlite", "%tcompare --last compares one result, not 2: give one, such as runs[-1]"),
         ("--last before s.sqlite --by env", "%tcompare --last compares with the last stored run: leave out --baseline"),
         ("--last before s.sqlite", "s.sqlite: no such file"),
-        ("--last before t.sqlite", "no stored run has the identity of this result"),
+        ("--last before t.sqlite", "no stored run matches this result"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_said_in_one_line(at: Any, run: Run, line: str, said: str) -> None:
@@ -118,7 +118,7 @@ def test_what_cannot_be_compared_is_said_in_one_line(at: Any, run: Run, line: st
 
 def test_save_appends_with_commit_and_options_and_last_compares(at: Any, run: Run) -> None:
     run(at, f"%timer {QUICK} --label L --save runs.sqlite sum(x)")
-    assert "no stored run has the identity" in run(at, "%tcompare --last runs.sqlite")  # it is the only one
+    assert "no stored run matches this result" in run(at, "%tcompare --last runs.sqlite")  # it is the only one
     run(at, "%config TorchBench.store = 'runs.sqlite'")
     run(at, f"%timer {QUICK} --label L max(x)")
     shown = run(at, "%tcompare --last")

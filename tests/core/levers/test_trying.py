@@ -199,7 +199,7 @@ def test_functions_read_the_changed_names_and_the_notebook_keeps_its_own() -> No
 def test_a_method_that_reads_the_global_is_a_reason_not_to_apply() -> None:
     setup = "x = torch.ones(4, 3).t()\nclass Reader:\n    def read(self): return x.sum()\nreader = Reader()"
     result = tried("reader.read() + x.sum()", "contiguous", setup=setup)
-    assert "cannot be given another one" in reasons(result)["contiguous"]
+    assert "cannot be made to read a copy" in reasons(result)["contiguous"]
 
 
 def test_channels_last_copies_modules_and_inputs_and_says_where_the_conversion_is() -> None:

@@ -165,7 +165,7 @@ def test_the_cost_comes_with_its_interval() -> None:
 
 def test_what_the_runs_cannot_tell_is_not_measured() -> None:
     text = said(FakeRuns(plain=0.010, added=0.0).measured(first=0.010))
-    assert "cannot be told whether recording slows this cell: with it" in text
+    assert "hether recording slows this cell cannot be resolved: with it" in text
 
 
 def test_a_long_body_runs_once_more_and_has_no_interval() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..cell_text import source_id_of
 from ..machine.environment import Environment
-from .values_read import changes_of
+from .values_read import changes_of, same_values, variable_of
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -129,11 +129,22 @@ def identity_differences(old: Comparison, old_row: int, new: Comparison, new_row
     inputs = input_differences(before.inputs or (), now.inputs or ())
     found += [*_of_functions(old, before, new, now), *inputs.values()]
     found += changes_of(before.values, now.values, said=inputs)
+    found += [] if found else _of_what_one_read(before, now)
     if old.options and new.options:  # options of a result that was made elsewhere are not known
         known = old.options.keys() & new.options.keys() - set(_NO_WORK)  # an older one lacks what came later
         asked = ({name: one.options[name] for name in known} for one in (old, new))
         found += _of_mappings("option ", *asked)
     return [*found, *environment_differences(old.environment, new.environment)]
+
+
+def _of_what_one_read(before: Subject, now: Subject) -> list[str]:
+    """Of values that differ where no single one does: what only one of the runs found, such as a function's
+    replacement."""
+    if now.values is None or same_values(before.values, now.values):
+        return []
+    then, here = ({label for label, _, _ in one or ()} for one in (before.values, now.values))
+    names = ", ".join(f"`{name}`" for name in sorted({variable_of(label) for label in then ^ here})[:3])
+    return [f"the code reads other values{f' ({names})' if names else ''}"]
 
 
 def environment_differences(before: Environment, now: Environment) -> list[str]:

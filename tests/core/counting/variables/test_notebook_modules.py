@@ -222,7 +222,7 @@ def test_handles_are_refused_in_one_line_and_never_replaced_by_a_look_alike(tmp_
             (database, "a connection to a database"),
             (weakref.ref(process), "a weak reference"),
             (iter(torch.utils.data.DataLoader([1, 2])), "an iterator over a DataLoader"),
-            (memoryview(bytearray(8))[2:], "a memoryview of a part of something"),
+            (memoryview(bytearray(8))[2:], "a memoryview of part of an object"),
         ):
             said = refused(value)
             assert said.endswith(f"{what} cannot be copied; make `v` inside the statement"), said

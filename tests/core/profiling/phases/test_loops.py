@@ -99,7 +99,7 @@ def test_of_a_loop_on_another_thread_the_doubt_says_that(says: bool) -> None:
         thread.join()
 
     (doubt,) = [each for each in profile(on_another_thread, phases=True).warnings if each.kind == "no-steps"]
-    assert doubt.text.startswith("No steps were seen: they are made on another thread")
+    assert doubt.text.startswith("No steps were seen: they run on another thread")
     assert doubt.facts["steps_elsewhere"] == 8
 
 

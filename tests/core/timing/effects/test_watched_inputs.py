@@ -89,7 +89,7 @@ def test_check_compares_the_last_expression_within_a_trailing_with() -> None:
 def test_check_does_not_pass_where_there_is_nothing_to_compare() -> None:
     with pytest.raises(BodyError, match="`a` and `b` return None, so nothing is compared"):
         timed(FakeClock(), {"a": "seen.append(1)", "b": "seen.append(2)"}, names={"seen": []}, check=True)
-    with pytest.raises(OptionError, match="--check compares alternatives, and here is only one"):
+    with pytest.raises(OptionError, match="--check compares alternatives, but there is only one"):
         timed(FakeClock(), {"": "1"}, check=True)
 
 

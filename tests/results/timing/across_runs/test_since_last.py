@@ -74,7 +74,7 @@ def test_what_tells_a_run_from_the_nearest_stored_one_is_said(then: dict[str, ob
     assert nearest_words(now, 0, [now]) == ""
     both = pair(1e-3, 2e-3)
     assert nearest_words(both, 0, [both]) == ""  # its other row is no other run
-    with pytest.raises(InputError, match=r"has the identity of this result: the nearest differs in threads: 2 -> 1$"):
+    with pytest.raises(InputError, match=r"matches this result: the nearest differs in threads: 2 -> 1$"):
         since_last(now, {}, {0: "the nearest differs in threads: 2 -> 1"})
 
 
@@ -98,6 +98,14 @@ def test_a_value_that_changed_is_told_by_how_the_code_says_it() -> None:
     assert identity_differences(before, 0, now, 0) == told
     assert likeness(before, 0) != likeness(now, 0)
     assert texts(since_last(now, {0: (before, 0)}), "changed") == [f"Since the last stored run: {'; '.join(told)}."]
+
+
+def test_what_only_one_of_the_runs_found_is_no_likeness() -> None:
+    """As after ``mymod.f = lambda: ...``: the function's own text is not recorded, its replacement is."""
+    before = lone(1e-6, inputs=X, values=(("k", "2", ""),))
+    now = lone(1e-4, inputs=X, values=(("k", "2", ""), ("mymod.f", "code a", "")), seed=1)
+    assert identity_differences(before, 0, now, 0) == ["the code reads other values (`mymod.f`)"]
+    assert texts(since_last(now, {0: (before, 0)}), "unchanged") == []
 
 
 def test_a_difference_is_told_once_by_its_shape_where_that_tells_it() -> None:

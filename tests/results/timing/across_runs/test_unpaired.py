@@ -372,7 +372,7 @@ def test_since_the_last_run_decides_where_both_have_a_history() -> None:
 
 
 def test_nothing_stored_is_said() -> None:
-    with pytest.raises(InputError, match="no stored run has the identity of this result"):
+    with pytest.raises(InputError, match="no stored run matches this result"):
         since_last(lone(1e-3), {})
 
 

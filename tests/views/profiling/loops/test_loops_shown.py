@@ -82,7 +82,7 @@ def test_where_more_looks_fell_on_no_line_than_on_any_none_is_named() -> None:
     made = looked((9, 2), (None, 7))
     assert line_of_other(made) == "no line in 7 of 9 looks"
     assert "Looks that Python code delayed are on no line" in plain(document(made).footer[0])
-    assert "kept waiting" not in plain(document(looked((9, 7))).footer[0])
+    assert "Looks that Python code delayed" not in plain(document(looked((9, 7))).footer[0])
 
 
 def test_a_long_first_step_is_told_below_the_table_with_its_cause() -> None:
@@ -107,9 +107,9 @@ def test_what_the_steps_leave_of_the_cell_is_said_where_no_line_has_it() -> None
     made = looked((9, 25))
     only_phases = replace(made, wall_time=2.0, options=replace(made.options, phases=True))
     told = [plain(each) for each in document(only_phases).footer]
-    assert "The steps are 1.47 s of the 2.00 s that the cell took." in told
+    assert "The steps take 1.47 s of the 2.00 s that the cell took." in told
     whole = replace(only_phases, wall_time=1.5)
-    assert not [each for each in document(whole).footer if "The steps are" in plain(each)]
+    assert not [each for each in document(whole).footer if "The steps take" in plain(each)]
 
 
 def test_steps_that_took_long_are_not_named_where_others_had_the_processor() -> None:

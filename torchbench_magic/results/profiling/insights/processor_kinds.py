@@ -53,7 +53,7 @@ def oversubscribed(profile: Profile) -> list[Insight]:
     others = f" (other processes used {_mean(use.outside)} meanwhile)" if use.outside >= OTHERS * use.cores else ""
     said = (
         f"{_mean(use.wanted)} {who} wanted one of {_cores(use.cores)}{others}, and waited for it"
-        f" {units.percent(use.wait / use.wanted)} % of that time: fewer may be faster: compare thread counts."
+        f" {units.percent(use.wait / use.wanted)} % of that time: fewer may be faster; compare thread counts."
     )
     return [replace(each, text=said) for each in _insight(profile, seen, said, stake, _fewer(seen))]
 
