@@ -85,11 +85,11 @@ class Swapped(Timer):
         ([Timer("a = 1")], "two timers or more"),
         ([Timer("a = 1"), Timer("a = 1")], "give each a description"),
         ([Timer("a = 1"), Timer("a = 2", num_threads=2)], "one num_threads"),
-        ([Timer("a = 1"), Timer("a = 2", timer="cpu")], "one clock"),
+        ([Timer("a = 1"), Timer("a = 2", timer="cpu")], "the same clock"),
         ([Timer("a = 1"), timeit.Timer("a = 2")], "not a Timer of torchbench_magic"),
         ([Timer("a = 1"), Swapped("a = 2")], "_timer_cls"),
         ([Timer("int a = 1;", language="c++"), Timer("a = 2")], "C\\+\\+"),
-        ([Timer("x", "x = 1"), Timer("f = lambda x: x; x", "x = 2")], "binds it"),
+        ([Timer("x", "x = 1"), Timer("f = lambda x: x; x", "x = 2")], "assigns to it"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(timers: list[Any], message: str) -> None:

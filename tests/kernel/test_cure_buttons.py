@@ -64,7 +64,7 @@ def test_a_button_tries_its_cure_on_the_profiled_cell_and_puts_back_what_it_chan
 
 def test_a_variable_that_is_gone_is_said_and_the_buttons_stay(kernel: Kernel) -> None:
     ran = kernel.run("there = opt\ndel opt\npress()\nopt = there\nprint(trials.status.value)")
-    assert "`opt`, which is not there any more" in ran.stdout
+    assert "`opt`, which no longer exists" in ran.stdout
     assert "False" in kernel.run("print(*[b.disabled for b in trials.buttons.values()])").stdout
 
 

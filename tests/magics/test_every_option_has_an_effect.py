@@ -573,7 +573,7 @@ def stacks_writes_them_to_a_file(bench: Bench) -> None:
 def overwrite_replaces_a_file_of_another_kind(bench: Bench) -> None:
     Path("stacks.txt").write_text("dear diary")
     bench("--stacks stacks.txt", "y = x.sin();")
-    assert "stacks.txt: is there, and not a file of stacks" in bench.shown
+    assert "stacks.txt: already exists and is not a file of stacks" in bench.shown
     assert Path("stacks.txt").read_text() == "dear diary"
     bench("--stacks stacks.txt --overwrite", "y = x.sin();")
     assert "aten::sin" in Path("stacks.txt").read_text()

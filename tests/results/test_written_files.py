@@ -43,7 +43,7 @@ def test_only_a_file_of_the_same_kind_gives_way_unless_told(tmp_path: Path, kind
     if may:
         write(kind, path)
     else:
-        with pytest.raises(kind.error, match=f"already exists and is not {kind.name}; use another name, or replace it with"):
+        with pytest.raises(kind.error, match=f"exists and is not {kind.name}; use another name, or replace it with"):
             write(kind, path)
         assert path.read_bytes() == CONTENT[there]
         write(kind, path, overwrite=True)

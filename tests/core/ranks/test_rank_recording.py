@@ -260,7 +260,7 @@ def test_what_cannot_be_is_one_line(
 
 def test_what_another_file_holds_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "rank0.json.gz").write_text("notes")
-    with pytest.raises(InputError, match="is there, and not a trace"), rank_profile(tmp_path):
+    with pytest.raises(InputError, match="already exists and is not a trace"), rank_profile(tmp_path):
         pass
     assert (tmp_path / "rank0.json.gz").read_text() == "notes"
     assert [file.name for file in tmp_path.iterdir()] == ["rank0.json.gz"]

@@ -26,7 +26,7 @@ def test_text_and_markdown_name_the_straggler_its_line_and_the_threshold(slept: 
     for text in (repr(slept), slept.to_markdown()):
         flat = " ".join(text.split())
         assert "Rank 1 delays the others by" in flat
-        assert re.search(r"A rank is named from [\d.]+ ms upwards", flat)
+        assert re.search(r"A rank is named only if it delays the others by at least [\d.]+ ms", flat)
         assert "augment" in flat
         assert "straggler" in flat
         assert "Clocks agree within" in flat

@@ -183,7 +183,7 @@ def test_the_share_in_the_words_is_that_of_the_table() -> None:
 
 def test_the_start_of_workers_is_said_as_such_and_is_no_line_to_make_cheaper() -> None:
     doubt = waiting(1.2, ("load", 5, 1.0), (worker_loop.STARTING, None, 3.0))
-    assert "75 % of these workers' time was their start" in doubt.text
+    assert "75 % of these workers' time was spent starting them" in doubt.text
     assert "persistent_workers" in doubt.action
 
 

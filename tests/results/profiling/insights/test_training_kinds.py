@@ -137,7 +137,7 @@ def test_workers_that_start_anew_with_each_epoch_are_said() -> None:
     starts = lambda step: 0.2 if step % 5 == 0 else 0.0001
     made = profile_of(rows(20, {"input": starts}), workers=workers(("starting the worker", 9.0), ("work", 1.0)))
     (found,) = made.insights
-    assert "workers start anew" in found.text
+    assert "workers are started again" in found.text
     assert found.cures[0].code == "DataLoader(..., persistent_workers=True)"
 
 

@@ -53,6 +53,8 @@ class TrainingHooks:
         self._pause = Callbacks(lambda _: self._leave(), lambda _: self._enter())
         self._modules = len(sys.modules)
         self._is_on = False
+        self._autograd: Any = None
+        self._engine: Any = None
 
     def start(self) -> None:
         """Everything is put in place, or nothing."""
@@ -78,9 +80,10 @@ class TrainingHooks:
             return
         from torch import autograd, nn, optim
 
-        put, noted = self._replace, self._noted
+        put, noted, self._autograd = self._replace, self._noted, autograd
+        self._engine = self._autograd._engine_run_backward
         put(autograd, "backward", self._watched_backward)
-        put(autograd, "grad", lambda was: noted(was, BACKWARD))
+        put(autograd, "grad", lambda was: noted(was, BACKWARD, calls_engine=True))
         # assumed of torch 2.13 and newer: what both call, also by names that the user's code took before the run
         put(autograd, "_engine_run_backward", self._engine_called)
         put(optim.Optimizer, "zero_grad", lambda was: noted(was, ZERO_GRAD))
@@ -192,7 +195,9 @@ class TrainingHooks:
 
         return moved
 
-    def _noted(self, was: Any, phase: int, fact: Callable[..., int] | None = None) -> Any:
+    def _noted(
+        self, was: Any, phase: int, fact: Callable[..., int] | None = None, *, calls_engine: bool = False
+    ) -> Any:
         """``was`` with a mark before and after; ``fact`` tells from its arguments what the mark holds."""
         begin, recent, extend, pack = self.marks.begin, self.marks.recent, self.marks.recent.extend, self.marks.pack
         thread, get_ident, here, now = self.marks.thread, threading.get_ident, sys._getframe, time.time_ns
@@ -209,12 +214,15 @@ class TrainingHooks:
                 extend((now(), phase, frame.f_lasti, users))
             else:
                 users = frame.f_code if begin(phase, frame) is frame else None
+            ours = self._engine_taken() if calls_engine else None
             try:
                 return was(*args, **kwargs)
             except BaseException as error:
                 unlink_frame(error)
                 raise
             finally:
+                if ours is not None:
+                    self._engine_returned(ours)
                 extend((now(), -phase, -1, fact(*args) if fact is not None else -1))
                 if len(recent) >= BATCH:
                     pack()
@@ -225,7 +233,7 @@ class TrainingHooks:
         """``torch.autograd.backward`` with its marks, between two looks at gradients.
 
         One frame more on the stack, as with every phase: a warning of torch's names the place that is so many frames
-        above it.
+        above it. A second one, of `_engine_called`, would have it name this one.
         """
         import torch
 
@@ -251,12 +259,14 @@ class TrainingHooks:
                 extend((now(), BACKWARD, frame.f_lasti, users))
             else:
                 users = frame.f_code if begin(BACKWARD, frame) is frame else None
+            ours = self._engine_taken()
             try:
                 return was(*args, **kwargs)
             except BaseException as error:
                 unlink_frame(error)
                 raise
             finally:
+                self._engine_returned(ours)
                 extend((now(), -BACKWARD, -1, -1))
                 if len(recent) >= BATCH:
                     pack()
@@ -265,6 +275,15 @@ class TrainingHooks:
                     gradients.backward_ends()
 
         return backward
+
+    def _engine_taken(self) -> Any:
+        """Torch's own engine, for a call that is noted already: what `_engine_called` put is handed out."""
+        ours, self._autograd._engine_run_backward = self._autograd._engine_run_backward, self._engine
+        return ours
+
+    def _engine_returned(self, ours: Any) -> None:
+        if self._put and self._autograd._engine_run_backward is self._engine:  # the hooks did not leave meanwhile
+            self._autograd._engine_run_backward = ours
 
     def _engine_called(self, was: Any) -> Any:
         """What ``backward`` and ``grad`` of torch call, with marks where they were not called through our own."""
