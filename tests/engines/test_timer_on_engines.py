@@ -339,7 +339,7 @@ def test_a_busy_engine_is_a_row(cluster: RunningCluster) -> None:
     ("customize", "why"),
     [
         ("import sys\nsys.modules['torch'] = None", "has no torch"),
-        ("import platform\nplatform.python_version = lambda: '3.99.1'", "has Python 3.99, to which functions cannot be sent"),
+        ("import platform\nplatform.python_version = lambda: '3.99.1'", "has Python 3.99, to which functions"),
         ("import sys\nsys.modules['torchbench_magic'] = None", "ended with ModuleNotFoundError"),
         ("import sys\nsys.modules['decimal_of_ours'] = None", ""),
     ],
