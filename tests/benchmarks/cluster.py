@@ -181,7 +181,7 @@ def engines(runs: int) -> list[Figure]:
         Figure("on 2 warm engines, 8 steps: profile there beyond its own run", middle, "s", limit=1, spread=spread),
         Figure(f"on 3 engines, planted and named with its line, of {len(found)} runs", sum(found), "runs",
                at_least=len(found)),
-        Figure("on 2 engines: what rank 1 makes wait, of what rank 0 itself times in its calls",
+        Figure("on 2 engines: what rank 1 delays others by, of what rank 0 itself times in its calls",
                seconds[len(seconds) // 2], "%", spread=(seconds[0], seconds[-1])),
     ]  # fmt: skip
 

@@ -106,7 +106,7 @@ def test_callers_and_callees_are_over_all_calls_and_recursion_is_counted_once(sh
     canvas.press("c")
     panel = page.get_by_role("region", name="callers and callees")
     expect(panel).to_contain_text("f over all its calls, at 2 places: 30.0 ms")
-    expect(panel).to_contain_text("11.0 ms of it itself")  # 1 + 3 + 7
+    expect(panel).to_contain_text("self 11.0 ms")  # 1 + 3 + 7
     callers, callees = panel.locator("table").all()
     assert [row[:3] for row in cells(callers)] == [["main", "15.0", "50.0"], ["h", "15.0", "50.0"]]
     # g: its outermost call below f, 2 + 3 + 4 + 5; leaf is called by f once, the other one by g

@@ -142,7 +142,7 @@ def test_a_broken_file_of_a_cluster_is_told_in_one_line(
     with pytest.raises(InputError) as caught, connected(PROFILE, tmp_path):
         pass
     assert str(caught.value) == (
-        f"the cluster of --engines {PROFILE} left a file that says nothing, {name}."
+        f"the cluster of --engines {PROFILE} left an empty or broken file, {name}."
         f" Start one with: ipcluster start -n 2 --profile={PROFILE}"
     )
 

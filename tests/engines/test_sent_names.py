@@ -81,7 +81,7 @@ def test_what_is_over_the_limit_is_refused_by_the_name_of_the_largest() -> None:
         packed("small, large", names, limit=1 << 20)
     assert str(caught.value) == (
         "`large`: the code reads more than 1 MB, which would be sent to each engine; make `large` in the cell,"
-        " where it runs on the engine"
+        " so that it is made on the engine"
     )
     several = namespace(**{name: torch.ones(100_000) for name in "abcd"})
     with pytest.raises(BodyError, match="reads more than 1 MB"):

@@ -88,7 +88,7 @@ once_more.read_use = recorded_run.read_use = unknown"""
     shown = " ".join(ran.text().split())
     for said in (
         "Cache sizes: unknown here",
-        "Whether others used the CPU while peaks were measured is unknown here",
+        "Whether other processes used the CPU while peaks were measured is unknown here",
         "Page faults of the run: not available here",
         "Hardware counters: not available here",
     ):

@@ -119,7 +119,7 @@ def test_an_interrupted_self_test_shows_and_keeps_what_there_is(
     assert made is loaded.user_ns["_tdoctor"]
     assert made.partial
     assert made.self_test == (KNOWN,)
-    assert "It was interrupted: this is what was measured before." in " ".join(shown.split())
+    assert "It was interrupted: this is what was measured until then." in " ".join(shown.split())
     assert "KeyboardInterrupt" in shown
 
 

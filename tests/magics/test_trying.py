@@ -153,7 +153,7 @@ def test_variables_may_be_handed_over(ready: Any) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (insight("%%tprofile\nw * 2"), "its cure needs a change of the code"),
+        (insight("%%tprofile\nw * 2"), "what helps is a change of the code"),
         (insight("", "no_grad"), "not from a whole %%tprofile cell"),
         (insight("%%tprofile\ngone * 2", "no_grad"), "`gone`, which no longer exists"),
         (insight("%%tprofile\nw * 2", "no_grads"), "nearest is no_grad"),

@@ -32,9 +32,9 @@ _HELP = f"""Compare results, whenever they were measured.
 
 NAME is a variable that holds a Comparison, a list of them (`runs`, `runs[-1]`), torch Measurements, or a Profile; PATH
 is a file that --save wrote. Alternatives that were measured side by side keep their ratios. Rows of different runs are
-`undecided` until both sides are known to repeat within a range: by 20 s of samples, or by four stored runs. Where the
-runs are of several kernels, the ratio over these is said too, as `%%timer --processes` measures it in one go. The
-result is a Comparison: it is returned, shown, and kept as `_tcompare`.
+`undecided` until both sides are known to repeat within a range: by 20 s of samples, or by four stored runs. If the
+runs come from several kernels, the ratio over the kernels is given too, as `%%timer --processes` measures it in one
+run. The result is a Comparison: it is returned, shown, and kept as `_tcompare`.
 
 Two profiles (`%tcompare before after`, the first is the baseline) give a ProfileDiff: time and bytes per line and per
 op side by side. Lines are matched by source, in edited code by their text.
@@ -181,8 +181,8 @@ def _refuse_ranks(name: str, value: object) -> None:
 
     if isinstance(value, RankProfile):
         raise OptionError(
-            f"%tcompare: {name} holds a job of ranks, which is not compared as a whole: compare the same rank of two,"
-            " such as one.profiles[0] and other.profiles[0], kept under names"
+            f"%tcompare: {name} holds a job of several ranks, which cannot be compared as a whole: store the same rank"
+            " of two jobs in variables (a = one.profiles[0], b = other.profiles[0]) and compare these"
         )
 
 
@@ -195,7 +195,7 @@ def _two_profiles(profiles: dict[str, Profile], options: CompareOptions) -> Prof
     if options.by != "description":
         raise OptionError("%tcompare --by is for timings: leave it out for two profiles")
     if options.baseline is not None and options.baseline not in profiles:
-        raise OptionError(f"--baseline {options.baseline}: there are {' and '.join(profiles)}")
+        raise OptionError(f"--baseline {options.baseline}: the profiles are {' and '.join(profiles)}")
     first, second = profiles
     if options.baseline == second:
         first, second = second, first
@@ -215,7 +215,7 @@ def _since_last_profile(profile: Profile, store: Store) -> ProfileDiff:
         )
     names = "last stored run", "this run"
     inputs = ", its inputs" if ProfileDiff(last, profile, names).has_same_inputs else ""
-    text = f"The text of the cell{inputs} and the number of threads are the same in both."
+    text = f"The cell's text{inputs} and the number of threads are the same in both."
     return ProfileDiff(last, profile, names, (Doubt("same-code", text),))
 
 

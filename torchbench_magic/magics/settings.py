@@ -39,8 +39,8 @@ class TorchBench(Configurable):
     store = Unicode(
         None,
         allow_none=True,
-        help="File of results to which %timer appends each finished point (--save), and that %tcompare --last asks;"
-        " None: results are kept in the notebook only.",
+        help="File of results to which %timer appends each finished point (--save), and from which %tcompare --last"
+        " reads; None: results stay in the notebook only.",
     ).tag(config=True)
 
     @validate("min_run_time", "max_run_time")

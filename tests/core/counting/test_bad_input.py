@@ -105,7 +105,7 @@ def test_a_full_disk_is_told_when_tensors_cannot_be_handed_over(monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tensor_bytes.os, "posix_fallocate", full)
-    with pytest.raises(CountError, match=r"cannot be handed over: No space left on device; free memory"):
+    with pytest.raises(CountError, match=r"cannot be sent: No space left on device; free memory"):
         pack_variables(["v"], {"v": torch.ones(1 << 18)})
 
 

@@ -119,7 +119,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert [one.name for one in partial.self_test] == kept  # type: ignore[union-attr]
     assert partial.partial  # type: ignore[union-attr]
     assert {one.kind for one in partial.findings} >= {*ALWAYS, "self-test"}  # type: ignore[union-attr]
-    assert "It was interrupted: this is what was measured before." in " ".join(str(partial).split())
+    assert "It was interrupted: this is what was measured until then." in " ".join(str(partial).split())
 
 
 def test_a_comparison_that_is_interrupted_gives_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

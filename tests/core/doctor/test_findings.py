@@ -70,7 +70,7 @@ def test_where_there_is_no_proc_each_says_that_it_is_not_known() -> None:
     unknown = WatchedLoad(Contention(wall=0.5), 0.0, None, average=1.5)
     found = list(load_findings(unknown, 4))
     assert states(found) == dict.fromkeys(("outside load", "waiting", "steal"), "not available")
-    assert of(found, "outside load").evidence == "load average of a minute: 1.50"
+    assert of(found, "outside load").evidence == "load average over one minute: 1.50"
 
 
 def test_a_process_that_computes_is_seen_by_its_name_and_what_this_one_started_is_its_own() -> None:

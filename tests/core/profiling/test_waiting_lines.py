@@ -37,7 +37,7 @@ def waits(text: str, **names: Any) -> tuple[list[Any], Any]:
 def test_a_line_that_joins_a_thread_waits_for_it_and_its_torch_work_is_named() -> None:
     (said,), found = waits(JOINED)
     assert said.text.startswith("In[7]:6 waits for thread mine, ")
-    assert "its torch work stands at In[7]:3 (" in said.text
+    assert "its torch work is at In[7]:3 (" in said.text
     assert ", waiting for thread mine, whose torch work is at In[7]:3" in plain(document(found).sentence)
 
 

@@ -196,8 +196,8 @@ def test_a_rank_that_is_late_with_nothing_that_it_does_longer_is_not_named(tmp_p
     assert (profile.straggler, profile.unnamed) == (None, "no cause")
     assert profile.insights == ()
     said = " ".join(repr(profile).split())
-    assert "No rank clearly delays the others: rank 1 makes them wait the most" in said
-    assert "nothing it does takes longer than cores differ by" in said
+    assert "No rank clearly delays the others: rank 1 delays them most, by" in said
+    assert "nothing it does takes longer than cores alone can differ" in said
 
 
 def test_what_comes_before_the_first_collective_makes_nobody_late(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_rank_that_ends_while_others_wait_for_it_is_said(tmp_path: Path) -> No
         write(tmp_path / f"rank{rank}.json", document(rank, events, 3, **head))
     profile = load_ranks(tmp_path)
     assert profile.ended.startswith("Rank 1 ended early, at ")
-    assert "with ValueError; the others stood 3.05 s in collectives that it never reached" in profile.ended
+    assert "with ValueError; the others waited 3.05 s in collectives that it never reached" in profile.ended
     assert profile.partial
     assert repr(profile).startswith("Rank 1 ended early")
     doubt = next(each for each in profile.warnings if each.kind == "rank-ended-early")
@@ -291,7 +291,7 @@ def test_a_rank_that_ends_while_others_wait_for_it_is_said(tmp_path: Path) -> No
     write(tmp_path / "rank1.json", made_told)
     untold = load_ranks(tmp_path)
     assert (untold.ended, "rank-ended-early" in kinds(untold)) == ("", True)
-    assert re.match(r"Rank 1 ends at .* s, and then another rank stands .* s in collectives", repr(untold))
+    assert re.match(r"Rank 1 ends at .* s, and then another rank spends .* s in collectives", repr(untold))
 
 
 @pytest.mark.parametrize("told", [False, True])

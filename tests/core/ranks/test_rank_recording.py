@@ -137,7 +137,7 @@ def test_a_script_with_a_profiler_of_its_own_keeps_it_and_the_recording_ends_the
     said, _ = (process := started(folder, "")).communicate(timeout=120)
     assert process.returncode == 0, said
     assert said.count("own events True") == 2
-    assert "rank 1 starts a torch profiler of its own, and there can be one at a time: this recording ends" in said
+    assert "rank 1 starts a torch profiler of its own, and only one can run at a time: this recording ends" in said
     profile = load_ranks(folder / "traces")
     assert profile.collectives == 5
     assert [doubt.kind for doubt in profile.warnings] == ["gave-way"]

@@ -147,7 +147,7 @@ def test_locals_travel_to_the_process_that_counts(cell: Any) -> None:
 
 def said(shown: str) -> list[str]:
     """The warnings of names that are not those of an enclosing function."""
-    return [part for part in " ".join(shown.split()).split("!") if "Python hands it" in part]
+    return [part for part in " ".join(shown.split()).split("!") if "can see the variable of" in part]
 
 
 @pytest.mark.parametrize("magic", ["timer -t 1 -n 2 -r 3", "tprofile"])

@@ -88,7 +88,7 @@ def test_a_profile_keeps_what_wanted_the_processor_while_it_ran() -> None:
     ("changed", "said"),
     [
         ({"quota": 0.5}, ["CPU quota: none -> 0.5 cores"]),
-        ({"affinity": "2-3"}, ["processors that may be used: 0-1 -> 2-3"]),
+        ({"affinity": "2-3"}, ["usable processors: 0-1 -> 2-3"]),
         ({"governor": "performance"}, ["governor: powersave -> performance"]),
         ({"governor": ""}, []),
         (

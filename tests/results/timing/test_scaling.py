@@ -245,7 +245,7 @@ def test_a_speed_up_that_cannot_be_is_not_given() -> None:
     assert math.isnan(held_up.points[1].speed_up)
     assert math.isnan(held_up.points[1].efficiency)
     assert held_up.knee is None
-    assert held_up.refused == "the times at 2 threads do not fit that at 1"
+    assert held_up.refused == "the times at 2 threads contradict the time at 1"
     assert superlinear.points[1].efficiency == pytest.approx(1.25, rel=0.01), "each core brings its own cache"
     assert superlinear.knee == 2
 

@@ -146,9 +146,9 @@ def test_frames_too_narrow_to_be_seen_are_counted() -> None:
 def test_what_was_not_recorded_or_is_no_kind_is_said() -> None:
     with pytest.raises(InputError, match="--memory"):
         profile_of().plot("memory")
-    with pytest.raises(OptionError, match="there are: flame, memory"):
+    with pytest.raises(OptionError, match="use flame or memory"):
         profile_of().plot("pie")
-    with pytest.raises(OptionError, match="there are: scaling, distribution"):
+    with pytest.raises(OptionError, match="use scaling or distribution"):
         two_shapes().plot(kind="pie")
     with pytest.raises(InputError, match="kind='distribution'"):
         comparison_of([("n", 1, (1e-6, 2e-6))]).plot()

@@ -49,8 +49,8 @@ def test_what_is_on_the_page_is_left_out_and_the_output_says_so_where_it_is_gone
         short, profile = (mimebundle(made)["text/html"] for made in (comparison_of(), profiled()))
     assert (brought(short), left_out(short)) == ([], {"table_explorer"})
     assert (brought(profile), left_out(profile)) == (["flame"], {"table"})
-    assert "is gone. Run the cell again" in short
-    assert "is gone" not in mimebundle(comparison_of())["text/html"]
+    assert "was deleted. Run the cell again" in short
+    assert "was deleted" not in mimebundle(comparison_of())["text/html"]
     assert len(sent(short)) == 1
     assert len(short) < len(mimebundle(comparison_of())["text/html"]) - 14_000
 

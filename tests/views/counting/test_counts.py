@@ -153,7 +153,7 @@ def test_stats_that_were_pickled_elsewhere_are_differenced() -> None:
     assert diff.names == ("A", "B")
     assert diff.frame["delta"].sum() == 50
     assert CountsDiff.between(one, one).names == ("baseline", "other")
-    with pytest.raises(InputError, match="these counts have no callers"):
+    with pytest.raises(InputError, match="these counts have no record of callers"):
         diff.callers("at::mul()")
 
 

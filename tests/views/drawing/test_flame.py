@@ -127,7 +127,7 @@ def test_widths_are_time_or_bytes_with_what_is_inside() -> None:
 def test_what_was_not_measured_or_is_unknown_is_one_line() -> None:
     with pytest.raises(InputError, match="device"):
         profiled().flamegraph("device")
-    with pytest.raises(OptionError, match="there are: time, device, bytes"):
+    with pytest.raises(OptionError, match="use time, device or bytes"):
         profiled().flamegraph("tiem")
     with pytest.raises(InputError, match="no call tree"):
         profile_of().flamegraph()

@@ -280,7 +280,7 @@ def test_lines_of_other_threads_are_groups_of_their_own_outside_the_sum() -> Non
     object.__setattr__(both, "lines", pd.concat([frame, extra], ignore_index=True))
     object.__setattr__(both, "threads", ("MainThread", "loader"))
     table = lines_of(both)
-    assert table.groups[-1].note == "thread loader, beside the cell's"
+    assert table.groups[-1].note == "thread loader, in parallel with the cell's"
     assert table.totals == lines_of().totals
 
 
@@ -363,7 +363,7 @@ def test_every_key_that_torchs_profiler_takes_is_known() -> None:
 
 
 def test_an_unknown_sort_key_lists_the_valid_ones_before_anything_ran() -> None:
-    with pytest.raises(OptionError, match=r"sort_by 'tiem' is unknown; there are: op, calls, self_cpu_time"):
+    with pytest.raises(OptionError, match=r"sort_by 'tiem' is unknown; use one of op, calls, self_cpu_time"):
         view.check_keys("tiem", None)
     view.check_keys("count", "stack:3")
     view.check_keys(None, None)

@@ -37,7 +37,7 @@ def test_text_and_markdown_name_the_straggler_its_line_and_the_threshold(slept: 
 def test_without_a_straggler_the_most_blame_and_the_threshold_are_said() -> None:
     none = load_ranks(TRACES / "none_of_2")
     most = int(none.ranks["rank"].iloc[none.ranks["blame"].argmax()])
-    assert f"No rank delays the others: rank {most} makes them wait the most" in " ".join(repr(none).split())
+    assert f"No rank delays the others: rank {most} delays them most, by" in " ".join(repr(none).split())
     assert "not often enough to rule out chance" in " ".join(repr(none).split())
     quiet = replace(none, ranks=none.ranks.assign(blame=[1e-4, 0.0]))
     assert "below the threshold of" in " ".join(repr(quiet).split())

@@ -214,7 +214,7 @@ def test_timings_without_a_baseline_have_no_ratio_columns() -> None:
 def test_another_metric_can_stand_in_the_time_column() -> None:
     table, *_ = view.document(comparison_of(), metric="cpu_clock_median").tables
     assert "CPU clock" in [column.label for column in table.columns]
-    with pytest.raises(OptionError, match=r"metric 'speed' is unknown; there are: median, mean, cpu_clock_median"):
+    with pytest.raises(OptionError, match=r"metric 'speed' is unknown; use one of median, mean, cpu_clock_median"):
         view.document(comparison_of(), metric="speed")
 
 

@@ -70,7 +70,7 @@ def test_where_nothing_helps_it_says_so() -> None:
 def test_the_table_has_result_difference_compile_time_and_calls() -> None:
     result = tried(compile=(0.5, COMPILED), slow=(2.0, replace(COMPILED, compile_time=0.1)))
     shown = " ".join(repr(result).split())
-    for word in ("result", "difference", "compile time", "pays after", "close", "f = torch.compile(f)"):
+    for word in ("result", "difference", "compile time", "pays off after", "close", "f = torch.compile(f)"):
         assert word in shown
     assert math.isnan(result.frame["break_even"].iloc[2])
 

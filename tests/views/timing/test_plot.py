@@ -251,7 +251,7 @@ def test_a_curve_under_outside_load_gives_a_reason_instead_of_advice() -> None:
     made = thread_run({1: 8e-3, 2: 4e-3})
     busy = replace(made, subjects=tuple(replace(s, contention=Contention(ext=0.6)) for s in made.subjects))
     assert threads.advice(busy) == ()
-    assert plain(threads.doubt(busy)) == "No thread count recommended: others used up to 0.6 cores meanwhile."
+    assert plain(threads.doubt(busy)) == "No thread count recommended: other processes used up to 0.6 cores."
 
 
 def test_one_thread_count_has_no_thread_table() -> None:

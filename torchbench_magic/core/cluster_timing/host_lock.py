@@ -42,7 +42,7 @@ def host_to_itself(
                 break
             except BlockingIOError:
                 if clock() > until:
-                    raise Busy(f"another timing used its host for {patience:.0f} s") from None
+                    raise Busy(f"its host was measuring something else for {patience:.0f} s") from None
                 sleep(_AGAIN)
         yield
     finally:

@@ -204,7 +204,7 @@ class Server:
         what = f"does nothing for {waited:.0f} s" if waited > _NO_PROGRESS_SECONDS else f"takes {passed / 60:.0f} min"
         return (
             f"the counting process {what} at its start, and was ended: try `valgrind --tool=callgrind true` in a"
-            " terminal; the timings of the cell are there without counts"
+            " terminal; the cell's timings are complete, without counts"
         )
 
     def _look(self) -> None:

@@ -124,7 +124,7 @@ def load_findings(seen: WatchedLoad, cores: int) -> Iterator[Finding]:
 def _of_others(seen: WatchedLoad, cores: int) -> Finding:
     ext, wall = seen.contention.ext, seen.contention.wall
     if math.isnan(ext):
-        average = f"load average of a minute: {seen.average:.2f}" if not math.isnan(seen.average) else ""
+        average = f"load average over one minute: {seen.average:.2f}" if not math.isnan(seen.average) else ""
         text = "The load of other processes is unknown: /proc/stat cannot be read."
         return Finding("outside load", "not available", text, average)
     window = f"in {wall:.1f} s"
@@ -136,12 +136,12 @@ def _of_others(seen: WatchedLoad, cores: int) -> Finding:
     known = sum(one.cores for one in seen.busiest or ())
     told = f"{window}; {_named(seen.busiest)}" if seen.busiest else window
     if known < ext / 2:
-        told += "; the rest by processes that are not visible here (another container or user)"
+        told += "; the rest by processes that are not visible here (of another container or user)"
     return Finding("outside load", "warn", text, told, _WAIT)
 
 
 def _named(busiest: Sequence[BusyProcess] | None) -> str:
-    return "most by " + ", ".join(map(str, (busiest or ())[:_NAMED]))
+    return "most used by " + ", ".join(map(str, (busiest or ())[:_NAMED]))
 
 
 def _of_waiting(seen: Contention) -> Finding:

@@ -36,7 +36,7 @@ def _of_openmp(found: Sequence[NativeLibrary]) -> Finding:
         return Finding("OpenMP", "ok", text, _said(found))
     several = len({one.name for one in found}) > 1
     what = f"{len(found)} OpenMP runtimes are loaded" if several else f"lib{found[0].name} is loaded {len(found)} times"
-    text = f"{what}, each with its own threads: together they may need more cores than there are."
+    text = f"{what}, each with its own threads: together they may use more threads than there are cores."
     fix = "Import only one of these packages, or install them all from one source (pip or conda)."
     return Finding("OpenMP", "warn", text, _said(found), fix)
 

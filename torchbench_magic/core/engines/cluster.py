@@ -139,7 +139,7 @@ def _wait_until_written(name: str, file: Path) -> None:
             return
         if time.monotonic() > until:
             short = "/".join(file.parts[-3:])
-            raise InputError(f"the cluster of --engines {name} left a file that says nothing, {short}. {_start(name)}")
+            raise InputError(f"the cluster of --engines {name} left an empty or broken file, {short}. {_start(name)}")
         time.sleep(0.02)
 
 

@@ -118,7 +118,7 @@ def pack_names(
                 largest = _plain(max({**sizes, name: error.args[0] - before}.items(), key=lambda each: each[1])[0])
                 raise BodyError(
                     f"`{largest}`: the code reads more than {limit >> 20} MB, which would be sent to each engine;"
-                    f" {way.format(largest)}, where it runs on the engine"
+                    f" {way.format(largest)}, so that it is made on the engine"
                 ) from None
             except Exception as error:  # whatever the pickling of a user's object raises
                 why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

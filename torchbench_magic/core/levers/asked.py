@@ -62,7 +62,7 @@ def check_levers(names: Sequence[str], option: str = "--try") -> None:
         if name not in LEVERS:
             near = difflib.get_close_matches(name.replace("-", "_"), [each.replace("-", "_") for each in LEVERS], n=1)
             known = next((each for each in LEVERS if near and each.replace("-", "_") == near[0]), None)
-            said = f"the nearest is {known}" if known is not None else f"there are {', '.join(LEVERS)}, threads:N"
+            said = f"the nearest is {known}" if known is not None else f"use {', '.join(LEVERS)} or threads:N"
             raise OptionError(f"{option}: no lever is called {name!r}; {said}")
     if len(set(names)) != len(names):
         raise OptionError(f"{option}: a lever is given twice")

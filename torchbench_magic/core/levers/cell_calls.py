@@ -260,7 +260,7 @@ class _DroppedValues:
     def detached(self) -> dict[str, Any]:
         """Label -> value, of those that have numbers in them."""
         values = sorted(self._last.items())
-        return {f"the value dropped in place {nth + 1}": detached(v) for nth, v in values if holds_numbers(v)}
+        return {f"the value of unused expression {nth + 1}": detached(v) for nth, v in values if holds_numbers(v)}
 
 
 def _with_dropped_values(tree: ast.Module) -> ast.Module:

@@ -37,14 +37,14 @@ def try_insight(
     asked = tuple(levers) or insight.levers
     if not asked:
         raise InputError(
-            f"{insight.kind}: its cure needs a change of the code: write it as an alternative in a %%timer"
+            f"{insight.kind}: what helps is a change of the code: write it as an alternative in a %%timer"
             " cell"
         )
     check_levers(asked, "try_")
     notebook = notebook_now()
     if not insight.body and notebook is None:
         raise InputError(
-            f"{insight.kind}: the text of its code was not kept, since it is not of a cell; for code f(), write"
+            f"{insight.kind}: its code is not from a cell, so its text was not kept; for code f(), write"
             f' torchbench_magic.compare({{"f": "f()"}}, globals=globals(), try_="{",".join(asked)}")'
         )
     if not insight.body:

@@ -74,7 +74,8 @@ def _in_words_of_trials(made: Comparison, task: Task) -> Comparison:
 def _not_put_back(doubt: Doubt) -> Doubt:
     """Nobody gave ``--restore``."""
     before, is_ours, _ = doubt.text.partition(" changed, and `--restore` does not put ")
-    text = f"{before} changed and cannot be put back: it keeps what the last call wrote, and later blocks found that."
+    text = f"{before} changed and cannot be put back: it keeps what the last call wrote, and later blocks"
+    text += " started from that."
     return replace(doubt, text=text) if is_ours else doubt
 
 

@@ -25,7 +25,7 @@ def mark_loop(tree: ast.Module) -> ast.Module:
         lines = ", ".join(str(each.lineno) for each in found)
         has = f"has {len(found)} (lines {lines})" if found else "has none"
         raise BodyError(
-            f"--steps takes the iterations of the one loop at the top of the cell, and this cell {has}: "
+            f"--steps records iterations of the one loop at the top level of the cell, and this cell {has}: "
             "call torchbench_magic.step() at the end of each step, and give --schedule instead"
         )
     (loop,) = found

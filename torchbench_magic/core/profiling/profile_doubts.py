@@ -99,7 +99,7 @@ def doubts_of_steps(
     facts = {"steps": run.made}
     if not in_loop and run.made == 1 and error is None:
         text = "No steps: the code never called torchbench_magic.step(), so all of it was step 0"
-        text += "." if run.cycles else ", and the schedule does not record that."
+        text += "." if run.cycles else ", which the schedule does not record."
         found.append(Doubt("no-steps", text, "Call `torchbench_magic.step()` at the end of each step.", facts))
     elif in_loop and not run.made and error is None:
         found.append(Doubt("no-steps", "No steps: the loop ran no iteration.", facts=facts))
@@ -191,7 +191,7 @@ def _lines(run: RecordedRun) -> Doubt | None:
     if not record.complete:
         return Doubt(
             "lines-lost",
-            "The code took Python's trace hook away (`sys.settrace`, a debugger, a caught interrupt): what ran "
+            "The code replaced Python's trace hook (`sys.settrace`, a debugger, a caught interrupt): what ran "
             "after that is on no line. Times per op are valid.",
         )
     return None
@@ -310,10 +310,10 @@ def _outside_torch(joined: Joined, sources: Mapping[str, Source]) -> list[Doubt]
         calls = read_statements(source.text).numpy_calls.get(line, ())
         named = f" ({', '.join(f'`{call}`' for call in calls)})" if calls else ""
         text = (
-            f"{source.label}:{line} passes a tensor to NumPy{named}: NumPy's memory is outside torch"
+            f"{source.label}:{line} passes a tensor to NumPy{named}: NumPy allocates outside torch, so its memory"
         )
         facts = {"source_id": source.source_id, "line": line}
-        found.append(Doubt("outside-torch", f"{text} and in no byte column.", facts=facts))
+        found.append(Doubt("outside-torch", f"{text} is in no byte column.", facts=facts))
     return found
 
 
@@ -321,16 +321,16 @@ def _older_unseen(run: RecordedRun) -> Doubt | None:
     """Only where torch's library does not show what `older_blocks` needs."""
     if not math.isnan(run.bytes_before):
         return None
-    text = "Blocks from before the cell are in no table when they are freed, or with a wrong size: this torch does not"
-    return Doubt("older-unseen", f"{text} tell. Allocations, and frees of the cell's own blocks, are right.")
+    text = "Frees of blocks from before the cell are missing, or have a wrong size: this torch does not report"
+    return Doubt("older-unseen", f"{text} them. Allocations, and frees of the cell's own blocks, are right.")
 
 
 def _host_memory(host: HostMemory | None) -> Doubt | None:
     if host is None:
         return None
     if host.was_running:
-        text = "tracemalloc was already running: it continues, with its peak reset. Bytes are those it counts;"
-        return Doubt("host-memory", f"{text} times are those of code under it.")
+        text = "tracemalloc was already running: it goes on, with its peak reset. Bytes are what it counts;"
+        return Doubt("host-memory", f"{text} the times include its overhead.")
     text = f"Counting Python's memory made each of its allocations {host.cost * 1e9:.0f} ns slower: bytes are right,"
     return Doubt(
         "host-memory",

@@ -208,8 +208,8 @@ class _Profiling:
         if options.phases:
             return PhasesRun(options)
         if options.schedule is not None and (options.twice or options.host_memory):
-            what = "--twice times" if options.twice else "--host-memory is of"
-            raise OptionError(f"{what} the whole body, and a schedule records a part of it: give one of them")
+            what = "--twice times" if options.twice else "--host-memory counts"
+            raise OptionError(f"{what} the whole body, and a schedule records only a part of it: use one of them")
         extra = resolve_lines_of(options.lines_of)
         always = {code.co_filename for code in self.own}
         scope = RecordedFiles(asked.root if asked.root is not None else Path.cwd(), asked.cells, extra, always)

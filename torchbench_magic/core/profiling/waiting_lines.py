@@ -56,7 +56,7 @@ def waits_of_a_line(run: RecordedRun, joined: Joined, sources: Mapping[str, Sour
     return Doubt(
         "waits-for-threads",
         f"{label} waits for {who}, {seconds_text(outside / 1e9)} of {seconds_text(joined.wall / 1e9)}; "
-        f"{whose} torch work stands {place} ({seconds_text(seconds)}).",
+        f"{whose} torch work is {place} ({seconds_text(seconds)}).",
         facts={
             "source_id": sources[joined.codes[line[0]].co_filename].source_id,
             "line": line[1],
@@ -105,7 +105,7 @@ def _waits_for_something(
     return Doubt(
         "waits",
         f"{_label(line, joined, sources)} waits, {least}{seconds_text(waited)} of {seconds_text(joined.wall / 1e9)}: "
-        f"the thread of this code used a processor for {seconds_text(run.own_cpu / 1e9)} in all. It sleeps, or waits "
+        f"its thread used the CPU for {seconds_text(run.own_cpu / 1e9)} in all. It sleeps, or waits "
         "for a file, a lock, another process or a device.",
         facts={
             "source_id": sources[joined.codes[line[0]].co_filename].source_id,

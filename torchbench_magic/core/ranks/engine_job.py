@@ -200,8 +200,8 @@ def _ranks(engines: Sequence[Engine], made: Mapping[int, Mapping[str, Any]]) -> 
     sizes = {group[1] for group in groups.values() if group}
     if sizes != {len(engines)} or sorted(ranks.values()) != list(range(len(engines))):
         raise InputError(
-            f"{len(ranks)} of {len(engines)} engines have your own process group, of {max(sizes)} ranks: make it"
-            " on all engines, or end it with torch.distributed.destroy_process_group()"
+            f"{len(ranks)} of {len(engines)} engines are in a process group of your own, of {max(sizes)} ranks: create"
+            " it on all engines, or end it with torch.distributed.destroy_process_group()"
         )
     return _Run(engines, len(engines), ranks), {}
 
@@ -317,11 +317,11 @@ def _ending(run: _Run) -> tuple[str, BaseException | None]:
         ended = sorted(set(range(run.world_size)) - run.deadlock.keys())
         over = f"; rank{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))} had ended" if ended else ""
         text = f"Deadlock: for {units.seconds_text(seconds, digits=2)} no rank made progress: {where}{over}"
-        return text, InputError(f"d{text[1:]}; every rank has to call the same collectives in the same order")
+        return text, InputError(f"d{text[1:]}; all ranks must call the same collectives in the same order")
     failed = {rank: each.value["error"] for rank, each in run.answers.items() if each.kind == "value"}
     failed = {rank: error for rank, error in failed.items() if error is not None}
     if run.interrupted:
-        return "Interrupted: this is what the ranks did before", Interrupted()
+        return "Interrupted: this is what the ranks did until then", Interrupted()
     if not failed:
         return "", None
     own = {rank: each for rank, each in failed.items() if not any(text in each["text"] for text in _CONSEQUENCES)}
@@ -360,7 +360,7 @@ def _as_exception(rank: int, told: Mapping[str, Any]) -> BaseException:
 
 def _why_nothing(profiles: Iterable[Profile]) -> str:
     if any(doubt.kind == "events-lost" for profile in profiles for doubt in profile.warnings):
-        return "the cell starts a torch profiler of its own, which takes the events of this one: leave it out"
+        return "the cell starts a torch profiler of its own, which takes the events from this one: leave it out"
     return "the cell runs no torch operation on any rank: there is nothing to compare"
 
 
@@ -369,12 +369,12 @@ def _of_the_changed(answers: Iterable[Answer]) -> Iterator[Doubt]:
     names = sorted({name for answer in answers for name in answer.value["changed"]})
     if names:
         said = ", ".join(f"`{name}`" for name in names)
-        again = "is as it was and is" if len(names) == 1 else "are as they were and are"
+        again = "copy is unchanged and is" if len(names) == 1 else "copies are unchanged and are"
         yield Doubt(
             "changed-on-engines",
-            f"The cell changed {said} on the engines. What the notebook has by that name {again} sent again with the"
-            " next cell that reads it.",
-            f"To go on with what is there, give it a name of its own in the cell: `trained = {names[0]}`.",
+            f"The cell changed {said} on the engines. The notebook's own {again} sent again with the next cell"
+            " that reads it.",
+            f"To keep the engines' version, give it another name in the cell: `trained = {names[0]}`.",
             {"names": names},
         )
 

@@ -88,7 +88,7 @@ def _numbered(runs: Sequence[RankRun], doubts: list[Doubt]) -> Iterator[RankRun]
     free = iter(rank for rank in range(len(runs) + len(taken)) if rank not in taken)
     by_order = [Path(run.file).name for run, rank in zip(runs, named, strict=True) if rank is None]
     if by_order:
-        many = f"{len(by_order)} files do not say which ranks they" if len(by_order) > 1 else ""
+        many = f"{len(by_order)} files do not say which rank they are" if len(by_order) > 1 else ""
         doubts.append(
             Doubt(
                 "ranks-by-order",
@@ -122,10 +122,10 @@ def _check_one_job(runs: Sequence[RankRun]) -> None:
             one, other = getattr(first, what), getattr(run, what)
             if one and other and one != other:
                 shown = "ranks" if what == "world_size" else "as backend"
-                raise TraceError(f"{names}: {one} and {other} {shown}; give the traces of one")
+                raise TraceError(f"{names}: {one} and {other} {shown}; give the traces of one job")
         apart = (max(first.begin, run.begin) - min(first.end, run.end)) / 1e9
         if apart > (0 if run.clock.host and run.clock.host == first.clock.host else _MOST_APART):
-            raise TraceError(f"{names}: one ends {apart:.3g} s before the other begins; give the traces of one")
+            raise TraceError(f"{names}: one ends {apart:.3g} s before the other begins; give the traces of one job")
     too_many = [run for run in runs if run.world_size and run.rank >= run.world_size]
     if too_many:
         one = too_many[0]

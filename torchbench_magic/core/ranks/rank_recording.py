@@ -84,8 +84,8 @@ class RankRecording:
         if self._is_on and starting is not getattr(self.profiler, "profiler", None):
             self.gave_way = True
             sys.stderr.write(
-                f"torchbench_magic: rank {self.rank} starts a torch profiler of its own, and there can be one at a"
-                " time: this recording ends here. To record it all, give the script's own traces to load_ranks.\n"
+                f"torchbench_magic: rank {self.rank} starts a torch profiler of its own, and only one can run at a"
+                " time: this recording ends here. To see all of it, pass the script's own traces to load_ranks.\n"
             )
             self.stop()
 

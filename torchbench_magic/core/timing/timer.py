@@ -179,4 +179,4 @@ def check_alternatives(bodies: Mapping[str, Body], plan: Plan) -> None:
     if len(bodies) > 1 and plan.description is not None:
         raise OptionError("--description names a single statement; sections have names already: leave it out")
     if plan.baseline is not None and plan.baseline not in bodies:
-        raise OptionError(f"--baseline: no alternative is called {plan.baseline!r}; there are: {', '.join(bodies)}")
+        raise OptionError(f"--baseline: no alternative is called {plan.baseline!r}; known: {', '.join(bodies)}")

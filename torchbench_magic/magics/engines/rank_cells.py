@@ -24,7 +24,7 @@ __all__ = ["check_engine_options", "deliver_ranks", "run_ranks"]
 
 _REFUSED = {
     "memory": "torch does not record the threads of gloo with it, so waiting would not be visible",
-    "host_memory": "tracemalloc slows Python several times, on each rank by another factor",
+    "host_memory": "tracemalloc makes Python several times slower, by a different factor on each rank",
     "twice": "the cell is one job",
     "concurrency": "it watches one process",
     "efficiency": "it measures peaks, which ranks on one host would disturb",

@@ -41,8 +41,8 @@ def unseen_names(parts: Iterable[CompiledBody], user_ns: Mapping[str, Any]) -> l
     return [
         Doubt(
             "enclosing-name",
-            f"`{name}` is the notebook's `{name}`, not that of {outer}: Python hands it to {inner} only where the code"
-            f" of {inner} itself uses it.",
+            f"`{name}` is the notebook's `{name}`, not that of {outer}: {inner} can see the variable of {outer} only"
+            f" where the code of {inner} itself uses it.",
             f"Give it to {inner} as an argument.",
             {"name": name, "function": outer},
         )

@@ -46,7 +46,7 @@ class SharedOptions:
 
     output: str | None = option(
         "-o", metavar="NAME", parse=read_variable,
-        help="Store the result in this variable; a variable that holds anything else is never replaced.",
+        help="Store the result in this variable; a variable that holds anything but a result is never replaced.",
     )  # fmt: skip
     quiet: bool = option("-q", default=False, help="Show nothing; only a file that could not be written is reported.")
     explore: bool = option("-w", "--explore", default=False, help="Show the live widget instead of the inline table.")
@@ -100,13 +100,13 @@ class TimerOptions(SharedOptions, Plan):
         "--setup", metavar="CODE",
         help="Untimed code that runs once, before the rest of the magic line and the section named setup.",
     )  # fmt: skip
-    label = inherited("--label", metavar="TEXT", help="What is measured.", shown_default="In[n]")
-    sub_label = inherited("--sub-label", metavar="TEXT", help="The input that is measured.")
+    label = inherited("--label", metavar="TEXT", help="Name of what is measured.", shown_default="In[n]")
+    sub_label = inherited("--sub-label", metavar="TEXT", help="Name of the input.")
     description = inherited(
         "--description", metavar="TEXT",
         help="Name of the statement, in a cell without sections.", shown_default="the statement",
     )  # fmt: skip
-    env = inherited("--env", metavar="TEXT", help="Name of the environment.")
+    env = inherited("--env", metavar="TEXT", help="Name of the environment, for `%tcompare --by env`.")
     baseline = inherited(
         "--baseline", metavar="NAME",
         help="The section that the others are compared with.", shown_default="the first section",
@@ -120,7 +120,7 @@ class TimerOptions(SharedOptions, Plan):
         help="The clock: wall, cpu (CPU time of the process), or device (time between two events on the"
         " accelerator).",
     )  # fmt: skip
-    cold = inherited("--cold", help="Empty the CPU caches before each sample, which is one call.")
+    cold = inherited("--cold", help="Empty the CPU caches before each sample; a sample is then one call.")
     check = inherited(
         "--check",
         help="First compare the results of the alternatives with torch.testing.assert_close: the value of the last"
@@ -145,9 +145,9 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     engines = inherited(
         "--engines", metavar="PROFILE",
-        help="Measure on the engines of a running ipyparallel cluster, given by its profile or its id: with --sweep"
-        " or --fuzz each point on one engine, else the same on all, each as an environment. Only one engine per host"
-        " works at a time. What the code uses is sent there, up to 64 MB.",
+        help="Measure on the engines of a running ipyparallel cluster, given by its profile or its id. With --sweep"
+        " or --fuzz each point is measured on one engine; otherwise every engine measures everything, as an environment"
+        " of its own. Only one engine per host works at a time. What the code uses is sent there, up to 64 MB.",
         shown_default="this kernel",
     )  # fmt: skip
     levers = inherited(
@@ -156,12 +156,12 @@ class TimerOptions(SharedOptions, Plan):
         help="Compare the body as it is with the same body under each lever: inference_mode, no_grad, compile, bf16,"
         " fp16, channels_last, matmul-medium, threads:N, fused-optimizer, foreach, sdpa, flush-denormal, contiguous."
         " The source is unchanged; each result is compared with the body's own, and changed state is restored. Without"
-        " LEVER all that apply.",
+        " LEVER, all that apply are tried.",
         shown_default="off",
     )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "--sweep", metavar='"NAME=EXPR"', default=(), repeatable=True,
-        help="Measure at each value of the Python expression, a variable of setup and body; several"
+        help="Measure once for each value of the Python expression; setup and body read it as NAME. Several"
         " --sweep options give all combinations.",
         shown_default="one point",
     )  # fmt: skip
@@ -179,9 +179,9 @@ class TimerOptions(SharedOptions, Plan):
 
     cpp: bool = option(
         "--cpp", default=False,
-        help="The cell, its setup and --setup are C++, which sees none of the notebook's names; headers are written"
-        " `// --- NAME`. Compiled once per text, with the headers that torch's own C++ timer includes; the compiler may"
-        " remove code that has no effect. A section `// --- global setup` is like --global-setup.",
+        help="The cell, its setup and --setup are C++, which sees none of the notebook's names; section headers"
+        " are written `// --- NAME`. Compiled once per text, with the headers that torch's own C++ timer includes; the"
+        " compiler may remove code that has no effect. A section `// --- global setup` is like --global-setup.",
     )  # fmt: skip
     global_setup: str | None = option(
         "--global-setup", metavar="CODE",
@@ -190,8 +190,8 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     callgrind: int | None = option(
         "--callgrind", metavar="[NUMBER]", parse=read_count, bare=100,
-        help="Count instructions too, with valgrind, over NUMBER calls (100): at one thread unless -t is given. With"
-        " two or more alternatives the difference to the baseline is shown.",
+        help="Count instructions too, with valgrind, over NUMBER calls (100), at one thread unless -t is given. With"
+        " two or more alternatives, the difference from the baseline is shown.",
         shown_default="not counted",
     )  # fmt: skip
     callgrind_form: Form = option(  # noqa: RUF009  (`option` makes the field)
@@ -205,7 +205,7 @@ class TimerOptions(SharedOptions, Plan):
     )  # fmt: skip
     resume: bool = option(
         "--resume", default=False,
-        help="Reuse points stored in that file if code, inputs, options, versions and machine are the same;"
+        help="Reuse points stored in the file of --save if code, inputs, options, versions and machine are the same;"
         " otherwise say what differs.",
     )  # fmt: skip
 

@@ -34,12 +34,12 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     shapes = inherited("--shapes", help="Shapes, dtypes and strides of each op's inputs.")
     host_memory = inherited(
         "--host-memory",
-        help="Bytes that Python and NumPy hold, per line, by tracemalloc: Python code that allocates then takes"
-        " several times as long.",
+        help="Bytes that Python and NumPy hold, per line, by tracemalloc: Python code that allocates takes"
+        " several times as long with it.",
     )  # fmt: skip
     flops = inherited(
         "--flops",
-        help="Floating point operations of those operations that torch has a formula for: matrix products,"
+        help="Floating-point operations (FLOP) of the operations that torch has a formula for: matrix products,"
         " convolutions, attention on a GPU (fused attention on the CPU has none); implies --shapes.",
     )  # fmt: skip
     twice = inherited(
@@ -71,8 +71,8 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     group_by: str | None = option(
         "--group-by", metavar="op|shape|line|module|stack[:N]",
         values=lambda: ("op", "shape", "line", "module", "stack"),
-        help="Rows of the table of ops: each op, or each op and its input shapes (implies --shapes), line, module, or"
-        " the N (5) innermost frames above it.",
+        help="What a row of the operations table is: an op, an op with its input shapes (implies --shapes), a line,"
+        " a module, or an op with the N (5) innermost frames that called it.",
         shown_default="op",
     )  # fmt: skip
     stacks: str | None = option(
@@ -124,7 +124,7 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     )  # fmt: skip
     warmup: int | None = option(
         "--warmup", metavar="M", parse=read_from_zero,
-        help="Iterations to run before those that --steps records.", shown_default="1",
+        help="Iterations that run before those that --steps records.", shown_default="1",
     )  # fmt: skip
     on_trace: str | None = option(
         "--on-trace", metavar="DIR|NAME",

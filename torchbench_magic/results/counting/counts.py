@@ -80,7 +80,7 @@ class Counts(Mapping[CountKey, "CallgrindStats | None"]):
         """
         calls = self._one(key).calls
         if calls is None:
-            raise InputError("this count has no callers: count it with %%timer --callgrind")
+            raise InputError("this count has no record of callers: count it with %%timer --callgrind")
         return calls
 
     def tree(self, key: CountKey | str | None = None) -> Frame:

@@ -202,7 +202,7 @@ class CountsDiff(Neighbours, Shown):
 
     def _beside(self, function: str, side: Side) -> pd.DataFrame:
         if self.sides is None or not self.has_calls:
-            raise InputError("these counts have no callers: count with %%timer --callgrind")
+            raise InputError("these counts have no record of callers: count with %%timer --callgrind")
         found = [row for row in self._rows if row.function == function] or [
             row for row in self._rows if parts_of(row.function)[1] == function
         ]
@@ -270,7 +270,7 @@ def difference(
     if one.number_per_run != two.number_per_run:
         raise InputError(
             f"{names[0]} was counted over {one.number_per_run} calls and {names[1]} over {two.number_per_run}, and"
-            " counts per call depend on that: count both with one number"
+            " counts per call depend on that: count both with the same number"
         )
     a, b = taken_out(one, inclusive), taken_out(two, inclusive)
     pairs = list(zip(base.shifted, other.shifted, strict=False))

@@ -42,7 +42,7 @@ def full_name(ops: pd.Series[Any], op: str) -> str:
             return name
     short = {name.removeprefix("aten::"): name for name in sorted(known)}
     near = get_close_matches(op.removeprefix("aten::"), short, n=3) or [n for n in short if op.lower() in n.lower()][:3]
-    raise InputError(f"no op {op!r} in this profile" + (f"; near it: {', '.join(near)}" if near else ""))
+    raise InputError(f"no op {op!r} in this profile" + (f"; similar names: {', '.join(near)}" if near else ""))
 
 
 def calls_of(ops: pd.DataFrame, sources: Mapping[str, Source], op: str) -> pd.DataFrame:

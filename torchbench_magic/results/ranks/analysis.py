@@ -340,7 +340,7 @@ def _ending(runs: Sequence[RankRun], matched: MatchedCollectives, zero: int, spa
             f" {units.part_text((at - zero) / 1e9, span)}"
         )
     if ended is not None and runs[ended[0]].rank == rank:
-        waited = f"; the others stood {units.seconds_text(ended[2])} in collectives that it never reached"
+        waited = f"; the others waited {units.seconds_text(ended[2])} in collectives that it never reached"
     return f"Rank {rank} ended early, at {units.part_text((at - zero) / 1e9, span)}, with {error}{waited}"
 
 

@@ -332,7 +332,7 @@ def embedded_profile(content: object, size: int) -> Profile:
     if not isinstance(content, dict):
         raise TypeError("no JSON object")
     if content["layout"] > LAYOUT or content["version"] > VERSIONS["Profile"]:
-        raise TraceError("a newer torchbench_magic wrote this trace; upgrade it here")
+        raise TraceError("this trace was written by a newer torchbench_magic; upgrade the one here")
     packed = {name: [_of_text(*column) for column in columns] for name, columns in content["tables"].items()}
     check_packed_size((column for columns in packed.values() for column in columns), size)
     tables = {name: unpack_columns(columns) for name, columns in packed.items()}

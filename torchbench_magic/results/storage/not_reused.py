@@ -86,7 +86,7 @@ def _of_identity(wanted: Sequence[Subject], found: Sequence[Subject]) -> Iterato
         yield f"threads were {_listed(_threads(found))}, are {_listed(_threads(wanted))}"
         return
     if len(wanted) != len(found):
-        yield "its points were stored in other groups"
+        yield "its points were grouped differently"
         return
     told: dict[str, None] = {}
     for now, then in zip(wanted, found, strict=True):
@@ -126,7 +126,7 @@ def _of_inputs(then: Subject, now: Subject) -> Iterator[str]:
     given = dict(now.given)
     changed = [name for name, text in then.given if given.get(name) != text]
     for name in changed:
-        before, here = dict(then.given)[name], given.get(name, "not there")
+        before, here = dict(then.given)[name], given.get(name, "not set")
         what = _DIGEST.sub("", here)
         if _DIGEST.sub("", before) == what:
             yield f"`{name}` has other shapes, layers or hooks (it was {what}, and still is)"

@@ -162,7 +162,7 @@ class Recording:
         defaults = identifying_options(type(task.plan)()) if found.options else {}
         then = {name: encoded(value) for name, value in {**defaults, **found.options}.items()}
         said = min((list(unlike_parts(wanted, found, one, (then, now))) for one in here), key=len)
-        return said if self._is_counted(found) else [*said, "its instructions were not counted so"]
+        return said if self._is_counted(found) else [*said, "its instructions were not counted like this"]
 
     def _is_counted(self, found: Comparison) -> bool:
         if self._counting is None:

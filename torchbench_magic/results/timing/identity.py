@@ -165,7 +165,7 @@ def _of_limits(before: Environment, now: Environment) -> Iterator[str]:
     if before.quota is not None and now.quota is not None and before.quota != now.quota:
         quotas = before.quota, now.quota
         yield _change("CPU quota", *(None if math.isinf(cores) else f"{cores:g} cores" for cores in quotas))
-    for word, name in (("processors that may be used", "affinity"), ("governor", "governor")):
+    for word, name in (("usable processors", "affinity"), ("governor", "governor")):
         values = getattr(before, name), getattr(now, name)
         if all(values) and values[0] != values[1]:
             yield _change(word, *values)

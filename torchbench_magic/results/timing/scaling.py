@@ -294,10 +294,10 @@ def _knee(points: Sequence[ThreadPoint], cores: int) -> tuple[int | None, str]:
     """The thread count to use, or why none can be named."""
     busy = max((point.outside for point in points if point.outside > MOST_OUTSIDE), default=None)
     if busy is not None:
-        return None, f"others used up to {busy:.2g} cores meanwhile"
+        return None, f"other processes used up to {busy:.2g} cores"
     unlike = [str(point.threads) for point in points if math.isnan(point.speed_up)]
     if unlike:
-        return None, f"the times at {', '.join(unlike)} threads do not fit that at {points[0].threads}"
+        return None, f"the times at {', '.join(unlike)} threads contradict the time at {points[0].threads}"
     best = None
     for point in points:
         if point.threads <= cores and (best is None or best.time / point.time > MARGINAL_GAIN):

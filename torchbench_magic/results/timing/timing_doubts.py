@@ -277,7 +277,7 @@ def _said_by_cpu(made: Comparison, rows: pd.DataFrame, same: int) -> str:
         said.append(f"{len(rows) - len(said)} more")
     if same:
         said.append(f"the other {same} verdicts are the same")
-    return f"By CPU time, times as {'fast' if in_speeds else 'long'}: {'; '.join(said)}."
+    return f"By CPU time, the ratios (times as {'fast' if in_speeds else 'long'}) are: {'; '.join(said)}."
 
 
 def _machine(made: Comparison) -> Iterator[Doubt]:

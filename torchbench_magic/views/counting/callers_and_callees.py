@@ -41,7 +41,7 @@ def neighbours_table(diff: CountsDiff, function: str) -> Table:
             hidden.append(f"{units.count(len(frame) - _MOST)} more: .{verb}({clipped(repr(function), 60)})")
     if any(row.cells[at].text == units.NOT_MEASURED for group in groups for row in group.rows for at in (1, 2)):
         hidden.append(f"{units.NOT_MEASURED}: how often is not known")
-    said = "; ".join(hidden) if groups else "no calls to or from it were counted"
+    said = "; ".join(hidden) if groups else "no calls to it or from it were counted"
     return Table("callers and callees", columns, tuple(groups), hidden=said)
 
 

@@ -66,8 +66,8 @@ def _sentence(diff: CountsDiff, place: str | None) -> StyledText:
     if total.noise >= abs(total.delta) or abs(total.delta) < 0.5:
         by = exact_text(total.noise)
         moved = "" if math.isnan(total.noise) else f"; shifted memory layouts alone change it by {by}"
-        same = "as many instructions" if abs(total.delta) < 0.5 else "within noise of as many instructions"
-        difference = "" if abs(total.delta) < 0.5 else f" ({signed_text(total.delta)} per call{moved})"
+        same = "as many instructions" if abs(total.delta) < 0.5 else "about as many instructions"
+        difference = "" if abs(total.delta) < 0.5 else f" ({signed_text(total.delta)} per call, within noise{moved})"
         return Phrase(other, "subject"), Phrase(f" runs {same} as {base}{at}{difference}")
     word = "more" if total.delta > 0 else "fewer"
     share = f" ({_change(total.baseline, total.count)} %)" if total.baseline > 0 and total.count > 0 else ""

@@ -18,7 +18,7 @@ from .place_names import place_of
 __all__ = ["compilations_table", "graph_breaks_table"]
 
 _MOST_ROWS = 30
-_KINDS = {"first": "first", "recompile": "again", "resume": "rest, after a break", "earlier": "not in this run"}
+_KINDS = {"first": "first", "recompile": "again", "resume": "rest, after a break", "earlier": "before this run"}
 
 
 def compilations_table(profile: Profile) -> Table | None:
@@ -33,8 +33,8 @@ def compilations_table(profile: Profile) -> Table | None:
         texts("function", "function", 40, lambda record: str(record["function"])),
         texts("kind", "kind", 24, _kind),
         measured_columns("seconds", "compile time", seconds),
-        counted("calls", "calls of it"),
-        texts("reason", "why again", 80, _why),
+        counted("calls", "calls"),
+        texts("reason", "why compiled again", 80, _why),
     )
     shown = table.head(_MOST_ROWS)
     said = f"{units.count(len(shown))} of {units.count(len(table))} compilations."

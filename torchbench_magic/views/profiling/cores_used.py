@@ -106,9 +106,9 @@ def _rows(seen: Concurrency) -> Iterator[tuple[str, str, str]]:
     yield "verdict", seen.verdict, _MEANING.get(seen.verdict, "; ".join(seen.missing))
     figures = (
         ("threads that wanted a core", use.wanted, f"mean, of {units.count(use.cores)} usable cores"),
-        ("running", use.run, "mean number of threads that ran"),
+        ("running", use.run, "mean number of running threads"),
         ("waiting for a core", use.wait, "mean number of threads waiting for a core"),
-        ("of both, in other processes", use.below or math.nan, "DataLoader workers and pools"),
+        ("of these, in child processes", use.below or math.nan, "DataLoader workers and pools"),
         ("cores used by others", use.ext, "processes not started by this one"),
         ("cores taken by the hypervisor", use.steal or math.nan, "steal"),
         ("waiting for the GIL", use.gil, "mean number of threads"),
@@ -125,8 +125,8 @@ def _rows(seen: Concurrency) -> Iterator[tuple[str, str, str]]:
         if not math.isnan(share):
             yield name, f"{units.percent(share)} %", meaning
     if use.samples:
-        yield "active threads", units.count(use.threads), f"active at least 5 % of the time; at most at once {use.most}"
-        yield "looks", units.count(use.samples), "of the threads, by a separate process"
+        yield "active threads", units.count(use.threads), f"active at least 5 % of the time; at most {use.most} at once"
+        yield "samples", units.count(use.samples), "of the threads, taken by a separate process"
     yield "torch threads", units.count(seen.torch_threads), "torch.get_num_threads()"
     for text in seen.hung:
         yield "hangs", "", text

@@ -67,5 +67,5 @@ def grouping_of(text: str | None) -> Grouping:
         return Grouping()
     found = re.fullmatch(rf"({'|'.join(GROUPINGS)})|stack:([1-9]\d{{0,3}})", text)
     if found is None:
-        raise OptionError(f"group_by {text!r} is unknown; there are: {', '.join(GROUPINGS)}, stack:N")
+        raise OptionError(f"group_by {text!r} is unknown; use {', '.join(GROUPINGS)} or stack:N")
     return Grouping(found[1] or "stack", int(found[2]) if found[2] else _DEPTH)

@@ -80,7 +80,7 @@ def sort_column(key: str | None) -> str:
     if key is None:
         return "self_cpu_time"
     if key not in SORT_KEYS:
-        raise OptionError(f"sort_by {key!r} is unknown; there are: {', '.join(SORT_KEYS)}")
+        raise OptionError(f"sort_by {key!r} is unknown; use one of {', '.join(SORT_KEYS)}")
     return SORT_KEYS[key]
 
 

@@ -326,7 +326,7 @@ def _side_by_side(profile: Profile) -> list[str]:
     """Why shares of operations may be above 100 %, and what the column of lines says, where there is need to."""
     threads = profile.ops["thread"].nunique()
     said = f"Operations ran on {threads} threads in parallel: their % can add up to more than 100."
-    several = "Line: the one with most of the self time, and its share; “no line” counts as one."
+    several = "Line: the one with most of the self time, and its share; “no line” counts as a line."
     lines = profile.ops[["op", "source_id", "line"]].drop_duplicates()
     mixed = bool(lines["line"].notna().any() and lines["op"].duplicated().any())
     return [said] * (threads > 1) + [several] * mixed

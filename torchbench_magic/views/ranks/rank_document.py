@@ -55,21 +55,21 @@ def _sentence(profile: RankProfile) -> str:
     facts = {doubt.kind: doubt.facts for doubt in profile.warnings}
     if (gone := facts.get("rank-ended-early")) is not None:
         when, stood = (units.part_text(float(str(gone[name])), profile.span) for name in ("seconds", "waited"))
-        then = f"then another rank stands {stood} in collectives, as if waiting for it"
+        then = f"then another rank spends {stood} in collectives, as if waiting for it"
         return f"Rank {gone['rank']} ends at {when}, and {then}"
     if (unsplit := facts.get("wait-or-transfer")) is not None:
         stood = units.part_text(float(str(unsplit["seconds"])), profile.span)
         return (
-            f"Which rank delays the others is unknown: rank {unsplit['rank']} stands {stood} in collectives "
+            f"Which rank delays the others is unknown: rank {unsplit['rank']} spends {stood} in collectives "
             "where waiting and transfer cannot be separated"
         )
     at = int(profile.ranks["blame"].to_numpy().argmax())
     rank, blame = int(profile.ranks["rank"].iloc[at]), float(profile.ranks["blame"].iloc[at])
     late = units.part_text(blame, profile.span)
     if blame > profile.threshold and profile.unnamed == "no cause":
-        said = f"No rank clearly delays the others: rank {rank} makes them wait the most, {late}"
-        return f"{said}, but nothing it does takes longer than cores differ by"
-    said = f"No rank delays the others: rank {rank} makes them wait the most, {late}"
+        said = f"No rank clearly delays the others: rank {rank} delays them most, by {late}"
+        return f"{said}, but nothing it does takes longer than cores alone can differ"
+    said = f"No rank delays the others: rank {rank} delays them most, by {late}"
     if blame <= profile.threshold:
         return f"{said}, below the threshold of {units.seconds_text(profile.threshold)}"
     return f"{said}, but not often enough to rule out chance"
@@ -102,7 +102,7 @@ def _ranks(profile: RankProfile) -> Table:
     names = ["span", "compute", "communication", "overlap", "wait", "transfer", "unsplit", "other", "blame"]
     if not profile.ranks["unsplit"].any():
         names.remove("unsplit")
-    labels = {"other": "Python, data", "blame": "makes wait", "unsplit": "wait or transfer"}
+    labels = {"other": "Python, data", "blame": "delays others", "unsplit": "wait or transfer"}
     scale = units.spread_scale([float(v) for name in names for v in profile.ranks[name]])
     legend: tuple[tuple[str, str], ...] = (
         ("python", "Python, data"), ("torch", "compute"), ("other", "wait"), ("memory", "transfer"),
@@ -115,7 +115,7 @@ def _ranks(profile: RankProfile) -> Table:
     ]
     if late is not None and late.place:
         at = late.rank
-        built.append(texts("line", "line that makes wait", 40, lambda row: late.place if row["rank"] == at else ""))
+        built.append(texts("line", "line that delays others", 40, lambda row: late.place if row["rank"] == at else ""))
     if len(set(profile.hosts)) > 1:
         hosts = dict(zip(profile.ranks["rank"].tolist(), profile.hosts, strict=True))
         built.append(texts("host", "host", 24, lambda row: hosts[int(row["rank"])], quiet=True))
@@ -144,7 +144,7 @@ def _ops(profile: RankProfile) -> Table:
 
 
 def _footer(profile: RankProfile) -> Iterator[StyledText]:
-    said = "Makes wait: time the others spent idle in collectives until this rank arrived. "
+    said = "Delays others: time the other ranks spent idle in collectives until this one arrived. "
     if math.isfinite(profile.threshold):
         said += f"A rank is named only if it delays the others by at least {units.seconds_text(profile.threshold)}. "
     yield (Phrase(said + _clocks(profile)),)

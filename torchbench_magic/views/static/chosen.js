@@ -34,7 +34,7 @@ function related(keys, links) {
 
 function show(of, { keys, label }, from) {
   hub.chosen[of] = keys.length > 0;
-  const links = hub.links[of], left = links?.left_out && keys.length ? ` (but for ${links.left_out} of the smallest operations)` : "";
+  const links = hub.links[of], left = links?.left_out && keys.length ? ` (without the ${links.left_out} smallest operations)` : "";
   const detail = { chosen: keys, keys: related(keys, links), label: label + left, from };
   for (const view of document.querySelectorAll(`:is(.torchbench-of-${of},.torchbench-of-${of} *)[data-lm-suppress-shortcuts]`)) view.dispatchEvent(new CustomEvent("torchbench:show", { detail }));
 }

@@ -53,7 +53,7 @@ export async function copy(text, button, say) {
     await navigator.clipboard.writeText(text);
     say("copied");
   } catch {
-    const field = h("textarea", { class: "copied", readonly: true, rows: 4, spellcheck: "false", "aria-label": "the table as text, selected: Ctrl-C copies it" });
+    const field = h("textarea", { class: "copied", readonly: true, rows: 4, spellcheck: "false", "aria-label": "the table as selected text: Ctrl-C copies it" });
     field.value = text;
     field.addEventListener("blur", () => { setTimeout(() => field.remove()); say(""); }); // it cannot be removed while it loses the focus
     field.addEventListener("keydown", (event) => { if (event.key === "Escape") button.focus(); });

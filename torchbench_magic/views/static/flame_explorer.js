@@ -156,8 +156,8 @@ class FlameExplorer extends FlameGraph {
       key < 0 ? "nothing: it is outermost" : h("button", { type: "button", onclick: () => this.select(key === name ? this.selected : this.callerOrCallee(map, key, frames)) }, spec.names[key]),
       ...(calls ? [number(frames.reduce((all, frame) => all + (calls.values[frame] ?? 0), 0), calls.places)] : []),
       written(sum), share(sum, total).replace(" %", ""), share(sum, tree.span).replace(" %", "")]);
-    const title = (word, map) => (map.size ? `${word}${map.size > MOST_NEIGHBOURS ? `: the ${MOST_NEIGHBOURS} largest of ${map.size}` : ""}` : `${word}: nothing that is drawn`);
-    const selfs = unit.self ? `, ${written(own)} ${unit.unit} of it itself` : "";
+    const title = (word, map) => (map.size ? `${word}${map.size > MOST_NEIGHBOURS ? `: the ${MOST_NEIGHBOURS} largest of ${map.size}` : ""}` : `${word}: nothing drawn`);
+    const selfs = unit.self ? `, self ${written(own)} ${unit.unit}` : "";
     this.around.replaceChildren(
       h("p", { class: "sentence" }, h("span", {}, h("span", { class: "code name" }, spec.names[name]), ` over all its calls, at ${places} place${places > 1 ? "s" : ""}: ${written(total)} ${unit.unit}, ${share(total, tree.span)}${selfs}`),
         act("close", "close (c)", () => this.sandwich())),

@@ -1,5 +1,5 @@
 // Reads the picture of memory over time at the pointer, or with the arrow keys: the total and what each line holds. A
-// click, or Enter, lists the blocks that are alive there: all of them, to the byte (pictures/blocks_by_column.py).
+// click, or Enter, lists the blocks alive there: all of them, to the byte (pictures/blocks_by_column.py).
 // The picture itself, and every number of its peak, are there without this.
 
 import { THEME, h, number } from "./makers.js";
@@ -52,7 +52,7 @@ export function mount(box, data) {
   list.hidden = true;
   box.append(host);
   pinned.setAttribute("stroke-width", 2);
-  drawing.setAttribute("aria-label", `${drawing.getAttribute("aria-label")}. Arrow keys move, Enter lists the blocks that are alive there, Escape goes back`);
+  drawing.setAttribute("aria-label", `${drawing.getAttribute("aria-label")}. Arrow keys move, Enter lists the blocks alive there, Escape goes back`);
 
   const put = (mark, column) => {
     const x = ((column + 0.5) * data.width) / columns;
@@ -86,17 +86,17 @@ export function mount(box, data) {
       return h("tr", { class: key && lines.has(key) ? "shown" : "" }, ...[where, exact(blocks), exact(size), written(size * blocks)].map((cell) => h("td", {}, cell)));
     };
     const left = others.reduce((sum, one) => ({ blocks: sum.blocks + one.blocks, bytes: sum.bytes + one.size * one.blocks }), { ...rest });
-    const more = left.blocks ? [h("p", { class: "foot" }, `${count(left.blocks)} more hold ${written(left.bytes)} ${data.unit}${rest.blocks ? `, ${exact(rest.blocks)} of them too small to be told apart here` : ""}.`)] : [];
-    const older = alive.older ? ` ${exact(alive.older)} bytes of blocks from before the cell were freed by then, so that the curve lies lower.` : "";
-    const unseen = data.blocks.unseen ? ` ${count(data.blocks.unseen)} came and went between the moments that the picture shows.` : "";
+    const more = left.blocks ? [h("p", { class: "foot" }, `${count(left.blocks)} more hold ${written(left.bytes)} ${data.unit}${rest.blocks ? `, ${exact(rest.blocks)} of them too small to list` : ""}.`)] : [];
+    const older = alive.older ? ` ${exact(alive.older)} bytes of blocks from before the cell were freed by then: the curve is lower by these.` : "";
+    const unseen = data.blocks.unseen ? ` ${count(data.blocks.unseen)} were allocated and freed between the moments shown.` : "";
     list.replaceChildren(
-      h("p", { class: "sentence" }, h("span", { role: "status" }, `alive at ${number(data.moments[pin], 6)} s, the highest moment of this column: ${count(alive.blocks)}, ${exact(alive.bytes)} bytes`),
+      h("p", { class: "sentence" }, h("span", { role: "status" }, `alive at ${number(data.moments[pin], 6)} s, the peak of this column: ${count(alive.blocks)}, ${exact(alive.bytes)} bytes`),
         rows.length > MOST_ROWS ? h("button", { type: "button", class: "act", onclick: () => { isLong = !isLong; draw(); } }, isLong ? "only the largest" : `all ${exact(rows.length)} rows`) : null,
         h("button", { type: "button", class: "act", onclick: () => { unpin(); drawing.focus(); } }, "close")),
-      h("div", { class: isLong ? "pane long" : "pane", tabindex: isLong ? 0 : false, role: isLong ? "region" : false, "aria-label": isLong ? "blocks that are alive" : false }, h("table", {}, h("thead", {}, h("tr", {}, ...[["allocated at", ""], ["blocks", ""], ["each", "bytes"], ["together", data.unit]].map(([name, unit]) => h("th", { scope: "col" }, name, h("small", {}, unit || "\u00a0"))))),
+      h("div", { class: isLong ? "pane long" : "pane", tabindex: isLong ? 0 : false, role: isLong ? "region" : false, "aria-label": isLong ? "live blocks" : false }, h("table", {}, h("thead", {}, h("tr", {}, ...[["allocated at", ""], ["blocks", ""], ["each", "bytes"], ["together", data.unit]].map(([name, unit]) => h("th", { scope: "col" }, name, h("small", {}, unit || "\u00a0"))))),
         h("tbody", {}, ...few.map(row)))),
       ...more,
-      h("p", { class: "foot" }, `Not in it: what NumPy, Python and libraries hold, and blocks that were there before the cell.${older}${unseen}`));
+      h("p", { class: "foot" }, `Not included: what NumPy, Python and libraries hold, and blocks from before the cell.${older}${unseen}`));
     list.hidden = false;
     Object.assign(box.dataset, { alive: alive.blocks, aliveBytes: alive.bytes, older: alive.older });
   };
@@ -115,7 +115,7 @@ export function mount(box, data) {
     const mine = data.layers.map(([, , key]) => Boolean(key) && chosen.has(key)), isAny = mine.some(Boolean);
     layers.forEach((layer, nth) => { layer.style.opacity = detail.chosen.length && isAny && !mine[nth] ? 0.25 : ""; });
     const own = data.owners.filter(([, key]) => key && chosen.has(key)).map(([name]) => name);
-    status.textContent = !detail.chosen.length ? "" : `${detail.label}: ${own.length ? `blocks of ${own.slice(0, 4).join(", ")}${own.length > 4 ? ` and ${own.length - 4} more lines` : ""}` : "no block of it"}`;
+    status.textContent = !detail.chosen.length ? "" : `${detail.label}: ${own.length ? `blocks of ${own.slice(0, 4).join(", ")}${own.length > 4 ? ` and ${own.length - 4} more lines` : ""}` : "no block"}`;
     if (pin !== null) draw();
   });
 

@@ -200,7 +200,7 @@ export class Timeline {
     const { spec } = this, bars = this.lanes.reduce((sum, lane) => sum + lane.n, 0);
     this.keys = (spec.keys ?? []).map((key, at) => key.replace(/^(\w+:)\*$/, (_, kind) => kind + spec.names[at])); // op:*: as the name
     this.canvas = h("canvas", { tabindex: 0, role: "img", "aria-describedby": "said" });
-    this.canvas.setAttribute("aria-label", `${spec.title}: timeline of ${bars} bars. Up and down go from row to row, n and p from bar to bar, plus and minus zoom, left and right move, shift and they choose a span, Enter zooms into it, Escape goes back; the table below lists the span`);
+    this.canvas.setAttribute("aria-label", `${spec.title}: timeline of ${bars} bars. Up and down go from row to row, n and p from bar to bar, plus and minus zoom, left and right move, with shift they choose a span, Enter zooms into it, Escape goes back; the table below lists the span`);
     this.pen = this.canvas.getContext("2d");
     this.said = h("div", { class: "said", role: "status", id: "said" });
     this.table = h("div", {});
@@ -208,7 +208,7 @@ export class Timeline {
     const button = (text, label, act) => h("button", { type: "button", "aria-label": label, onclick: act }, text);
     const zooms = h("span", { class: "seg", role: "group", "aria-label": "zoom" },
       button("+", "zoom in", () => this.zoom(0.5)), button("−", "zoom out", () => this.zoom(2)),
-      button("span", "zoom into the chosen span", () => this.enter()), button("all", "show all", () => this.show(0, spec.seconds)));
+      button("selection", "zoom to selection", () => this.enter()), button("everything", "show everything", () => this.show(0, spec.seconds)));
     this.pane = h("div", { class: "pane" }, this.canvas);
     const keys = spec.legend.map(([hue, word]) => h("span", { class: "key" }, h("i", { style: `background:var(--${hue})` }), word));
     this.box = h("div", { class: "themed hued tl" },
@@ -216,7 +216,7 @@ export class Timeline {
       h("p", { class: "sentence" }, spec.title),
       h("div", { class: "controls" }, h("span", {}, "drag to choose a span"), ...this.beside(), h("span", { class: "space" }), zooms),
       this.pane, this.said, this.table, ...this.below(),
-      h("p", { class: "foot" }, ...keys, `Ctrl and wheel zooms, shift and drag moves; keys: ↑ ↓ n p from bar to bar, + − ← →, shift and ← →, Enter, Escape. ${spec.note}`),
+      h("p", { class: "foot" }, ...keys, `Ctrl+wheel zooms, Shift+drag moves; keys: ↑ ↓ n p go from bar to bar, + − ← →, Shift+← →, Enter, Escape. ${spec.note}`),
       h("details", {}, h("summary", {}, this.still), h("slot")));
     const { canvas } = this;
     canvas.addEventListener("pointerdown", (event) => this.press(event));
@@ -358,7 +358,7 @@ export class Timeline {
   follow(keys, label) {
     const { op, line } = byKind(keys), { what, placesOf } = this.spec;
     if (!keys.length) return this.mark(null, "");
-    if (!op && !line) return this.mark(null, `${label}: the timeline does not tell it apart`);
+    if (!op && !line) return this.mark(null, `${label}: not in the timeline`);
     const places = placesOf.map((place) => line?.has(`line:${place}`));
     return this.mark((name, place) => (!op || op.has(this.keys[name])) && (!line || (place >= 0 && places[place])), label);
   }
@@ -423,7 +423,7 @@ export class Timeline {
     const columns = this.columns(to - from, this.scale(all.reduce((most, row) => Math.max(most, row.time), 0))), names = all.reduce((sum, row) => sum + row.others, 0);
     this.order(all, columns);
     const shown = this.isLong ? all : all.slice(0, MOST_ROWS_OF_TABLE), what = this.brush ? "chosen span" : "span in view";
-    const wider = from < chosen[0] || to > chosen[1] ? " (the figures are of the whole slots of time that the span touches)" : "";
+    const wider = from < chosen[0] || to > chosen[1] ? " (figures include the whole time slots at its ends)" : "";
     const caption = `${what}: ${this.time(to - from)} from ${this.time(from)} on${wider}${all.length > shown.length ? `; the first ${shown.length} by ${this.sorted[0]} of ${number(names, 0)} names` : ""}`;
     this.table.replaceChildren(h("table", {}, h("caption", {}, caption),
       h("colgroup", {}, ...["17%", "", "14%", "9%", "11%", "11%"].map((width) => h("col", { style: width ? `width:${width}` : "" }))),

@@ -53,7 +53,7 @@ def document(comparison: Comparison, *, metric: str = "median") -> Document:
         OptionError: ``metric`` is not one of `METRICS`.
     """
     if metric not in METRICS:
-        raise OptionError(f"metric {metric!r} is unknown; there are: {', '.join(METRICS)}")
+        raise OptionError(f"metric {metric!r} is unknown; use one of {', '.join(METRICS)}")
     frame = comparison.frame
     if len(frame) == 1:
         return lone_statement.document(comparison)

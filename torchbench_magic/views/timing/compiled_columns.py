@@ -40,7 +40,7 @@ def compiled_columns(frame: pd.DataFrame) -> list[BuiltColumn]:
 
     built = [BuiltColumn(Column("compile_time", "compile time", scale.unit, "number"), took)]
     if frame["break_even"].notna().any():
-        built.append(BuiltColumn(Column("break_even", "pays after", "calls", "number"), pays))
+        built.append(BuiltColumn(Column("break_even", "pays off after", "calls", "number"), pays))
     return built
 
 
@@ -48,5 +48,5 @@ def compiled_definition(frame: pd.DataFrame) -> str:
     """What the columns say."""
     text = "Compile time: torch.compile before the first sample; not included elsewhere.".replace("`", "")
     if frame["break_even"].notna().any():
-        text += " Pays after: compile time / (time of the baseline - its own)."
+        text += " Pays off after: compile time / (time of the baseline - its own time)."
     return text

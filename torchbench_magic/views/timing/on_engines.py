@@ -70,17 +70,17 @@ def engines_at_work(comparison: Comparison) -> Iterator[str]:
         yield f"measured on {EnginePlace(engine, host).name}"
     elif places:
         of = f"{len(hosts)} host{'s' if len(hosts) > 1 else ''}"
-        yield f"measured on {units.count(len(places))} engines of {of}, one of a host at a time"
+        yield f"measured on {units.count(len(places))} engines of {of}, one per host at a time"
 
 
 def unpaired_definition(comparison: Comparison) -> str:
     """Where the ratios of rows of another time or machine come from."""
     if are_environments(comparison):
         return (
-            " Engines measure one after the other or on different machines: ratios between them are unpaired and decide"
-            " nothing, unless the reproducibility of each time is known."
+            " Engines measure one after the other or on different machines: ratios between them are unpaired and give"
+            " no verdict unless the reproducibility of each time is known."
         )
     return (
-        " Rows of different runs were measured at different times: their interval allows for drift of the"
-        " machine."
+        " Rows of different runs were measured at different times: their interval allows for machine"
+        " drift."
     )

@@ -37,7 +37,7 @@ def plot(comparison: Comparison, *, kind: str = "scaling", axis: str | None = No
     if kind == "distribution":
         return _plot_samples(comparison, ax)
     if kind != "scaling":
-        raise OptionError(f"kind {kind!r} is unknown; there are: scaling, distribution")
+        raise OptionError(f"kind {kind!r} is unknown; use scaling or distribution")
     axis = _checked(comparison, axis)
     found = times_along(comparison, axis)
     ax = ax if ax is not None else new_axes()
@@ -71,7 +71,7 @@ def _checked(comparison: Comparison, axis: str | None) -> str:
             "kind='distribution'"
         )
     if chosen not in there:
-        raise InputError(f"axis {chosen!r} is not in this comparison; there are: {', '.join(there)}")
+        raise InputError(f"axis {chosen!r} is not in this comparison; its axes: {', '.join(there)}")
     if not pd.api.types.is_numeric_dtype(comparison.frame[chosen]) or comparison.frame[chosen].dtype == bool:
         raise InputError(f"axis {chosen!r} has no numbers: choose another axis")
     return chosen

@@ -56,7 +56,7 @@ def table(
     """
     column = sort_column(sort_by)
     if time_unit is not None and time_unit not in _TIME_UNITS:
-        raise OptionError(f"time_unit {time_unit!r} is unknown; there are: s, ms, us")
+        raise OptionError(f"time_unit {time_unit!r} is unknown; use s, ms or us")
     if not _is_whole(group_by_stack_n) or group_by_stack_n < 0:
         raise OptionError(f"group_by_stack_n={group_by_stack_n}: give a whole number of at least 0")
     if not _is_whole(row_limit):

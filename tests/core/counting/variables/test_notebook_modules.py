@@ -119,7 +119,7 @@ def test_packages_imports_inside_functions_and_names_as_texts_are_found(server: 
 def test_a_module_that_the_code_was_not_seen_to_use_is_not_read_from_its_file(
     server: Server, names: dict[str, Any]
 ) -> None:
-    with pytest.raises(CodeFailed, match="was not seen to use the module tb_local"):
+    with pytest.raises(CodeFailed, match="imports the module tb_local in a way that was not recognised"):
         total(server, "import importlib\nimportlib.import_module(''.join(('tb_', 'local'))).f(x)", names)
 
 

@@ -95,7 +95,8 @@ def test_a_function_that_reads_another_value_is_named_and_there_is_no_verdict(bo
     result = timed("f()", body, setup=setup)
     name = "inner" if who == "f" else "n"
     (doubt,) = [doubt for doubt in result.warnings if doubt.kind == "used-up"]
-    assert f"The code binds `{name}`, but `{who}` reads the global of that name, which stayed as it was" in doubt.text
+    said = f"The code assigns to `{name}`, but `{who}` reads the global of that name, which did not change"
+    assert said in doubt.text
     assert doubt.facts["rows"] == [1]
     assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
 

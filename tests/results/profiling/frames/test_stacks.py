@@ -61,7 +61,7 @@ def test_what_was_not_recorded_is_an_error_that_names_what_was(tmp_path: Path) -
 
 
 def test_an_unknown_metric_lists_those_there_are() -> None:
-    with pytest.raises(OptionError, match=r"'tiem' is unknown; there are: self_cpu_time_total, .*self_cuda_time_total"):
+    with pytest.raises(OptionError, match=r"'tiem' is unknown; use one of self_cpu_time_total, .*self_cuda_time_total"):
         folded(FRAMES, "tiem")
 
 

@@ -154,7 +154,7 @@ def test_the_per_cent_name_what_they_are_of_where_recording_added_to_the_wall_ti
     (insight,) = profile.insights
     left = 0.06 - 0.5 * 20_000 * (0.6e-6 + 0.5e-6)
     assert insight.seconds == pytest.approx(left)
-    of = f"{insight.seconds / left * 100:.0f} % of the {left * 1e3:.0f} ms or less that it takes without recording"
+    of = f"{insight.seconds / left * 100:.0f} % of the at most {left * 1e3:.0f} ms that it takes without recording"
     assert of in insight.text
     (little,) = loop("y = y + 1", SMALL).insights
     assert "% of the time)" in little.text

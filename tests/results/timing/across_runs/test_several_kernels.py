@@ -42,7 +42,7 @@ def test_kernels_that_say_opposite_things_decide_nothing_together() -> None:
     (doubt,) = of_kind(made, "kernels")
     assert doubt.facts["verdict"] == "undecided"
     assert doubt.text.startswith("Over 6 kernels `bmm` is undecided against `mul`: 1.0")
-    assert doubt.text.endswith(" (0.98 … 1.03). Alone it was faster in 2 and slower in 2.")
+    assert doubt.text.endswith(" (0.98 … 1.03). Within one kernel it was faster in 2 and slower in 2.")
     assert made.warnings[0] is doubt
     assert not of_kind(made, "this-kernel")
 

@@ -252,7 +252,7 @@ def test_by_env_compares_environments_and_not_ten_runs_with_the_first() -> None:
     assert list(found.frame["result"]) == ["r[8]", "r[9]"]
     assert list(found.frame["verdict"]) == ["baseline", "slower"]
     (text,) = texts(found, "earlier-runs")
-    assert text == "Of each environment the latest run is compared; 8 earlier rows are not shown."
+    assert text == "The latest run of each environment is compared; 8 earlier rows are not shown."
     assert math.isclose(found.frame["ratio"].iloc[1], 4, rel_tol=0.01)
 
 

@@ -81,8 +81,8 @@ def test_where_more_looks_fell_on_no_line_than_on_any_none_is_named() -> None:
     """Python code makes looks wait, and they then see the sleep after it: that is not where the time is."""
     made = looked((9, 2), (None, 7))
     assert line_of_other(made) == "no line in 7 of 9 looks"
-    assert "Looks that Python code delayed are on no line" in plain(document(made).footer[0])
-    assert "Looks that Python code delayed" not in plain(document(looked((9, 7))).footer[0])
+    assert "Samples that Python code delayed are on no line" in plain(document(made).footer[0])
+    assert "Samples that Python code delayed" not in plain(document(looked((9, 7))).footer[0])
 
 
 def test_a_long_first_step_is_told_below_the_table_with_its_cause() -> None:

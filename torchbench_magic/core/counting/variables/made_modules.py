@@ -53,7 +53,9 @@ class Guard:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name in self._names:
-            raise ImportError(f"the code was not seen to use the module {name}: import it in the cell that is counted")
+            raise ImportError(
+                f"the code imports the module {name} in a way that was not recognised: import it in the counted cell"
+            )
 
 
 def put_in_place(replaced: Iterable[tuple[Any, str, Any]]) -> None:
@@ -87,5 +89,5 @@ def check_same_in_notebook(named: Mapping[tuple[str, str], tuple[Any, ...]], des
         except (ImportError, AttributeError):
             value = _MISSING
         if described(value) != told:
-            raise ImportError(f"{home}.{name} is another one in this notebook ({'.'.join(told[1:])}), and is not found")
+            raise ImportError(f"{home}.{name} was replaced in this notebook ({'.'.join(told[1:])}), and is not found")
         setattr(module, name, value)

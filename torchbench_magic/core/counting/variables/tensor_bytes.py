@@ -80,7 +80,7 @@ class Storages:
         except OSError as error:
             os.close(descriptor)
             raise CountError(
-                f"the tensors ({self._size >> 20} MiB) cannot be handed over: {error.strerror}; free memory, or"
+                f"the tensors ({self._size >> 20} MiB) cannot be sent: {error.strerror}; free memory, or"
                 f" {self.purpose.smaller}"
             ) from error
         return descriptor

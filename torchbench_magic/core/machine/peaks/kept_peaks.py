@@ -44,7 +44,7 @@ def peaks_here(threads: int, progress: Progress = NO_PROGRESS) -> Peaks:
     notes = () if caches else ("Cache sizes: unknown here; typical sizes were used.",)
     made = replace(measure_peaks(threads, caches, progress), notes=notes)
     if math.isnan(made.contended):
-        said = "Whether others used the CPU while peaks were measured is unknown here: the peaks are not kept."
+        said = "Whether other processes used the CPU while peaks were measured is unknown here: the peaks are not kept."
         made = replace(made, notes=(*notes, said))
         _in_this_process[key] = made
     elif made.contended > BUSY:

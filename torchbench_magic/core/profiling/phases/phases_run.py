@@ -160,8 +160,8 @@ def _full(run: PhasesRun) -> Doubt | None:
     if not run.marks.is_full:
         return None
     kept = len(run.marks.record) // WIDTH
-    text = f"After {count(kept)} marks of phases no more were kept: later steps are not shown."
-    return Doubt("phases-cut", text, "Profile a part of the job.", {"marks": kept})
+    text = f"Recording of phases stopped after {count(kept)} marks: later steps are not shown."
+    return Doubt("phases-cut", text, "Profile a shorter part of the job.", {"marks": kept})
 
 
 def _dear(run: PhasesRun) -> Doubt | None:
@@ -170,7 +170,7 @@ def _dear(run: PhasesRun) -> Doubt | None:
     if marks < _FEW or share <= _DEAR:
         return None
     text = (
-        f"Noting the phases took up to about {percent(share)} % of this time ({count(marks)} marks, each at about"
+        f"Recording the phases took up to about {percent(share)} % of this time ({count(marks)} marks, each at about"
         f" {seconds_text(_MARK, digits=1)}): the steps are short."
     )
     return Doubt("phases-cost", text, facts={"marks": marks, "share": share})
@@ -189,6 +189,6 @@ def _without_steps(run: PhasesRun, parts: pd.DataFrame, error: BaseException | N
     outside = " outside of compiled code" if calls_without_phases(run.marks.record) else ""
     return Doubt(
         "no-steps",
-        f"No steps were seen: fewer than two steps of an optimizer{outside}, and no call of `torchbench_magic.step()`.",
+        f"No steps were seen: fewer than two optimizer steps{outside}, and no call of `torchbench_magic.step()`.",
         "Call `torchbench_magic.step()` at the end of each step, or profile without `--phases`.",
     )

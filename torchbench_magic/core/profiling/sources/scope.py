@@ -78,5 +78,5 @@ def _resolved(name: str) -> str:
     if origin is None:
         raise OptionError(f"--lines-of {name}: no Python module and no path of that name")
     if not origin.endswith(".py"):
-        raise OptionError(f"--lines-of {name}: {Path(origin).name} is compiled, it has no Python lines")
+        raise OptionError(f"--lines-of {name}: {Path(origin).name} is compiled and has no Python lines")
     return os.path.realpath(Path(origin).parent if Path(origin).name == "__init__.py" else origin)

@@ -288,16 +288,16 @@ def doubts_of_sampling(record: SampleRecord, run: JoinedRun) -> list[Doubt]:
         last = max(record.moments, default=record.began)
         seen = max(0.0, (last - run.joined.begin) / 1e9)
         text = (
-            f"The Python tree is of the first {units.seconds_text(seen)} only: then the code took Python's profile hook"
-            " for itself. The rest counts as the code's own time."
+            f"The Python tree covers only the first {units.seconds_text(seen)}: then the code took Python's profile"
+            " hook for itself. The rest counts as the code's own time."
         )
         return [Doubt("python-hook-lost", text, "", {"seconds": seen})]
     took = units.seconds_text(wall / 1e9)
     facts: dict[str, object] = {"samples": len(record.moments), "interval": interval / 1e9}
     if not record.moments or wall < interval:
-        text = f"No Python tree: the code took {took}, and the stack is looked at every {every}. Run it in a loop."
+        text = f"No Python tree: the code took {took}, and the stack is sampled every {every}. Run it in a loop."
         return [Doubt("python-too-short", text, "", facts)]
     if wall < _FEW * interval:
-        text = f"The Python tree is rough: the code took {took}, and the stack is looked at every {every}."
+        text = f"The Python tree is rough: the code took {took}, and the stack is sampled every {every}."
         return [Doubt("python-too-short", text, "", facts)]
     return []

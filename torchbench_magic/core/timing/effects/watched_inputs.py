@@ -160,8 +160,8 @@ def prints(characters: int) -> list[Doubt]:
     if not characters:
         return []
     text = (
-        f"The code prints: {characters} characters of output were dropped after the first call, and the times are of"
-        " printing to nowhere."
+        f"The code prints: {characters} characters of output were dropped after the first call, so the times"
+        " do not include showing it."
     )
     return [Doubt("prints", text, "", {"characters": characters})]
 

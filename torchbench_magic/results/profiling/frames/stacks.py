@@ -44,7 +44,7 @@ def metric_column(metric: str) -> str:
         OptionError: no such metric; the message lists those there are.
     """
     if metric not in STACK_METRICS:
-        raise OptionError(f"metric {metric!r} is unknown; there are: {', '.join(STACK_METRICS)}")
+        raise OptionError(f"metric {metric!r} is unknown; use one of {', '.join(STACK_METRICS)}")
     return STACK_METRICS[metric]
 
 

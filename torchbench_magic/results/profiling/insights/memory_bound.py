@@ -121,11 +121,11 @@ def _insight(
     caches = efficiency.peaks.caches
     against = ", ".join(f"{name} holds {units.bytes_text(size)}" for name, size in caches[1:])
     runs = "runs" if len(places) == 1 else "run"
-    faults = " nor be given by the system page by page" if any(row.fault_seconds > 0 for row in run.rows[:-1]) else ""
+    faults = " nor wait for page faults" if any(row.fault_seconds > 0 for row in run.rows[:-1]) else ""
     text = (
-        f"{places_text(places)} {runs} {' / '.join(names)} one after the other, each over"
-        f" {units.bytes_text(run.rows[0].written)} of the one before: fused, {units.bytes_text(run.saved)} need not be"
-        f" moved{faults}, {stake_text(seconds, wall, measured)}."
+        f"{places_text(places)} {runs} {' / '.join(names)} one after the other, each on"
+        f" {units.bytes_text(run.rows[0].written)} that the one before wrote: fused, they need not move"
+        f" {units.bytes_text(run.saved)}{faults}: {stake_text(seconds, wall, measured)}."
     )
     evidence: dict[str, object] = {
         "times": times,

@@ -78,7 +78,7 @@ def gil_bound(profile: Profile) -> list[Insight]:
         return []
     text = (
         f"{_mean(seen.use.gil)} threads waited for Python's interpreter lock while one ran:"
-        " one after the other instead of side by side costs"
+        " taking turns instead of running in parallel costs"
     )
     cures = (
         Cure("Use processes: `concurrent.futures.ProcessPoolExecutor`, or `num_workers` of a DataLoader."),
@@ -92,7 +92,7 @@ def lock_bound(profile: Profile) -> list[Insight]:
     seen = _seen(profile, "lock-bound")
     if seen is None:
         return []
-    text = f"{_mean(seen.use.lock)} threads waited for a lock while one ran: one after the other costs"
+    text = f"{_mean(seen.use.lock)} threads waited for a lock while one ran: taking turns costs"
     cures = (
         Cure("Hold the lock for less time: compute outside it, and take it only to store the result."),
         Cure("Give each thread its own data, and combine the results at the end."),
@@ -128,7 +128,7 @@ def waiting(profile: Profile) -> list[Insight]:
     most = max(0.0, 1 - seen.use.wanted / max(1, min(seen.use.threads, seen.use.cores)))  # looks come now and then
     idle = most if math.isnan(seen.use.idle) else min(most, seen.use.idle)
     none = f"No thread wanted a core for {units.percent(idle)} % of the time"
-    text = f"{none}: waiting for files, the network, sleep or others costs"
+    text = f"{none}: waiting for files, the network, sleep or other processes costs"
     cures = (
         Cure("Load while the code computes: `num_workers`, `prefetch_factor` of a DataLoader."),
         Cure("Or read in your own threads: they release the interpreter lock while they wait."),

@@ -18,7 +18,7 @@ LEAST_SECONDS = 1e-3
 
 
 def stake_text(seconds: float, wall: float, measured: float = 0.0) -> str:
-    """``up to 95 ms (73 % of the time)``, or ``(90 % of the 40 ms or less that it takes without recording)``.
+    """``up to 95 ms (73 % of the time)``, or ``(90 % of the at most 40 ms that it takes without recording)``.
 
     Args:
         wall: what the seconds are a part of.
@@ -26,7 +26,7 @@ def stake_text(seconds: float, wall: float, measured: float = 0.0) -> str:
     """
     of = "time"
     if measured > 0 and wall < _ADDED * measured:
-        of = f"{units.seconds_text(wall, digits=2)} or less that it takes without recording"
+        of = f"at most {units.seconds_text(wall, digits=2)} that it takes without recording"
     return f"up to {units.seconds_text(seconds, digits=2)} ({units.percent(seconds / wall)} % of the {of})"
 
 

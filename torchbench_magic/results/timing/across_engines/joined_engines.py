@@ -24,10 +24,10 @@ from ..timing_doubts import doubts_of, is_held_up, is_load_known
 
 __all__ = ["join_engines"]
 
-ONE_WINDOW = "one run on each engine cannot separate the environments from other differences between their machines"
+ONE_WINDOW = "one run on each engine cannot tell a difference between environments from one between machines"
 _DECIDES = (
-    f"`--min-run-time {SPAN:g}` can decide; so can `%tcompare FILE --by env`, from {RUNS} stored runs (`--save FILE`)"
-    f" over {SPAN:g} s on."
+    f"`--min-run-time {SPAN:g}` can decide it; so can `%tcompare FILE --by env` after {RUNS} stored runs (`--save"
+    f" FILE`) over at least {SPAN:g} s."
 )
 
 
@@ -107,7 +107,7 @@ def _unlike_hosts(whole: Comparison) -> Iterator[Doubt]:
     if len(kinds) < 2:
         if len(hosts) > 1:
             text = (
-                f"The points were measured on {len(hosts)} hosts of one kind: ratios are within one host; absolute"
+                f"The points were measured on {len(hosts)} hosts of the same kind: ratios are within one host; absolute"
                 f" times"
                 " of different points are of different machines."
             )

@@ -58,7 +58,7 @@ class KernelRatios:
         shown = units.ratio(ratio.median, ratio.low, ratio.high, digits=3)
         text = f"{said}: {shown} ({units.interval(ratio.low, ratio.high)})."
         if word == "undecided" and (sides := [f"{way} in {alone[way]}" for way in ("faster", "slower") if alone[way]]):
-            text += f" Alone it was {' and '.join(sides)}."
+            text += f" Within one kernel it was {' and '.join(sides)}."
         of = {"names": self.names, "point": self.point, "kernels": count, "verdict": word}
         facts = {"name": " ".join((*self.names, self.point)), **of}
         need = least_processes(self.family)

@@ -76,7 +76,7 @@ def _compared(
     earlier = sum(len(result.subjects) for result in results.values()) - len(homes)
     if not earlier:
         return made
-    said = f"Of each environment the latest run is compared; {earlier} earlier row{'s are' if earlier > 1 else ' is'}"
+    said = f"The latest run of each environment is compared; {earlier} earlier row{'s are' if earlier > 1 else ' is'}"
     return replace(made, warnings=[*made.warnings, Doubt("earlier-runs", f"{said} not shown.", _SHOWS_ALL)])
 
 
@@ -109,7 +109,7 @@ def rebase(made: Comparison, name: str) -> Comparison:
         return _rebased(made, name)
     names = list(dict.fromkeys(s.description for s in made.subjects if s.description is not None))
     if name not in names:
-        raise InputError(f"no alternative is called {name!r}; there are: {', '.join(names) or 'none'}")
+        raise InputError(f"no alternative is called {name!r}; known: {', '.join(names) or 'none'}")
     return with_doubts_of_its_own(replace(made, baseline=name), made)
 
 
@@ -287,7 +287,7 @@ class _Rows:
         known = {*map(str, envs)} if by == "env" else {*self.descriptions, *names}
         if baseline is not None and baseline not in known:
             what = "env" if by == "env" else "alternative or result"
-            raise InputError(f"no {what} is called {baseline!r}; there are: {', '.join(sorted(known)) or 'none'}")
+            raise InputError(f"no {what} is called {baseline!r}; known: {', '.join(sorted(known)) or 'none'}")
 
     def by_env(self) -> dict[int, Unpaired]:
         """Each row against the same thing in the baseline env."""

@@ -69,12 +69,12 @@ def through_yardstick(then: Home, now: Home, baseline: int, margin: float) -> Un
     change = Interval(here.median - before.median, here.low - before.high - wide, here.high - before.low + wide)
     name = now[0].subjects[found[1]].description or "the other"
     reason = (
-        f"through `{name}`, which did not change: {math.exp(before.median):.3g} times its time then,"
+        f"relative to `{name}`, which did not change: {math.exp(before.median):.3g} times its time then,"
         f" {math.exp(here.median):.3g} times now"
     )
     word = verdict(change, margin)
     if word != "undecided" and any(is_co_loaded(made.subjects[row]) for made, row in (then, now)):
-        word, reason = "undecided", f"{reason}; other processes delayed one run"
+        word, reason = "undecided", f"{reason}; other processes slowed down one of the runs"
     elif word == "undecided":
         reason = f"{reason}; such ratios differ by up to {100 * (factor - 1):.0f} % from run to run"
     shown = change.exp() if math.isfinite(change.width) else Interval(math.exp(change.median), 0.0, math.inf)

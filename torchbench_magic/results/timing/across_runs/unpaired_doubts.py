@@ -41,7 +41,7 @@ def reasons(made: Comparison) -> Iterator[Doubt]:
         action = "Compare them in one %%timer cell."
         if reason.startswith("one run on"):
             windows = f"{SPAN:g} s of samples (`--min-run-time {SPAN:g}`)"
-            action += f" Else give each side {windows} or {RUNS} stored runs."
+            action += f" Otherwise give each side {windows} or {RUNS} stored runs."
         facts = {"reason": reason, "name": reason}
         yield Doubt("unpaired", f"{which} undecided: {reason}.", action, facts)
 

@@ -32,8 +32,8 @@ _WORDS = {
     "zero_grad": "clears gradients",
     "other": "is other code",
 }
-_BY_LOOKS = " The lines of loss and other come from looks at the stack, about 10 a second."
-_UNSEEN = " Looks that Python code delayed are on no line: %%tprofile without --phases records each line."
+_BY_LOOKS = " The lines of loss and other come from samples of the stack, about 10 per second."
+_UNSEEN = " Samples that Python code delayed are on no line: %%tprofile without --phases records each line."
 _MOST_WORKERS = 8  # that are named one by one
 _ALIKE = 0.05  # of the mean: a median that is as near to it may stand for it
 _OUTSIDE = 0.1  # of the wall time: from which on it is said that no step has it
@@ -146,11 +146,11 @@ def phases_table(profile: Profile) -> Table | None:
 
 def _line(profile: Profile, each: StepShare) -> str:
     if each.line is None:
-        return f"no line in {units.count(each.unseen)} of {units.count(each.looks[1])} looks" if each.looks else ""
+        return f"no line in {units.count(each.unseen)} of {units.count(each.looks[1])} samples" if each.looks else ""
     place = _place(profile, each.source_id, each.line)
     if each.looks is not None and each.looks[1] < FEWEST_LOOKS:
         some, of_all = (units.count(number) for number in each.looks)
-        return f"{place}, {some} of {of_all} look{'s' if each.looks[1] > 1 else ''}"
+        return f"{place}, {some} of {of_all} sample{'s' if each.looks[1] > 1 else ''}"
     least = "≥ " * each.is_least
     return place if each.line_share > 0.995 else f"{place} {least}{units.percent(each.line_share)} %"
 

@@ -28,7 +28,7 @@ def plot(profile: Profile, *, kind: str = "flame", metric: str = "time", ax: Axe
         drawn: Axes = profile_flame.flamegraph(profile, metric).plot(ax)
         return drawn
     if kind != "memory":
-        raise OptionError(f"kind {kind!r} is unknown; there are: flame, memory")
+        raise OptionError(f"kind {kind!r} is unknown; use flame or memory")
     devices = devices_of(profile.memory)
     if not devices:
         raise InputError("memory over time was not recorded: profile with --memory (memory=True)")

@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 def flamegraph(profile: Profile, metric: str = "time") -> FlameGraph:
     """See `Profile.flamegraph`: frames are as wide as their share of ``metric``; others can be chosen."""
     if metric not in METRICS:
-        raise OptionError(f"metric {metric!r} is unknown; there are: time, device, bytes")
+        raise OptionError(f"metric {metric!r} is unknown; use time, device or bytes")
     graph = graph_of(profile)
     if graph is None:
         raise InputError("this profile has no call tree to draw")

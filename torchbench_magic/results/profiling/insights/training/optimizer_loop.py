@@ -67,7 +67,7 @@ def optimizer_loop(profile: Profile) -> list[Insight]:
         where = facts.line(*step.line)
         each = units.count(round(step.ops / step.calls))
         text = (
-            f"`{where}` updates the parameters one after the other ({step.name}, {each} operations a step): "
+            f"`{where}` updates the parameters one by one ({step.name}, {each} operations a step): "
             f"{stake_text(seconds, recorded.wall)}."
         )
         evidence: dict[str, object] = {
