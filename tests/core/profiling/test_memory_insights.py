@@ -142,6 +142,19 @@ def test_state_and_temporaries_of_the_optimizer_are_told() -> None:
     assert any(cure.lever == "fused-optimizer" for cure in said.cures)
 
 
+def test_state_that_another_optimizer_left_is_named_as_its_own() -> None:
+    setup = WIDE + (
+        "old = torch.optim.Adam(net.parameters())\nnet(x).sum().backward()\nold.step()\nold.zero_grad()\n"
+        "small = torch.nn.Linear(2048, 4)\nopt = torch.optim.SGD(small.parameters(), lr=0.1, momentum=0.9)"
+    )
+    body = "for i in range(3):\n    opt.zero_grad()\n    small(x).sum().backward()\n    opt.step()"
+    profile, (said,) = peak_of_cell("two optimizers", setup, body)
+    size = (2048 * 2048 + 2048) * 4
+    assert parts(profile)["parameters"] == size + (2048 * 4 + 4) * 4, "keys of the state are no state"
+    assert "% optimizer state (`old` 32.0 MiB, `opt` 32.0 KiB)" in said.text
+    assert [cure.text.split()[0] for cure in said.cures] == ["Delete", "SGD"]
+
+
 def test_gradients_that_stay_through_the_forward_pass_are_to_be_freed_before() -> None:
     setup = WIDE + "opt = torch.optim.SGD(net.parameters(), lr=0.1)\nbig = torch.rand(2048, 2048)"
     loss = "    loss = (net(x) + (big * big).sum()).mean()\n"

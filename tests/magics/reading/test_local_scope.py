@@ -116,6 +116,12 @@ def test_a_profile_sees_locals_and_writes_to_the_notebook(cell: Any) -> None:
     assert names["value"].numel() == 3, "as with %time: a local variable is not set"
 
 
+def test_a_profiled_cell_frees_what_it_binds_anew(loaded: Any, run: Run) -> None:
+    shown = run(loaded, "import torch, weakref\ny = torch.rand(1000)\ngone = weakref.ref(y)")
+    shown += run(loaded, "%%tprofile -q --memory\ny = None\nfreed = gone() is None")
+    assert loaded.user_ns["freed"], shown
+
+
 def test_a_profile_cell_in_a_function_sees_locals_after_an_error_too(loaded: Any, run: Run) -> None:
     shown = run(
         loaded,

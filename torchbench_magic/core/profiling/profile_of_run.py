@@ -209,7 +209,7 @@ def _recorded(run: RecordedRun, read: RunEvents, options: ProfileOptions) -> Eve
 def _thread_names(run: RecordedRun, joined: Joined) -> list[str]:
     names = {stream.native_id: stream.name for stream in run.record.streams} | run.python_threads
     natives = [thread.segments.native_id for thread in joined.threads]
-    return [names.get(native, f"thread {native}, not Python's") for native in natives]
+    return [names.get(native, f"thread {native} (not Python's)") for native in natives]
 
 
 def _as_shown(file: str, line: int, cells: Cells) -> tuple[int | None, int]:

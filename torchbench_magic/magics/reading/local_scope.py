@@ -72,7 +72,8 @@ class Names:
 
     def __init__(self, user_ns: dict[str, Any], local: Mapping[str, Any]) -> None:
         self._user_ns, self._local = user_ns, local
-        self._before = {**user_ns, **local}
+        # without local names nothing is put back, and a value that were kept here would outlive its name
+        self._before = {**user_ns, **local} if local else {}
         self.namespace = dict(self._before) if local else user_ns
 
     def keep(self) -> None:

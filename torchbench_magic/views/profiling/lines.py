@@ -176,7 +176,8 @@ def _groups(seen: Annotated, source: Source, thread: int, order: Iterator[float]
     texts = source.text.splitlines()
     spans = coloured(texts)
     names = seen.profile.threads
-    beside = "" if thread == 0 else f"thread {names[thread] if thread < len(names) else thread}, beside the cell's"
+    name = names[thread] if thread < len(names) else str(thread)
+    beside = "" if thread == 0 else f"{name if name.startswith('thread ') else f'thread {name}'}, beside the cell's"
     for region in regions(source.text, ran, whole=is_cell, first_line=source.first_line):
         title = f"{source.label}, this cell" if is_cell else ", ".join(filter(None, (source.label, region.name)))
         rows = tuple(_region_rows(seen, source, thread, region, ran, texts, spans, order))

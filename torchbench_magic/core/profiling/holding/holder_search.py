@@ -220,10 +220,10 @@ def _described(value: Any, at: int, met: _Met, address: int, nbytes: int) -> Hel
     if not through_graph:
         if way and way[-1][1].way == "gradient":
             role = "gradient"
+        elif isinstance(value, torch.nn.Parameter):  # a key of an optimizer's state, too, whose values are none
+            role = "parameter"
         elif any(isinstance(each, torch.optim.Optimizer) and step.name == "state" for each, step in way):
             role = "optimizer state"
-        elif isinstance(value, torch.nn.Parameter):
-            role = "parameter"
         elif any(step.name == "_buffers" for _, step in way):
             role = "buffer"
     device = str(value.device)

@@ -15,7 +15,7 @@ from ...allocations import devices_of, peak_of
 from ...cycles import highest_cycle
 from ...profile import Profile
 from .growing_lines import line_named
-from .peak_parts import backward_spans, optimizer_spans, spans_hold
+from .peak_parts import backward_spans, optimizer_spans, spans_hold, state_by_variable, stepping_optimizers
 
 __all__ = ["LEAST_PEAK", "peak"]
 
@@ -23,10 +23,12 @@ LEAST_PEAK = 10 << 20
 """Bytes: below it no machine that runs torch is short of memory by it."""
 _NAMED = 0.05
 """Of the peak: smaller parts are not in the sentence."""
+_STATE = "optimizer state"
+_MOST_OPTIMIZERS = 3  # that are named
 _LARGE = {
     "activations": 0.4,
     "temporaries": 0.4,
-    "optimizer state": 0.3,
+    _STATE: 0.3,
     "optimizer temporaries": 0.15,
     "gradients": 0.1,
 }
@@ -43,6 +45,8 @@ class _Seen:
         shares: part -> share of it, the largest first.
         line: line of most of each part, where that is one of the body's.
         moment: ``backward``, ``optimizer`` or empty for the rest.
+        states: variable of each optimizer -> bytes of its state.
+        stepping: names of the classes of optimizers that step in the body.
     """
 
     device: str
@@ -52,6 +56,8 @@ class _Seen:
     where: CodeLine | None
     moment: str
     has_backward: bool
+    states: dict[str, int]
+    stepping: set[str]
 
 
 def peak(profile: Profile) -> list[Insight]:
@@ -96,12 +102,14 @@ def _peaks(profile: Profile) -> Iterator[_Seen]:
             line_named(profile, str(row["source_id"]), int(row["line"])) if pd.notna(row["line"]) else None,
             "optimizer" if in_step else "backward" if in_pass else "",
             bool(len(passes)),
+            state_by_variable(profile, device),
+            stepping_optimizers(profile.trace),
         )
 
 
 def _insight(seen: _Seen, cures: tuple[Cure, ...]) -> Insight:
     shares = sorted(seen.shares.items(), key=lambda item: -item[1])
-    said = [f"{units.percent(share)} % {part}" for part, share in shares if share >= _NAMED]
+    said = [f"{units.percent(share)} % {part}{_whose(seen, part)}" for part, share in shares if share >= _NAMED]
     where = f" at `{seen.where}`" if seen.where is not None else ""
     device = "" if seen.device == "cpu" else f" of {seen.device}"
     text = f"The peak of memory{device}{where}, {units.bytes_text(seen.nbytes)}, is {_listed(said)}."
@@ -117,6 +125,15 @@ def _listed(said: list[str]) -> str:
     return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
 
 
+def _whose(seen: _Seen, part: str) -> str:
+    """An optimizer of an earlier cell may hold more than the one that steps here."""
+    if part != _STATE or len(seen.states) < 2:
+        return ""
+    shown = [f"`{name}` {units.bytes_text(size)}" for name, size in list(seen.states.items())[:_MOST_OPTIMIZERS]]
+    more = len(seen.states) - len(shown)
+    return f" ({', '.join(shown)}{f' and {more} more' if more else ''})"
+
+
 def _is_large(seen: _Seen, part: str) -> bool:
     if part == "gradients" and seen.moment:
         return False
@@ -126,8 +143,21 @@ def _is_large(seen: _Seen, part: str) -> bool:
 def _cures(seen: _Seen) -> Iterator[Cure]:
     """Of the largest part first."""
     for part in sorted(seen.shares, key=lambda name: -seen.shares[name]):
-        if _is_large(seen, part):
+        if not _is_large(seen, part):
+            continue
+        if part == _STATE:
+            yield from _less_state(seen)
+        else:
             yield from _CURES[part] if part != "activations" or seen.has_backward else _NO_BACKWARD
+
+
+def _less_state(seen: _Seen) -> Iterator[Cure]:
+    if len(seen.states) > 1 or not seen.stepping:
+        yield Cure("Delete an optimizer that is no longer used: its state is kept as long as it exists.")
+    if seen.stepping == {"SGD"}:
+        yield Cure("SGD stores one number per parameter for its momentum, and nothing without it.")
+    else:
+        yield Cure("Adam stores two numbers per parameter; `torch.optim.SGD` stores one or none, `Adafactor` a few.")
 
 
 _CURES: dict[str, tuple[Cure, ...]] = {
@@ -144,9 +174,6 @@ _CURES: dict[str, tuple[Cure, ...]] = {
         Cure("A fused step needs no temporaries:", "optimizer = torch.optim.AdamW(model.parameters(), fused=True)",
              "fused-optimizer"),
         Cure("Or update parameter by parameter, which is slower: `foreach=False`."),
-    ),
-    "optimizer state": (
-        Cure("Adam stores two numbers per parameter; `torch.optim.SGD` stores one or none, `Adafactor` a few."),
     ),
     "temporaries": (
         Cure("Compute it in pieces (`x.split(...)`), or in place (`add_`, `out=`) if no gradient needs the old value."),

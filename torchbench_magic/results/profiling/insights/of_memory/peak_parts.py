@@ -25,7 +25,16 @@ from ...cycles import highest_cycle
 from ...profile import Profile
 from ...trace import Trace
 
-__all__ = ["BACKWARD", "OPTIMIZER", "backward_spans", "peak_parts", "spans_hold"]
+__all__ = [
+    "BACKWARD",
+    "OPTIMIZER",
+    "backward_spans",
+    "optimizer_spans",
+    "peak_parts",
+    "spans_hold",
+    "state_by_variable",
+    "stepping_optimizers",
+]
 
 Spans = NDArray[np.float64]
 
@@ -141,6 +150,25 @@ def _before(profile: Profile, memory: pd.DataFrame, device: str, until: int) -> 
             "source_id": None,
             "line": pd.NA,
         }
+
+
+def state_by_variable(profile: Profile, device: str) -> dict[str, int]:
+    """Variable that leads to an optimizer -> bytes of its state that are alive at the peak, the largest first; of a
+    state that was allocated and freed within the body it is not known."""
+    memory, holders = profile.memory, profile.holders
+    if memory is None or holders is None:
+        return {}
+    alive = alive_blocks(memory, device, peak_of(memory, device).row)["block"]
+    rows = holders[(holders["role"] == "optimizer state") & (holders["device"] == device)]
+    rows = rows[rows["block"].isna() | rows["block"].isin(alive)]
+    found = rows.groupby("name")["bytes"].sum().sort_values(ascending=False, kind="stable")
+    return {str(name): int(size) for name, size in found.items()}
+
+
+def stepping_optimizers(trace: Trace | None) -> set[str]:
+    """Names of the classes of the optimizers that made a step."""
+    names = trace.names if trace is not None else ()
+    return {name.removeprefix(OPTIMIZER).removesuffix(".step") for name in names if name.startswith(OPTIMIZER)}
 
 
 # ---- spans ------------------------------------------------------------------------------------------------------
