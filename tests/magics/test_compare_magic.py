@@ -91,7 +91,7 @@ def test_baseline_by_o_and_q_reach_the_result(at: Any, run: Run) -> None:
         ("x", "%tcompare: x holds a list, not a result"),
         ("x[5]", "%tcompare x[5]: IndexError: list index out of range"),
         ("before before", "%tcompare: before is given twice"),
-        ("before --baseline nope", "no alternative or result is called 'nope'; there are: before, bmm, mul"),
+        ("before --baseline nope", "no alternative or result is called 'nope'; known: before, bmm, mul"),
         ("before after --by env", "--by env compares environments, but there is only one, unnamed"),
         ("before --by device", "%tcompare: --by 'device': give description or env"),
         ("before -o x", "-o x: x holds a list, which is not replaced"),
@@ -232,7 +232,7 @@ def test_last_of_a_profile_says_what_the_code_was_given_and_what_it_read(at: Any
     run(at, cell)
     run(at, cell)
     shown = " ".join(run(at, "%tcompare --last runs.sqlite").split())
-    assert "The text of the cell, its inputs and the number of threads are the same in both." in shown
+    assert "The cell's text, its inputs and the number of threads are the same in both." in shown
     assert "Not compared: kept (the code changes it)" in shown
     run(at, "x, cfg = torch.ones(4000, 8), {'n': 5}\nos.environ['TB_MODE'] = '2'")
     run(at, cell)

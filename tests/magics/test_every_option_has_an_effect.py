@@ -560,7 +560,7 @@ def group_by_splits_the_rows_of_ops(bench: Bench) -> None:
     assert len(rows()) == 2
     assert made.options.shapes, "there is nothing to group by otherwise"
     bench("--group-by shapes", code)
-    assert bench.shown.startswith("UsageError: group_by 'shapes' is unknown; use op, shape, line, module or stack")
+    assert bench.shown.startswith("UsageError: group_by 'shapes' is unknown; use op, shape, line, module, stack or")
 
 
 def stacks_writes_them_to_a_file(bench: Bench) -> None:

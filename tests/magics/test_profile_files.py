@@ -80,7 +80,7 @@ def test_last_is_the_last_stored_profile_of_the_same_code(shell: Any, run: Run) 
         ("before after third", "not 3: before, after, third"),
         ("before timing", "before holds a profile, the others timings"),
         ("before after --by env", "--by is for timings"),
-        ("before after --baseline none", "there are before and after"),
+        ("before after --baseline none", "the profiles are before and after"),
         ("before --last runs.sqlite", "runs.sqlite holds no other profile of this code"),
     ],
 )

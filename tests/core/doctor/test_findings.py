@@ -56,7 +56,7 @@ def test_other_processes_are_named_with_what_they_use() -> None:
     assert load.text == (
         "Other processes use 1.25 of 2 cores, mostly stress (pid 7): absolute times are unreliable."
     )
-    assert load.evidence == "in 0.5 s; most by stress (pid 7) 0.90, make (pid 8) 0.30"
+    assert load.evidence == "in 0.5 s; most used by stress (pid 7) 0.90, make (pid 8) 0.30"
     assert all(one.fix for one in found)
 
 

@@ -349,7 +349,7 @@ def test_that_the_compiler_gave_up_is_said_of_the_lever() -> None:
     [
         (("comple",), "the nearest is compile"),
         (("bf-16",), "the nearest is bf16"),
-        (("zzz",), "there are inference_mode"),
+        (("zzz",), "use inference_mode"),
         (("threads:0",), "a whole number of threads"),
         (("bf16", "bf16"), "given twice"),
     ],

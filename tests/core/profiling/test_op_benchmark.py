@@ -20,6 +20,7 @@ CALLS = {
     "aten::bmm": "torch.bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 5))",
     "aten::addmm": "torch.nn.functional.linear(torch.ones(3, 4), torch.ones(5, 4), torch.ones(5))",
     "aten::add": "torch.add(torch.ones(3), torch.ones(3), alpha=2)",
+    "aten::clamp": "torch.ones(3).clamp(float('-inf'), float('inf'))",
     "aten::sum": "torch.ones(3, 4).sum(0, keepdim=True)",
     "aten::softmax": "torch.softmax(torch.ones(3, 4), 1)",
     "aten::to": "torch.ones(3).to(torch.float64)",
@@ -103,11 +104,17 @@ def test_what_is_no_operator_is_refused() -> None:
         torchbench_magic.benchmark_op(profile, "mine")
 
 
+def test_scalars_that_are_not_finite_cost_no_profile() -> None:
+    text = "x = torch.rand(9, 9).masked_fill(torch.eye(9) > 0, float('-inf'))\nx.clamp(max=float('inf')) @ x"
+    found = profiled(f"{text}\n", flops=True).profile
+    assert found.ops["flops"].sum() == 2 * 9**3
+
+
 def test_a_profile_without_shapes_an_unknown_op_and_unknown_shapes_are_one_line_errors() -> None:
     with pytest.raises(InputError, match="--shapes"):
         torchbench_magic.benchmark_op(profiled("torch.ones(3)\n").profile, "ones")
     profile = profile_of("x = torch.ones(3)\nx.sin()\ntorch.ones(4).sin()")
-    with pytest.raises(InputError, match=r"no op 'sinn'.*near it: sin"):
+    with pytest.raises(InputError, match=r"no op 'sinn'.*similar names: sin"):
         torchbench_magic.benchmark_op(profile, "sinn", [[3]])
     with pytest.raises(InputError, match=r"did not run with .*\[\[3\]\], \[\[4\]\]"):
         torchbench_magic.benchmark_op(profile, "sin", [[5]])

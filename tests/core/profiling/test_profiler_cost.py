@@ -117,7 +117,7 @@ def test_every_run_has_the_threads_of_the_first() -> None:
 
 
 def test_twice_and_a_schedule_exclude_each_other() -> None:
-    with pytest.raises(OptionError, match="give one"):
+    with pytest.raises(OptionError, match="use one of them"):
         profiled("x = 1\n", {}, twice=True, schedule=Schedule.of("active=1"))
 
 

@@ -242,7 +242,7 @@ def test_time_in_a_broadcast_is_not_called_transfer_and_nobody_is_cleared(tmp_pa
     assert doubt.facts["rank"] in (1, 2)
     assert doubt.facts["seconds"] == pytest.approx(20 * 20.17e-3, rel=0.06)
     said = " ".join(repr(profile).split())
-    assert re.search(r"Which rank delays the others is unknown: rank [12] stands", said)
+    assert re.search(r"Which rank delays the others is unknown: rank [12] spends", said)
     assert "where waiting and transfer cannot be separated" in said
     assert "No rank" not in said
     assert "unsplit" in set(profile.timeline["what"])

@@ -293,7 +293,7 @@ def test_a_global_that_setup_rebinds_under_a_notebook_function_is_named() -> Non
     ))
     (doubt,) = result.warnings
     assert doubt.kind == "used-up"
-    assert doubt.text.startswith("Setup binds `n`, but `inner` reads the notebook's own")
+    assert doubt.text.startswith("Setup assigns to `n`, but `inner` reads the notebook's variable")
 
 
 def test_output_of_the_first_call_is_shown_and_the_rest_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

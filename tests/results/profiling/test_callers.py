@@ -49,7 +49,7 @@ def test_the_full_name_and_a_range_are_found_too() -> None:
 
 
 def test_an_unknown_op_is_a_one_line_error_with_those_near_it() -> None:
-    with pytest.raises(InputError, match=r"no op 'bm' in this profile; near it: bmm"):
+    with pytest.raises(InputError, match=r"no op 'bm' in this profile; similar names: bmm"):
         made().where("bm")
     with pytest.raises(InputError, match=r"^no op 'zzzzzz' in this profile$"):
         made().where("zzzzzz")

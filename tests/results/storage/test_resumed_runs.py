@@ -399,10 +399,10 @@ def test_a_folder_that_is_not_there_and_a_git_that_hangs_have_no_commit(
 
 
 SETTINGS: dict[str, tuple[Callable[[], Any], str]] = {
-    "grad mode": (torch.no_grad, "grad mode was as usual, is off"),
-    "inference mode": (torch.inference_mode, "inference mode was as usual, is True"),
-    "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), "autocast was as usual, is on, bfloat16"),
-    "anomaly detection": (torch.autograd.detect_anomaly, "anomaly detection was as usual, is (True, True)"),
+    "grad mode": (torch.no_grad, "grad mode was the default, is off"),
+    "inference mode": (torch.inference_mode, "inference mode was the default, is True"),
+    "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), "autocast was the default, is on, bfloat16"),
+    "anomaly detection": (torch.autograd.detect_anomaly, "anomaly detection was the default, is (True, True)"),
 }
 
 
@@ -460,5 +460,5 @@ def test_a_function_of_a_library_that_the_user_replaced_is_measured_anew_and_nam
     monkeypatch.setattr(owner, name, mine)
     again = measured(path, resume=True, **asked).warnings
     assert "resumed" not in {doubt.kind for doubt in again}
-    assert any(f"{owner.__name__}.{name} was as usual, is `" in doubt.text for doubt in again)
+    assert any(f"{owner.__name__}.{name} was the default, is `" in doubt.text for doubt in again)
     assert "resumed" in {doubt.kind for doubt in measured(path, resume=True, **asked).warnings}

@@ -280,7 +280,7 @@ def test_lines_of_other_threads_are_groups_of_their_own_outside_the_sum() -> Non
     object.__setattr__(both, "lines", pd.concat([frame, extra], ignore_index=True))
     object.__setattr__(both, "threads", ("MainThread", "loader"))
     table = lines_of(both)
-    assert table.groups[-1].note == "thread loader, in parallel with the cell's"
+    assert table.groups[-1].note == "thread loader, beside the cell's"
     assert table.totals == lines_of().totals
 
 

@@ -302,7 +302,7 @@ def test_a_name_with_a_dollar_is_text_and_no_formula() -> None:
     ("made", "axis", "message"),
     [
         (comparison_of([("a", 1, (1.0, 2.0))]), None, "no axis to plot"),
-        (sweep(), "m", "there are: n, num_threads"),
+        (sweep(), "m", "its axes: n, num_threads"),
         (
             comparison_of([("a", 1, (1.0, 2.0)), ("b", 1, (1.0, 2.0))], axes=[(("mode", "sum"),), (("mode", "max"),)]),
             "mode",

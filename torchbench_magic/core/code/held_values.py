@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
@@ -29,8 +28,6 @@ __all__ = [
     "is_plain_tensor",
     "is_tensor",
     "names_and_texts",
-    "slot_values",
-    "slots_among",
 ]
 
 class_dict = type.__dict__["__dict__"].__get__  # as the class holds it, whatever a metaclass says
@@ -89,19 +86,6 @@ def class_attributes(kind: type) -> dict[str, Any]:
         if is_users_class(base):
             held |= class_dict(base)
     return held
-
-
-def slots_among(attributes: Mapping[str, Any]) -> dict[str, MemberDescriptorType]:
-    return {name: part for name, part in attributes.items() if type(part) is MemberDescriptorType}
-
-
-def slot_values(value: Any, slots: Mapping[str, MemberDescriptorType]) -> Iterator[tuple[str, Any]]:
-    """(name, what is in it) of the slots of an instance that are set."""
-    for name, slot in slots.items():
-        try:
-            yield name, slot.__get__(value)
-        except AttributeError:  # not set
-            continue
 
 
 def is_tensor(value: Any) -> bool:

@@ -38,6 +38,8 @@ __all__ = [
     "own_attributes",
     "reached",
     "search",
+    "slot_values",
+    "slots_among",
     "texts_used",
 ]
 
@@ -248,7 +250,9 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
             )
     if issubclass(type(value), type):
         return
-    yield from _in_slots(label, value, depth, mentioned)
+    for kind in filter(is_users_class, type(value).__mro__):
+        slots = slots_among({name: vars(kind)[name] for name in sorted(mentioned & vars(kind).keys())})
+        yield from ((f"{label}.{name}", one, depth) for name, one in slot_values(value, slots))
     inside: Any = dict_of(value)
     if type(inside) is not dict:
         return
@@ -263,13 +267,15 @@ def _attributes(label: str, value: Any, depth: int, mentioned: set[str]) -> Iter
         yield from ((f"{label}.{name}", inside[name], depth) for name in sorted(mentioned & inside.keys()))
 
 
-def _in_slots(label: str, value: Any, depth: int, mentioned: set[str]) -> Iterator[tuple[str, Any, int]]:
-    """What an instance holds in slots that users' classes made, as far as they are mentioned."""
-    for kind in filter(is_users_class, type(value).__mro__):
-        for name in sorted(mentioned & vars(kind).keys()):
-            slot = vars(kind)[name]
-            if type(slot) is MemberDescriptorType:
-                try:
-                    yield f"{label}.{name}", slot.__get__(value), depth
-                except AttributeError:  # nothing is in it
-                    continue
+def slots_among(attributes: Mapping[str, Any]) -> dict[str, MemberDescriptorType]:
+    """Those of a class, a private one's name as it is stored (``_C__a``)."""
+    return {name: part for name, part in attributes.items() if type(part) is MemberDescriptorType}
+
+
+def slot_values(value: Any, slots: Mapping[str, MemberDescriptorType]) -> Iterator[tuple[str, Any]]:
+    """(name, what is in it) of the slots of an instance that are set."""
+    for name, slot in slots.items():
+        try:
+            yield name, slot.__get__(value)
+        except AttributeError:  # not set
+            continue

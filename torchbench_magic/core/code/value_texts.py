@@ -21,12 +21,10 @@ from .held_values import (
     is_descriptor,
     is_module,
     is_tensor,
-    slot_values,
-    slots_among,
 )
 from .input_shapes import described
 from .library_files import is_users_file
-from .reached_objects import attributes_held, is_users_class
+from .reached_objects import attributes_held, is_users_class, slot_values, slots_among
 
 __all__ = ["DEEPEST", "MOST_IN_ALL", "MOST_ITEMS", "MOST_STEPS", "Leaves", "Texts"]
 

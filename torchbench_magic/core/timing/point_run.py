@@ -211,7 +211,8 @@ class PointRun:
         waits, events = self.wait.waits, self.wait.events
         around = Around(
             wall=self.clocks.wall,
-            rng=self.rng,
+            # of its own: with a given seed the order is the same however often others or this one begin again
+            rng=random.Random(f"{self.seed}, {self.subjects[entries[0].measurement].num_threads} threads"),
             before=self.watched.before_block,
             device_ns=None if events is None else lambda: events.elapsed_ns,
             waited_ns=None if waits is None else lambda: float(waits.waited_ns),

@@ -99,6 +99,7 @@ class Rounds:
         self.replanned, self.held_up = 0, around.held_up
         self.family = max(family, len(entries) - 1)
         self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
+        self._untimed = random.Random(self.rng.random())  # apart: how many blocks are primed depends on times
         self.device_ns, self.waited_ns, self.compiled = around.device_ns, around.waited_ns, around.compiled
         self.entries, self.plan, self.samples = entries, plan, samples
         self.base = entries[baseline] if baseline is not None else None
@@ -215,7 +216,7 @@ class Rounds:
                 primed = min(primed, 1) if figures else primed
                 # one more at random: code whose calls differ in turns (a step for every second batch) would show each
                 # block the same ones of them, a block of one primed call only every second
-                primed += self.rng.randrange(2) if primed else 0
+                primed += self._untimed.randrange(2) if primed else 0
                 wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
                 entry.faults += minor_faults() - faults
                 entry.compiled += max(now - then for now, then in zip(self.compiled(), compiled, strict=True))

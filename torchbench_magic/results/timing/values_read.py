@@ -120,7 +120,7 @@ def _changing(values: Iterable[Value]) -> set[str]:
 
 def _of_setting(label: str, before: str | None, now: str | None) -> str:
     """A setting that is not recorded was as a process begins with."""
-    return f"{label.removeprefix(SETTING)} was {before or NOT_SET}, is {now or NOT_SET}"
+    return f"{label.removeprefix(SETTING)} was {before or 'the default'}, is {now or 'the default'}"
 
 
 def _change(label: str, before: str, now: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchbench_magic.errors import BodyError, CheckFailed
 
@@ -92,12 +93,61 @@ def test_what_cannot_be_compared_is_told_and_not_passed() -> None:
         check("g", "g", {"g": (n for n in range(3))})
     with pytest.raises(BodyError, match="returns an object of class `lock`, which cannot be compared"):
         check("[lock]", "[lock]", {"lock": threading.Lock()})
+    with pytest.raises(BodyError, match=r"returns a tensor without values \(meta\), which cannot be compared"):
+        check("x + 1", "x + 2", {"x": torch.zeros(3, device="meta")})
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    with pytest.raises(BodyError, match=r"returns a tensor without values \(fake\)"):
+        check("fake", "fake", {"fake": fake})
+
+
+class Private:
+    __slots__ = ("__a",)
+
+    def __init__(self, a: Any) -> None:
+        self.__a = a
+
+
+def test_slots_with_private_names_are_compared() -> None:
+    names = {"Private": Private}
+    check("Private(1)", "Private(1)", names)
+    with pytest.raises(CheckFailed, match=r"Expected 1 but got 2.*\(at \._Private__a\)"):
+        check("Private(1)", "Private(2)", names)
+
+
+LAYOUTS = {
+    "CSR": "(torch.eye(3) * {}).to_sparse_csr()",
+    "BSR": "(torch.eye(4) * {}).to_sparse_bsr((2, 2))",
+    "COO": "(torch.eye(3) * {}).to_sparse()",
+    "mkldnn": "(torch.eye(3) * {}).to_mkldnn()",
+    "nested": "torch.nested.nested_tensor([torch.ones(2), torch.ones(3) * {}])",
+    "jagged": "torch.nested.nested_tensor([torch.ones(2), torch.ones(3) * {}], layout=torch.jagged)",
+    "quantized": "torch.quantize_per_tensor(torch.ones(3) * {}, 0.1, 0, torch.quint8)",
+    "masked": "np.ma.array([1, {}], mask=[True, False])",
+    "objects": "np.array([None, {}])",
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of layouts in beta
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tensors_of_other_layouts_are_compared_by_their_values(layout: str) -> None:
+    code, names = LAYOUTS[layout], {"torch": torch, "np": np}
+    check(code.format(1), code.format(1), names)
+    with pytest.raises(CheckFailed):
+        check(code.format(1), code.format(2), names)
+
+
+def test_masks_are_compared_and_what_is_masked_is_not() -> None:
+    check("np.ma.array([1, 2], mask=[0, 1])", "np.ma.array([1, 3], mask=[0, 1])", {"np": np})
+    with pytest.raises(CheckFailed):
+        check("np.ma.array([1, 2], mask=[0, 1])", "np.ma.array([1, 2], mask=[0, 0])", {"np": np})
 
 
 def test_nan_at_the_same_places_is_equal_and_told() -> None:
-    names = {"x": torch.tensor([1.0, math.nan]), "nan": math.nan}
+    names = {"x": torch.tensor([1.0, math.nan]), "nan": math.nan, "torch": torch}
     assert "nan-results" in check("x * 1", "x + 0", names)
     assert "nan-results" in check("[{1: nan}]", "[{1: nan * 2}]", names)
+    assert "nan-results" in check("(x * torch.eye(2)).to_sparse_csr()", "(x * torch.eye(2)).to_sparse_csr()", names)
     assert "nan-results" not in check("x[:1]", "x[:1] * 1", names)
     with pytest.raises(CheckFailed):
         check("x", "x.nan_to_num()", names)

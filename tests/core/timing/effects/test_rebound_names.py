@@ -123,7 +123,7 @@ def test_nothing_is_said_where_functions_read_what_they_would_in_a_cell(body: st
 def test_functions_in_containers_objects_and_modules_are_found(call: str) -> None:
     result = timed(f"n = 1\nclock.work(10)\n{call}", f"n = 20\nclock.work(10)\n{call}", holders=True)
     (doubt,) = [doubt for doubt in result.warnings if doubt.kind == "used-up"]
-    assert "The code binds `n`, but `inner` reads the global of that name" in doubt.text
+    assert "The code assigns to `n`, but `inner` reads the global of that name" in doubt.text
     assert result.frame["verdict"].tolist() == ["baseline", "undecided"]
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_said_of_containers_whose_functions_read_no_such_name(call: s
 def test_a_name_that_setup_binds_under_a_function_takes_the_verdict_of_the_alternatives_that_call_it() -> None:
     result = timed("clock.work(10)", "ops['f']()", "clock.work(20)", setup="n = 20", holders=True)
     (doubt,) = [doubt for doubt in result.warnings if doubt.kind == "used-up"]
-    assert doubt.text.startswith("Setup binds `n`, but `inner` reads the notebook's own")
+    assert doubt.text.startswith("Setup assigns to `n`, but `inner` reads the notebook's variable")
     assert doubt.facts["rows"] == [1]
     assert result.frame["verdict"].tolist() == ["baseline", "undecided", "slower"]
 
@@ -144,7 +144,7 @@ def test_a_name_that_setup_binds_under_a_function_takes_the_verdict_of_the_alter
 def test_an_axis_that_only_a_function_in_a_container_would_read_takes_the_verdicts_and_is_not_called_unused() -> None:
     result = timed("fs[0]()", "clock.work(10)", holders=True, points=sweep_points(["n=[1, 20]"], {}))
     (doubt,) = result.warnings
-    assert doubt.text.startswith("The sweep binds `n`, but `inner` reads the notebook's own")
+    assert doubt.text.startswith("The sweep sets `n`, but `inner` reads the notebook's variable")
     assert result.frame["verdict"].tolist() == ["baseline", "same", "baseline", "undecided"]  # the notebook's n is 1
 
 
@@ -157,7 +157,7 @@ def test_a_setup_that_leaves_what_functions_read_takes_no_verdict(setup: str) ->
 
 
 def test_check_names_it_as_the_cause_of_different_values() -> None:
-    with pytest.raises(CheckFailed, match=r"different values: .*The code binds `n`, but `inner` reads the global"):
+    with pytest.raises(CheckFailed, match=r"different values: .*The code assigns to `n`, but `inner` reads the global"):
         timed("f()", "n = 5\nf()\nn", check=True)
     with pytest.raises(CheckFailed) as caught:
         timed("f()", "f() + 1", check=True)

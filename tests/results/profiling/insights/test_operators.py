@@ -238,7 +238,7 @@ def test_a_run_is_told_with_its_ops_lines_and_the_bytes_that_fusing_saves() -> N
     rows = chain()
     (told,) = memory_bound_run(in_time(rows, made(rows), times=5))
     assert "bmm / div / softmax" in told.text
-    assert "256 MiB need not be moved" in told.text
+    assert "fused, they need not move 256 MiB: up to" in told.text
     assert [place.line for place in told.places] == [3, 4]
     # one operation moves nothing of what the division and the softmax move
     assert told.seconds == pytest.approx(5 * 0.02)

@@ -145,7 +145,7 @@ def test_the_table_has_engine_load_and_the_versions_that_differ() -> None:
     assert "2.14.0" in text
     alike = repr(join_engines([env(lone(1e-3), 0), env(lone(1e-3), 1)]))
     assert "on h/1 against" in alike
-    assert "2 engines of 1 host, one of a host at a time" in " ".join(alike.split())
+    assert "2 engines of 1 host, one per host at a time" in " ".join(alike.split())
 
 
 def test_all_engines_in_the_sentence() -> None:

@@ -193,13 +193,13 @@ def test_an_unchanged_alternative_is_the_yardstick_between_two_runs() -> None:
     assert row["ratio"] == pytest.approx(2.52 / 1.21, rel=0.01)
     assert row["ratio_low"] < row["ratio"] / LAYOUT < row["ratio"] * LAYOUT < row["ratio_high"]
     (text,) = texts(found, "unpaired-verdict")
-    assert "`manual` is slower: through `sdpa`, which did not change: 1.21 times its time then, 2.52 times now" in text
+    assert "`manual` is slower: relative to `sdpa`, which did not change: 1.21 times its time then, 2.52 times" in text
 
 
 def test_a_ratio_of_ratios_within_what_runs_differ_by_is_undecided_and_said_in_words() -> None:
     found = since_last(two(1.26e-3, 1e-3, edited="2", seed=1), {at: (two(1.21e-3, 1e-3), at) for at in (0, 1)})
     assert found.frame["verdict"].iloc[2] == "undecided"
-    (text,) = [text for text in texts(found, "unpaired") if "through" in text]
+    (text,) = [text for text in texts(found, "unpaired") if "relative to" in text]
     assert "1.21 times its time then, 1.26 times now" in text
 
 

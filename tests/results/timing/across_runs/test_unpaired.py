@@ -292,7 +292,7 @@ def test_unlike_clocks_are_refused_with_a_sentence() -> None:
 
 @pytest.mark.parametrize("by", ["description", "env"])
 def test_a_baseline_that_is_not_there_is_refused_with_those_that_are(by: str) -> None:
-    with pytest.raises(InputError, match=r"no .* is called 'nope'; there are: "):
+    with pytest.raises(InputError, match=r"no .* is called 'nope'; known: "):
         side_by_side({"a": pair(1e-3, 2e-3), "b": lone(1.0, env="E")}, baseline="nope", by=by)  # type: ignore[arg-type]
 
 

@@ -66,21 +66,21 @@ def test_the_share_of_a_line_that_was_looked_at_is_of_all_looks_that_fell_into_t
     assert line_of_other(looked((9, 15), (10, 10))) == "In[1]:9 60 %"
     assert plain(document(made).sentence).startswith("a step takes 73.5 ms: 54 % is other code")
     assert "is other code at" not in plain(document(made).sentence)
-    assert "from looks at the stack" in plain(document(made).footer[0])
+    assert "from samples of the stack" in plain(document(made).footer[0])
     assert "is other code at In[1]:9" in plain(document(looked((9, 25))).sentence)
     assert "looks at the stack" not in plain(document(looped()).footer[0])
 
 
 def test_of_few_looks_their_number_is_said_and_no_share() -> None:
-    assert line_of_other(looked((9, 3), (10, 1))) == "In[1]:9, 3 of 4 looks"
-    assert line_of_other(looked((9, 1))) == "In[1]:9, 1 of 1 look"
+    assert line_of_other(looked((9, 3), (10, 1))) == "In[1]:9, 3 of 4 samples"
+    assert line_of_other(looked((9, 1))) == "In[1]:9, 1 of 1 sample"
     assert line_of_other(looked()) == ""
 
 
 def test_where_more_looks_fell_on_no_line_than_on_any_none_is_named() -> None:
     """Python code makes looks wait, and they then see the sleep after it: that is not where the time is."""
     made = looked((9, 2), (None, 7))
-    assert line_of_other(made) == "no line in 7 of 9 looks"
+    assert line_of_other(made) == "no line in 7 of 9 samples"
     assert "Samples that Python code delayed are on no line" in plain(document(made).footer[0])
     assert "Samples that Python code delayed" not in plain(document(looked((9, 7))).footer[0])
 

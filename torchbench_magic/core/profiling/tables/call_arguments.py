@@ -86,7 +86,17 @@ class RecordedCall:
 
 def parsed_call(op: str, overload: str, shapes: str, dtypes: str, strides: str, scalars: str) -> RecordedCall:
     """From the texts of the tables."""
-    return RecordedCall(op, overload, *(ast.literal_eval(text) for text in (shapes, dtypes, strides, scalars)))
+    return RecordedCall(op, overload, *(_read(text) for text in (shapes, dtypes, strides, scalars)))
+
+
+def _read(text: str) -> Any:
+    """A literal, in which ``inf`` and ``nan`` are numbers: a mask is filled with the one, a norm taken by it."""
+    return ast.literal_eval(_NotFinite().visit(ast.parse(text, mode="eval")))
+
+
+class _NotFinite(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(float(node.id)) if node.id in ("inf", "nan") else node
 
 
 def operator_of(op: str, overload: str) -> Any:

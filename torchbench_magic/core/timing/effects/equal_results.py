@@ -9,12 +9,13 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from torchbench_magic.core.code.body import CompiledBody, compile_body, ending_block, parse_body, with_value_taken
+from torchbench_magic.core.code.reached_objects import slot_values, slots_among
 from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.errors import BodyError, CheckFailed, OptionError
 from torchbench_magic.results.cell_text import Body
@@ -80,7 +81,7 @@ def check_equal_results(
         except CheckFailed as failed:
             said = [what_happened(how, label) for name in values for how, label in rebound.get(name, ())]
             if said:
-                raise CheckFailed(f"{failed}. {said[0]}") from None
+                raise CheckFailed(f"{str(failed).rstrip('.')}. {said[0]}") from None
             if first_difference(value_of(baseline), values[baseline]) is not None:
                 raise CheckFailed(
                     f"--check: `{baseline}` returned different values in two calls, so the alternatives cannot be"
@@ -143,8 +144,10 @@ class _Snapshot:
         import torch
 
         if isinstance(value, torch.Tensor):
-            return value.detach().clone()
-        if isinstance(value, np.ndarray):
+            return self._of_tensor(value)
+        if isinstance(value, np.ma.MaskedArray):  # what is masked counts for nothing
+            return [np.ma.getmaskarray(value).copy(), value.filled(value.dtype.type())]
+        if isinstance(value, np.ndarray) and value.dtype != object:
             return value.copy()
         if value is None or isinstance(value, _ITSELF):
             return value
@@ -162,19 +165,32 @@ class _Snapshot:
         self._made[id(value)] = value, made
         return made
 
+    def _of_tensor(self, value: Any) -> Any:
+        """In a layout that ``assert_close`` knows; of a nested tensor the list of its tensors."""
+        if value.is_meta or type(value).__name__ == "FakeTensor":
+            raise BodyError(
+                f"--check: `{self._name}` returns a tensor without values ({'meta' if value.is_meta else 'fake'}),"
+                " which cannot be compared: end it with tensors or numbers"
+            )
+        if value.is_nested:
+            return [each.detach().clone() for each in value.unbind()]
+        return value.to_dense() if value.is_mkldnn else value.detach().clone()
+
     def _copied(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: self.of(item) for key, item in value.items()}
         if isinstance(value, list | tuple | deque):
             items = [self.of(item) for item in value]
             return tuple(items) if isinstance(value, tuple) else items if isinstance(value, list) else deque(items)
+        if isinstance(value, np.ndarray):  # of objects
+            return [value.shape, [self.of(item) for item in value.ravel()]]
         if isinstance(value, set | frozenset | bytearray):
             return copy(value)
         return self._of_object(value)
 
     def _of_object(self, value: Any) -> Any:
         kind = type(value)
-        attributes = {**_in_slots(value), **getattr(value, "__dict__", {})}
+        attributes = {**dict(slot_values(value, _own_slots(kind))), **getattr(value, "__dict__", {})}
         if any("__eq__" in vars(base) for base in kind.__mro__[:-1]) and not is_dataclass(value):
             try:
                 return deepcopy(value)
@@ -187,9 +203,10 @@ class _Snapshot:
         )
 
 
-def _in_slots(value: Any) -> dict[str, Any]:
-    names = (name for base in type(value).__mro__ for name in np.atleast_1d(vars(base).get("__slots__", ())))
-    return {str(name): getattr(value, str(name)) for name in names if hasattr(value, str(name))}
+def _own_slots(kind: type) -> dict[str, MemberDescriptorType]:
+    """Of classes written in Python: what others store in this way is theirs."""
+    own = [vars(base) for base in reversed(kind.__mro__) if "__slots__" in vars(base)]
+    return {name: slot for attributes in own for name, slot in slots_among(attributes).items()}
 
 
 def _kind(kind: type) -> str:
@@ -240,7 +257,7 @@ def first_difference(
         torch.testing.assert_close(value, expected, check_stride=False, equal_nan=True)
     except AssertionError as error:
         return " ".join(line.strip() for line in str(error).splitlines() if line.strip()) + at
-    except (TypeError, RuntimeError):  # not a kind of value that assert_close knows
+    except (TypeError, ValueError, RuntimeError):  # not a kind of value that assert_close knows
         try:
             is_equal = bool(value == expected)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -278,6 +295,8 @@ def _has_nan(value: Any, seen: set[int]) -> bool:
     if isinstance(value, list | tuple | deque):
         return any(_has_nan(item, seen) for item in value)
     if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:  # `any` is not there for all layouts
+            value = value.coalesce().values() if value.layout == torch.sparse_coo else value.values()
         return (value.is_floating_point() or value.is_complex()) and bool(value.isnan().any())
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "fc" and bool(np.isnan(value).any())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import CellType, MemberDescriptorType
 from typing import Any, ClassVar, Protocol
 
-from torchbench_magic.core.code.held_values import slot_values
+from torchbench_magic.core.code.reached_objects import slot_values
 
 __all__ = ["ABSENT", "OPAQUE", "Holder", "OfCell", "OfClass", "OfDict", "OfSlots", "OfTensors"]
 

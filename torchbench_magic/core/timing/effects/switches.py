@@ -17,13 +17,14 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torchbench_magic.core.code.code_reads import codes_within, names_by
-from torchbench_magic.core.code.held_values import class_attributes, is_module, is_plain_tensor, slots_among
+from torchbench_magic.core.code.held_values import class_attributes, is_module, is_plain_tensor
 from torchbench_magic.core.code.reached_objects import (
     Found,
     ReachedObject,
     is_users_class,
     is_users_module,
     own_attributes,
+    slots_among,
 )
 
 from .settings_holders import OPAQUE, Holder, OfCell, OfClass, OfDict, OfSlots, OfTensors

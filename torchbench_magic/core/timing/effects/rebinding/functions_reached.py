@@ -29,6 +29,8 @@ from torchbench_magic.core.code.reached_objects import (
     is_users_class,
     is_users_module,
     own_attributes,
+    slot_values,
+    slots_among,
     texts_used,
 )
 
@@ -68,7 +70,7 @@ class _Walk:
         self._seen: dict[int, Any] = {}
         self._kinds: dict[type, bool] = {}  # whether instances are of a class of the user's
         self._dull: dict[type, bool] = {}  # whether instances hold nothing that is followed
-        self._slots: dict[type, set[str]] = {}
+        self._slots: dict[type, dict[str, MemberDescriptorType]] = {}
         self._open: list[Any] = []  # whose attributes are looked at as far as code says them
         self._steps = _MOST_STEPS
 
@@ -157,7 +159,9 @@ class _Walk:
             held = [inside["_modules"], *(hooks for name, hooks in inside.items() if _HOOKS in name)]
             yield from (one for one in held if issubclass(type(one), dict) and len(one))
         if type(value) not in self._slots:
-            self._slots[type(value)] = {name for kind in type(value).__mro__ for name in _slots_of(kind)}
+            self._slots[type(value)] = {
+                name: slot for kind in type(value).__mro__[::-1] for name, slot in slots_among(vars(kind)).items()
+            }
         if any(self._kinds.get(kind) for kind in type(value).__mro__) or own_attributes(value) is not None:
             self._open.append(value)
 
@@ -168,7 +172,9 @@ class _Walk:
                 inside = vars(value)
             else:
                 inside = dict_of(value)
-                yield from _in_slots(value, self._said & self._slots.get(type(value), set()))
+                slots = self._slots.get(type(value), {})
+                said = {name: slots[name] for name in sorted(self._said & slots.keys())}
+                yield from (one for _, one in slot_values(value, said))
                 if type(inside) is not dict:
                     continue
             yield from (inside[name] for name in sorted(self._said & inside.keys()))
@@ -192,18 +198,3 @@ def _is_dull(kind: type) -> bool:
 
 def _words(code: CodeType) -> set[str]:
     return {*names_used(code), *texts_used(code)}
-
-
-def _slots_of(kind: type) -> Iterator[str]:
-    return (name for name, one in vars(kind).items() if type(one) is MemberDescriptorType)
-
-
-def _in_slots(value: Any, names: Iterable[str]) -> Iterator[Any]:
-    """What an instance holds in slots of these names."""
-    for name in sorted(names):
-        for kind in type(value).__mro__:
-            if type(slot := vars(kind).get(name)) is MemberDescriptorType:
-                try:
-                    yield slot.__get__(value)
-                except AttributeError:  # nothing is in it
-                    continue

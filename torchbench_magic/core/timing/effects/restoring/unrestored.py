@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MemberDescriptorType
 from typing import Any
 
-from torchbench_magic.core.code.held_values import class_attributes, slot_values, slots_among
-from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes
+from torchbench_magic.core.code.held_values import class_attributes
+from torchbench_magic.core.code.reached_objects import ReachedObject, own_attributes, slot_values, slots_among
 from torchbench_magic.results.doubts import Doubt
 
 from ..held_contents import ABSENT, differ

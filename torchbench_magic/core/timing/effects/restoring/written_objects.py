@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from torchbench_magic.core.code.code_reads import globals_assigned
-from torchbench_magic.core.code.held_values import class_attributes, slot_values, slots_among
+from torchbench_magic.core.code.held_values import class_attributes
 from torchbench_magic.core.code.reached_objects import (
     Found,
     ReachedObject,
@@ -23,6 +23,8 @@ from torchbench_magic.core.code.reached_objects import (
     is_users_class,
     is_users_module,
     own_attributes,
+    slot_values,
+    slots_among,
 )
 
 from ..held_contents import ABSENT
