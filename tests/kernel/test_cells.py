@@ -82,6 +82,39 @@ def test_tasks_of_the_loop_go_on_while_a_cell_awaits(kernel: Kernel) -> None:
     assert kernel.run("seen, task.done()").text() == "([1], True)"
 
 
+INTERRUPTED = """import asyncio, os, signal, threading, time
+lock = asyncio.Lock()
+def interrupt_soon():
+    threading.Thread(target=lambda: (time.sleep(0.7), os.kill(os.getpid(), signal.SIGINT)), daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"),
+    [
+        ("%%timer --min-run-time 60 --max-run-time 60\nawait asyncio.sleep(0.01)", "_timer"),
+        ("%%timer --min-run-time 60 --max-run-time 60\nasync with lock:\n    sum(range(100))", "_timer"),
+        ("%%tprofile\nfor _ in range(6000):\n    await asyncio.sleep(0.01)", "_tprofile"),
+    ],
+    ids=["timer", "code that never suspends", "profile"],
+)
+def test_an_interrupt_of_a_cell_that_awaits_keeps_what_there_is(kernel: Kernel, cell: str, name: str) -> None:
+    """ipykernel cancels the task of such a cell."""
+    kernel.run(f"{INTERRUPTED}\ninterrupt_soon()")
+    ran = kernel.run(cell)
+    assert ran.error.count("KeyboardInterrupt") >= 1
+    assert "Partial: interrupted after" in kernel.run(f"str({name}.warnings)").text()
+    assert kernel.run("await asyncio.sleep(0, 'the loop goes on')").text() == "'the loop goes on'"
+
+
+def test_a_task_that_the_code_cancels_itself_is_no_interrupt(kernel: Kernel) -> None:
+    cell = "%%timer -n 3 -r 3\ntask = asyncio.ensure_future(asyncio.sleep(9))\ntask.cancel()\nawait task"
+    kernel.run("import asyncio")
+    ran = kernel.run(cell)
+    assert "CancelledError" in ran.error
+    assert "KeyboardInterrupt" not in ran.error
+
+
 def test_an_exception_reads_as_in_any_cell_and_stops_the_run(kernel: Kernel) -> None:
     plain = kernel.run("x\n1 / 0").error
     profiled = kernel.run("%%tprofile\n1 / 0").error

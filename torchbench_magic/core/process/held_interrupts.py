@@ -17,6 +17,7 @@ Nothing is held outside of the main thread, the only one where Python runs handl
 from __future__ import annotations
 
 import _thread
+import asyncio
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ from collections.abc import Collection
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["hear_interrupt", "interrupts_held", "interrupts_let_through"]
+__all__ = ["hear_interrupt", "interrupt_of", "interrupts_held", "interrupts_let_through"]
 
 _AGAIN = 0.001
 """Seconds after which a signal is sent again; noting a line takes a thousandth of that."""
@@ -160,6 +161,20 @@ def _send_again() -> None:
         _thread.interrupt_main()
     else:
         send(threading.main_thread().ident, signal.SIGINT)
+
+
+def interrupt_of(error: BaseException) -> BaseException:
+    """The Ctrl-C that an exception stands for, else itself: in a cell that awaits, ipykernel cancels the cell's task.
+
+    A CancelledError of the user's own, of a task that the code has cancelled, is left as it is.
+    """
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        return error
+    task.uncancel()  # it goes on, to show what there is
+    return KeyboardInterrupt()
 
 
 def hear_interrupt() -> None:

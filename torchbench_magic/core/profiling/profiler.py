@@ -18,7 +18,7 @@ from torchbench_magic.core.code.callables import check_callable, not_run
 from torchbench_magic.core.code.coroutines import completed
 from torchbench_magic.core.code.notebook_cells import cell_of
 from torchbench_magic.core.code.own_frames import without_own_frames
-from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
+from torchbench_magic.core.process.held_interrupts import interrupt_of, interrupts_held, interrupts_let_through
 from torchbench_magic.core.process.run_settings import measured_alone
 from torchbench_magic.core.process.torch_import import import_torch
 from torchbench_magic.core.progress import NO_PROGRESS, Awaiting, Progress
@@ -178,7 +178,7 @@ class _Profiling:
                         if not self.keeps_value:
                             idle, value = not_run(value), None
                 except BaseException as caught:  # noqa: BLE001  # Ctrl-C too: the caller raises it
-                    error = caught
+                    error = interrupt_of(caught)
                 finally:
                     run.leave()
             if error is not None and not has_begun:

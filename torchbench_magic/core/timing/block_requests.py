@@ -6,11 +6,12 @@ clocks. So the loop is written once, for plain cells and for cells that await.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar, cast
 
-from torchbench_magic.core.process.held_interrupts import interrupts_let_through
+from torchbench_magic.core.process.held_interrupts import interrupt_of, interrupts_let_through
 from torchbench_magic.errors import BodyError
 
 from ..code.timed_loop import Timeable
@@ -19,6 +20,7 @@ from ..machine.clocks import Clocks
 __all__ = ["FAILED", "BlockRequest", "Ended", "Steps", "driven"]
 
 T = TypeVar("T")
+_LOOP_EVERY_NS = 50e6
 
 
 class BlockRequest(NamedTuple):
@@ -68,6 +70,7 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
     """
     try:
         call, done = _advance(steps, None)
+        let_run = clocks.wall()
         while call is not None:
             awaits = call.block.is_async
             if awaits and not may_await:
@@ -84,10 +87,14 @@ async def driven(steps: Steps[T], clocks: Clocks, sync: Callable[[], object], *,
                 if not call.is_tried:
                     raise
                 reading = FAILED
+            if awaits and clocks.wall() - let_run > _LOOP_EVERY_NS:
+                with interrupts_let_through():
+                    await asyncio.sleep(0)  # code that never suspends would keep the event loop from a Ctrl-C
+                let_run = clocks.wall()
             call, done = _advance(steps, reading)
         return Ended(done)
     except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
-        return Ended(error=error)
+        return Ended(error=interrupt_of(error))
     finally:
         steps.close()
 

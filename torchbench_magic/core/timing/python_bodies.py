@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from torchbench_magic.core.counting.count_options import Counting
-from torchbench_magic.core.process.held_interrupts import interrupts_let_through
+from torchbench_magic.core.process.held_interrupts import interrupt_of, interrupts_let_through
 from torchbench_magic.core.process.run_settings import collector
 from torchbench_magic.errors import BodyError
 from torchbench_magic.results.cell_text import Body
@@ -82,7 +82,7 @@ class PythonBodies:
                             part.run(self.names)
             return Ended(self._left)
         except BaseException as error:  # noqa: BLE001  # Ctrl-C too: `Ended.get` raises it
-            return Ended(error=error)
+            return Ended(error=interrupt_of(error))
 
     @contextlib.contextmanager
     def _setting_up(self) -> Iterator[None]:
