@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,8 @@ def test_a_line_that_sleeps_and_no_thread_that_works_waits_for_none() -> None:
 def set_load(monkeypatch: pytest.MonkeyPatch, waited: float | None) -> None:
     load = None if waited is None else CoreWait(0.3, replace(Counters.read({}), ran=0.0, waited=waited), 1, 2)
     monkeypatch.setattr(RecordedRun, "load", property(lambda run: load, lambda run, value: None))
+    own = math.nan if waited is None else waited
+    monkeypatch.setattr(RecordedRun, "own_waited", property(lambda run: own))
 
 
 def waits_for_something(text: str) -> tuple[list[Any], str]:
@@ -86,6 +89,16 @@ def test_where_it_may_have_waited_for_a_core_it_is_not_said_to_sleep(
     said, sentence = waits_for_something("time.sleep(0.3)\n")
     assert said == []
     assert "waiting" not in sentence
+
+
+def test_that_other_threads_waited_for_a_core_does_not_hide_that_this_one_sleeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_load(monkeypatch, 5.0)
+    monkeypatch.setattr(RecordedRun, "own_waited", property(lambda run: 0.0))
+    (said,), sentence = waits_for_something("time.sleep(0.3)\n")
+    assert said.text.startswith("In[7]:1 waits, at least ")
+    assert "nearly all of it waiting" in sentence
 
 
 def test_with_samples_the_waiting_of_the_line_is_known_though_other_lines_compute_longer() -> None:

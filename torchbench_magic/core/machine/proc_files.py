@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 
-__all__ = ["proc_text", "thread_ids", "thread_times"]
+__all__ = ["proc_text", "thread_ids", "thread_times", "waited_for_core"]
 
 _MOST = 65536  # bytes: a page holds what is read here, but for the children of a process that has thousands
 
@@ -29,6 +30,13 @@ def thread_ids(process: str = "self") -> list[str]:
         return os.listdir(f"/proc/{process}/task")
     except OSError:
         return []
+
+
+def waited_for_core() -> float:
+    """Seconds for which the calling thread has waited for a core since it began; NaN where the kernel does not count
+    it. A wait is booked when it ends."""
+    figures = proc_text("/proc/thread-self/schedstat").split()
+    return int(figures[1]) / 1e9 if len(figures) >= 2 else math.nan
 
 
 def thread_times(process: str = "self") -> dict[int, tuple[float, float]]:

@@ -281,8 +281,8 @@ def _unseen_threads(run: RecordedRun) -> Doubt | None:
     took = "an unknown CPU time" if seconds is None else f"{_seconds(seconds)} of CPU time"
     return Doubt(
         "threads-unseen",
-        f"Other threads took {took}, and their ops and bytes are in no table: with --memory torch records the "
-        "cell's own thread only. Its times and bytes are right.",
+        f"Other threads took {took}: with --memory torch records the cell's own thread only. Ops and bytes of the "
+        "others are in no table, and what their lines spend in torch counts as Python. The cell's own thread is right.",
         "Without --memory, the ops of all threads are recorded.",
         {"cpu_seconds": float("nan") if seconds is None else seconds},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -95,9 +96,9 @@ def _waits_for_something(
 ) -> Doubt | None:
     """About a line that sleeps, reads, or waits for a lock, a process or a device: its thread used little of a core and
     did not wait for one either. None where the latter is not known."""
-    if run.load is None and sampled is None:
+    if math.isnan(run.own_waited) and sampled is None:
         return None
-    not_waited = run.load.spent.waited if run.load is not None else 0.0
+    not_waited = run.own_waited if sampled is None else 0.0
     waited = (outside - run.own_cpu) / 1e9 - not_waited if sampled is None else sampled / 1e9
     if not waited >= _ASLEEP * outside / 1e9:
         return None

@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any, Self
 
 from torchbench_magic.core.compiler.compile_watch import CompiledFrame, CompileWatch
+from torchbench_magic.core.machine.proc_files import waited_for_core
 from torchbench_magic.core.machine.process_use import ProcessUse, read_use
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch, native_io_threads
 from torchbench_magic.core.process.held_interrupts import interrupts_held
@@ -141,6 +142,7 @@ class RecordedRun:
         self.pool: frozenset[int] = frozenset()
         self._wall = [0, 0]
         self._own = [0, 0]
+        self._own_waited = [0.0, 0.0]
         self._outside = [0, 0]
         self._used = ProcessUse()
         self._source, self._callers = source, callers
@@ -220,6 +222,11 @@ class RecordedRun:
         """Processor time of the cell's own thread between enter and leave, ns."""
         return self._own[1] - self._own[0]
 
+    @property
+    def own_waited(self) -> float:
+        """Seconds for which the cell's own thread waited for a core meanwhile; NaN where that is not known."""
+        return self._own_waited[1] - self._own_waited[0]
+
     def enter(self) -> None:
         started = time.perf_counter()
         self._cores.start()
@@ -228,6 +235,7 @@ class RecordedRun:
         self.overhead += time.perf_counter() - started
         self._used = read_use()
         self._outside[0] = self._source.outside_calls()
+        self._own_waited[0] = waited_for_core()
         self._own[0] = time.thread_time_ns()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
@@ -236,6 +244,7 @@ class RecordedRun:
         self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
         self._own[1] = time.thread_time_ns()
+        self._own_waited[1] = waited_for_core()
         self._outside[1] = self._source.outside_calls()
         if self.concurrency is not None:
             self.concurrency.leave()
