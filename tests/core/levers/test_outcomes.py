@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchbench_magic.core.levers.outcomes import CallOutcome, compared, detached, differs_in, not_comparable
+from torchbench_magic.core.levers.outcomes import CallOutcome, compared, detached, differs_in, not_comparable, only_tiny
 
 ONE = torch.tensor([1.0, 2.0])
 NAN = torch.tensor([1.0, math.nan])
@@ -149,3 +149,34 @@ def test_what_is_of_another_kind_is_said(ours: Any, theirs: Any, said: str) -> N
     outcomes = [CallOutcome({"the value": detached(value)}) for value in (ours, theirs)]
     assert differs_in(*outcomes) == said
     assert not differs_in(CallOutcome({"a": ONE.bfloat16()}), CallOutcome({"a": ONE}), torch.bfloat16)
+
+
+def test_a_result_that_is_close_only_for_being_tiny_is_told() -> None:
+    def of(ours: Any, theirs: Any, label: str = "`z`") -> str:
+        one, other = CallOutcome({label: ours}), CallOutcome({label: theirs})
+        assert compared(one, other)[0] in ("close", "equal")
+        return only_tiny(one, other)
+
+    assert of(2.2e-6, 0.0) == (
+        "by the absolute tolerance only: in `z` they differ by up to 2.2e-06, and the largest value is 2.2e-06"
+    )
+    assert "in `z`" in of(ONE * 1e-7, -ONE * 1e-7)
+    assert of(ONE * 1e-7, ONE * 1.01e-7) == ""
+    assert of(torch.tensor([1.0, 1e-9]), torch.tensor([1.0, -1e-9])) == "", "a small one beside a large one"
+    assert of(torch.zeros(2), torch.zeros(2)) == ""
+
+
+def test_gradients_are_judged_together() -> None:
+    """That of a bias before a softmax is nothing but rounding."""
+    ours = CallOutcome(state={"w.grad": (None, ONE), "b.grad": (None, torch.tensor([1e-9]))})
+    theirs = CallOutcome(state={"w.grad": (None, ONE), "b.grad": (None, torch.tensor([-1e-9]))})
+    assert only_tiny(ours, theirs) == ""
+    lost = CallOutcome(state={"w.grad": (None, ONE * 0), "b.grad": (None, torch.tensor([1e-9]))})
+    kept = CallOutcome(state={"w.grad": (None, ONE * 1e-6), "b.grad": (None, ONE[:1] * 0)})
+    assert "in the gradients" in only_tiny(lost, kept)
+
+
+def test_empty_results_of_the_precision_that_was_asked_for_are_close() -> None:
+    one, other = CallOutcome({"`z`": torch.zeros(0, 3)}), CallOutcome({"`z`": torch.zeros(0, 3, dtype=torch.bfloat16)})
+    assert compared(one, other, torch.bfloat16)[0] == "close"
+    assert compared(one, other)[0] == "differs"

@@ -464,3 +464,20 @@ def test_generators_of_the_cells_own_are_put_back_and_draw_the_same_in_each_call
     assert not [doubt for doubt in result.warnings if doubt.kind in ("not-repeatable", "not-restored")]
     after = eval(state, names)
     assert torch.equal(before, after) if isinstance(before, torch.Tensor) else before == after
+
+
+class Wrapping(torch.optim.Optimizer):
+    """As `accelerate` and `Lookahead` wrap one: the groups are those of the optimizer within."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner, self.param_groups = inner, inner.param_groups
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+def test_an_optimizer_that_wraps_another_is_not_said_to_be_tried() -> None:
+    net = torch.nn.Linear(2, 2)
+    names = {"net": net, "opt": Wrapping(torch.optim.AdamW(net.parameters())), "x": torch.ones(1, 2)}
+    result = in_names(names, "net(x).sum().backward()\nopt.step()", "fused-optimizer")
+    assert "`opt` wraps the optimizer that steps: try it on `opt.inner`, by a name" in str(result.warnings)

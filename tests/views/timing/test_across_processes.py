@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.results.samples import pair
+from tests.results.samples import lone, pair
 from torchbench_magic.results.timing.joined_comparisons import join_processes
 from torchbench_magic.views.carriers import markdown, text
 from torchbench_magic.views.carriers.html import static
@@ -36,3 +36,10 @@ def test_each_process_is_a_dot_wherever_the_table_is_read() -> None:
     assert (first.count(dots), rest.count(dots)) == (1, 2)
     assert "`·      \\| ·    ·`" in markdown.render(document)
     assert "·      | ·    ·" in text.render(document)
+
+
+def test_of_a_lone_statement_the_medians_of_the_processes_are_said() -> None:
+    made = join_processes({n: lone(n * 1e-6, seed=n) for n in (1, 2, 3)})
+    said = " ".join(repr(made).split())
+    assert "medians of 3 processes 1.0" in said
+    assert "one run" not in said

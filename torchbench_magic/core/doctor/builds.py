@@ -7,18 +7,14 @@ import os
 import re
 import sys
 import sysconfig
-import threading
-import tracemalloc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from torchbench_magic.core.machine.facts.hooks import active_hooks
 from torchbench_magic.results.machine.diagnosis import Finding
 
 __all__ = ["Builds", "build_findings", "read_builds"]
 
-_TOOLS = 6
-"""That ``sys.monitoring`` has place for."""
 _DEBUG_ALLOCATORS = ("debug", "malloc_debug", "pymalloc_debug", "mimalloc_debug")
 
 
@@ -63,36 +59,13 @@ def read_builds() -> Builds:
         debug_python=bool(sysconfig.get_config_var("Py_DEBUG")) or hasattr(sys, "gettotalrefcount"),
         dev_mode=sys.flags.dev_mode,
         malloc=os.environ.get("PYTHONMALLOC", "") if not sys.flags.ignore_environment else "",
-        hooks=tuple(_hooks()),
+        hooks=tuple(active_hooks()),
         gc_debug=gc.get_debug(),
         debug_torch=bool(torch.version.debug),
         built_as=kind[1] if kind else "",
         checks=tuple(name for name, is_on in checks.items() if is_on),
         variables={name: os.environ[name] for name in waiting if os.environ.get(name) in ("1", "INFO", "DETAIL")},
     )
-
-
-def _hooks() -> Iterator[str]:
-    found = {
-        "sys.settrace": sys.gettrace(),
-        "sys.setprofile": sys.getprofile(),
-        "threading.settrace": threading.gettrace(),
-        "threading.setprofile": threading.getprofile(),
-    }
-    yield from (f"{name}: {_named(hook)}" for name, hook in found.items() if hook is not None)
-    monitoring: Any = getattr(sys, "monitoring", None)  # from Python 3.12 on
-    for tool in range(_TOOLS) if monitoring is not None else ():
-        name = monitoring.get_tool(tool)
-        if name is not None and monitoring.get_events(tool):
-            yield f"sys.monitoring: {name}"
-    if tracemalloc.is_tracing():
-        yield "tracemalloc"
-
-
-def _named(hook: object) -> str:
-    """The function or the class of an object, with its module."""
-    kind = hook if hasattr(hook, "__qualname__") else type(hook)
-    return f"{getattr(kind, '__module__', '?')}.{getattr(kind, '__qualname__', kind)}"
 
 
 def build_findings(builds: Builds) -> Iterator[Finding]:

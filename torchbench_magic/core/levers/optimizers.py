@@ -47,8 +47,13 @@ class OptimizerForm:
         return Change(names=made, how=how, changed=f"a copy of `{first}`, with {self.word}=True")
 
     def _made(self, name: str, optimizer: Any) -> Any:
+        import torch
+
         groups = optimizer.param_groups
         kind = type(optimizer).__name__
+        inner = [key for key, one in vars(optimizer).items() if isinstance(one, torch.optim.Optimizer)]
+        if inner:
+            raise DoesNotApply(f"`{name}` wraps the optimizer that steps: try it on `{name}.{inner[0]}`, by a name")
         if any(self.word not in group for group in groups):
             raise DoesNotApply(f"{kind} has no {self.word}=True")
         if all(group[self.word] for group in groups):

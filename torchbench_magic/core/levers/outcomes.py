@@ -9,6 +9,7 @@ from enum import Enum
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+from torchbench_magic.core.timing.effects.equal_results import gap_text, only_absolutely_close
 from torchbench_magic.core.timing.effects.held_contents import ABSENT
 from torchbench_magic.core.timing.effects.restoring.written_objects import TOO_MANY
 from torchbench_magic.results.timing.proof.trial import Outcome
@@ -24,6 +25,7 @@ __all__ = [
     "holds_numbers",
     "is_evident",
     "not_comparable",
+    "only_tiny",
 ]
 
 VALUE = "the value"
@@ -165,6 +167,38 @@ def differs_in(ours: CallOutcome, baseline: CallOutcome, precision: Any = None) 
     return ""
 
 
+def only_tiny(ours: CallOutcome, baseline: CallOutcome) -> str:
+    """Of results that are close: where they are that only by the absolute tolerance, as a clause; gradients are judged
+    together, since that of a bias before a softmax is nothing but rounding."""
+    here, there = ours.beside(baseline), baseline.beside(ours)
+    groups: dict[str, list[tuple[Any, Any]]] = {}
+    for label in sorted(here.keys() & there.keys()):
+        pairs = [pair for pair in _leaves(here[label], there[label], 0) if all(map(_is_floating, pair))]
+        groups.setdefault("the gradients" if label.endswith(".grad") else label, []).extend(pairs)
+    for label, pairs in groups.items():
+        ours_of, theirs_of = ([_floats(pair[at]) for pair in pairs] for at in (0, 1))
+        if (gap := only_absolutely_close(ours_of, theirs_of)) is not None:
+            return f"by the absolute tolerance only: in {label} {gap_text(gap)}"
+    return ""
+
+
+def _is_floating(value: Any) -> bool:
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.is_floating_point() or value.is_complex()
+    return isinstance(value, (float, complex)) or (isinstance(value, np.ndarray) and value.dtype.kind in "fc")
+
+
+def _floats(value: Any) -> Any:
+    import torch
+
+    tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
 def _kind(value: Any) -> str:
     """The name of its class, one for all tensors and one for the numbers of NumPy, which tell theirs by the dtype."""
     import numpy as np
@@ -265,7 +299,8 @@ def _of_tensors(one: Any, other: Any, precision: Any) -> tuple[Outcome, float]:
     if one.is_quantized or other.is_quantized:
         one, other = (tensor.dequantize() if tensor.is_quantized else tensor for tensor in (one, other))
     if not one.numel():
-        return ("equal" if one.dtype == other.dtype else "differs"), 0.0
+        is_close = precision in (one.dtype, other.dtype)
+        return ("equal" if one.dtype == other.dtype else "close" if is_close else "differs"), 0.0
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
     here, there = one.to("cpu").to(wide), other.to("cpu").to(wide)
     apart = torch.where(here == there, torch.zeros((), dtype=torch.float64), (here - there).abs())  # of infinities too

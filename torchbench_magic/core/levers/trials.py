@@ -23,7 +23,7 @@ from .cell_calls import CellCalls, bound_to_what_is_given
 from .compile_lever import graphs_compiled, has_compiled_code
 from .copied_names import with_functions
 from .lever import Change, DoesNotApply, Lever, Site
-from .outcomes import VALUE, CallOutcome, compared, differing, differs_in, is_evident, not_comparable
+from .outcomes import VALUE, CallOutcome, compared, differing, differs_in, is_evident, not_comparable, only_tiny
 
 __all__ = ["DEADLINE_S", "Trials"]
 
@@ -185,6 +185,8 @@ class Trials:
             result = ("", float("nan"))
         told_apart = change.precision if result[0] == "differs" else None  # by its numbers, if that is its dtype
         kind = "" if baseline is None else differs_in(first, baseline, told_apart)
+        if result[0] == "close" and baseline is not None and not kind:
+            kind = only_tiny(first, baseline)
         self.trials[lever.name] = Trial(result[0], result[1], compile_time, change.how, changed, kind)
 
     def _tells(self, ours: CallOutcome, baseline: CallOutcome) -> bool:

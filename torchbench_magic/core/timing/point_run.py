@@ -17,6 +17,7 @@ from typing import Any
 
 from torchbench_magic.core.machine.contention import Counters, contention_between
 from torchbench_magic.core.machine.environment import KERNEL, read_environment
+from torchbench_magic.core.machine.facts.hooks import active_hooks
 from torchbench_magic.core.process.process_state import ProcessState
 from torchbench_magic.core.process.run_settings import CountingSink, Unclosable, collector, output_to
 from torchbench_magic.results.doubts import Doubt
@@ -33,7 +34,7 @@ from .block_requests import BlockRequest, Ended, Steps, driven
 from .device import DeviceWait
 from .effects.in_place import in_place
 from .effects.isolation import Isolation
-from .effects.watched_inputs import MemoryGuard, prints
+from .effects.watched_inputs import MemoryGuard, prints, slowed_by
 from .effects.watched_objects import WatchedObjects
 from .plan import Plan
 from .rounds import Around, Rounds
@@ -315,7 +316,7 @@ class PointRun:
         self.warnings += self.watched.not_restored([*self._said_of_objects(), *(str(d.facts["name"]) for d in grown)])
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
-        self.warnings += prints(self.sink.characters)
+        self.warnings += [*prints(self.sink.characters), *slowed_by(active_hooks())]
         off = switched_off([self.task.setup_text, *(body.source for body in self.task.bodies.values())])
         self.warnings += [off] if off is not None else []
 

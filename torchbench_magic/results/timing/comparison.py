@@ -131,8 +131,9 @@ class Comparison(Storable):
         made = []
         for subject, blocks in zip(self.subjects, self._blocks, strict=True):
             spec = TaskSpec(**subject.torch_fields)
-            number = int(blocks.number[0]) if len(blocks) else 1
-            made.append(Measurement(number_per_run=number, raw_times=blocks.time.tolist(), task_spec=spec))
+            number = int(blocks.number[0]) if len(blocks) else 1  # torch knows one; processes may have chosen others
+            times = (blocks.time * (number / blocks.number)).tolist() if len(blocks) else []
+            made.append(Measurement(number_per_run=number, raw_times=times, task_spec=spec))
         return made
 
     # ---- compared -----------------------------------------------------------------------------------------

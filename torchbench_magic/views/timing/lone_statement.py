@@ -87,10 +87,15 @@ def _spread(comparison: Comparison) -> Iterator[str]:
     if not math.isnan(detail["reproducibility_low"]):
         yield f"repeats within {units.range_text(detail['reproducibility_low'], detail['reproducibility_high'], scale)}"
     else:
-        if not math.isnan(detail["precision_low"]):
-            ends = units.range_text(detail["precision_low"], detail["precision_high"], scale)
-            yield f"95 % interval in this run {ends}"
-        yield "one run: reproducibility unknown"
+        medians = comparison.processes["median"]
+        if len(medians):
+            ends = units.range_text(float(medians.min()), float(medians.max()), scale)
+            yield f"medians of {units.count(len(medians))} processes {ends}"
+        else:
+            if not math.isnan(detail["precision_low"]):
+                ends = units.range_text(detail["precision_low"], detail["precision_high"], scale)
+                yield f"95 % interval in this run {ends}"
+            yield "one run: reproducibility unknown"
     yield f"{units.count(record['samples'])} samples, {in_threads}"
     if state := comparison.subjects[0].state:
         yield f"ran with {', '.join(state)}"

@@ -159,3 +159,11 @@ def test_a_baseline_that_differs_from_itself_is_named_and_not_the_other() -> Non
         check("next(counter)", "next(counter)", {"counter": counter})
     with pytest.raises(CheckFailed, match=r"`b` and `a` return different values: .*Expected 1 but got 2"):
         check("1", "2", {})
+
+
+def test_results_that_agree_only_for_being_tiny_are_told() -> None:
+    names = {"g": torch.tensor([1e-6, -2e-6]), "torch": torch}
+    assert "tiny-results" in check("g * 2", "torch.zeros_like(g)", names)
+    assert "tiny-results" in check("{'a': 1e-7}", "{'a': 2e-7}", names)
+    assert "tiny-results" not in check("g * 2", "g + g", names)
+    assert "tiny-results" not in check("(g, 1.0)", "(g * 2, 1.0)", names), "beside a large one"

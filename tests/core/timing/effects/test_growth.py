@@ -275,3 +275,14 @@ def test_a_global_of_one_size_does_not_grow() -> None:
     home: dict[str, Any] = {"torch": torch, "clock": clock, "__name__": "__main__"}
     exec("def step():\n    global last\n    clock.work(5)\n    last = torch.zeros(100)", home)
     assert not hows(run(clock, "step()", step=home["step"]))
+
+
+def test_a_text_that_grows_takes_the_verdict_and_one_that_changes_does_not() -> None:
+    class Log:
+        text = ""
+
+    clock = FakeClock()
+    body = "clock.work(10 + len(log.text) / 1000)\nlog.text = log.text + 'x' * 1000"
+    assert hows(run(clock, body, log=Log())) == [("grows", "log")]
+    steady = "log.text = str(len(log.text))\nclock.work(10)"
+    assert hows(run(FakeClock(), steady, log=Log())) == []

@@ -21,10 +21,10 @@ from torchbench_magic.results.timing.comparison import Comparison
 from ..fake_clock import FakeClock
 
 
-def timed(file: Any, body: str, *, restore: bool) -> Comparison:
+def timed(file: Any, body: str, *, restore: bool, **more: int) -> Comparison:
     clock = FakeClock()
     names = {"clock": clock, "file": file, "seen": set()}
-    plan = Plan(threads=(1,), min_run_time=0.0001, restore=restore)
+    plan = Plan(threads=(1,), min_run_time=0.0001, restore=restore, **more)
     return compare_bodies(Task({"": Body(body)}, namespace=names, plan=plan, clocks=clock.clocks))
 
 
@@ -68,4 +68,15 @@ def test_a_file_read_to_its_end_is_told(mode: str, tmp_path: Path) -> None:
     with open(tmp_path / "a.txt", mode) as file:
         result = timed(file, "file.readline()\nclock.work(0.2)", restore=False)
     (doubt,) = [doubt for doubt in result.warnings if doubt.kind == "used-up"]
-    assert "`file` was read to its end" in doubt.text
+    assert doubt.text == "`file` was used up during the run: later calls had nothing to do."
+
+
+def test_that_the_first_call_read_it_is_said_only_where_it_did(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abc\n" * 3_000)
+    for code, said in (("file.read()", "`file` was read to its end by the first call"), ("file.readline()", "")):
+        with open(tmp_path / "a.txt") as file:
+            result = timed(file, f"{code}\nclock.work(0.2)", restore=False, number=1, repeat=3)
+            left = file.read()
+        texts = [doubt.text for doubt in result.warnings if doubt.kind == "used-up"]
+        assert bool(left) is not bool(said)
+        assert [said in text for text in texts] == [True] * bool(said)

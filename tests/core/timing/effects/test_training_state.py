@@ -216,3 +216,20 @@ def test_a_tensor_whose_elements_share_memory_is_said_and_not_written_to() -> No
     base.add_(1)
     copies.restore_all()
     assert copies.unrestored == ["wide"]
+
+
+def test_an_expanded_tensor_is_copied_once_and_put_back() -> None:
+    one = torch.ones(1, 2)
+    names = {"one": one, "many": one.expand(10**9, 2)}
+    timed(FakeClock(), {"a": "clock.work(10)\none.add_(1)"}, names=names, restore=True, number=1, repeat=3)
+    assert one.tolist() == [[1, 1]]
+    body = "clock.work(10)\nmany[:1].add_(1)"
+    timed(FakeClock(), {"a": body}, names={"many": names["many"]}, restore=True, number=1, repeat=3)
+    assert one.tolist() == [[1, 1]]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_no_obstacle() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    result = timed(FakeClock(), {"a": "clock.work(10)\nnested * 2"}, names={"nested": nested}, restore=True)
+    assert len(result.frame) == 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -335,3 +336,20 @@ def test_a_device_that_is_not_there_is_one_line(asked: str) -> None:
 def test_the_device_clock_without_an_accelerator_is_one_line() -> None:
     with pytest.raises(OptionError, match="--clock device"):
         device.device_events("cpu", lambda: None)
+
+
+def test_what_slows_the_timed_code_in_this_kernel_is_named() -> None:
+    with torch.autograd.set_detect_anomaly(True):
+        made = timed(FakeClock(), {"": "clock.work(10)"})
+    (doubt,) = [doubt for doubt in made.warnings if doubt.kind == "hooks"]
+    assert "torch.autograd.set_detect_anomaly(True)" in doubt.text
+    assert "hooks" not in {doubt.kind for doubt in timed(FakeClock(), {"": "clock.work(10)"}).warnings}
+
+
+def test_a_hook_is_named_with_what_it_calls() -> None:
+    tracemalloc.start()
+    try:
+        made = timed(FakeClock(), {"": "clock.work(10)"})
+    finally:
+        tracemalloc.stop()
+    assert "slowing the timed code: tracemalloc" in str(made.warnings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
@@ -26,9 +26,11 @@ from ..timing_task import Task
 from .in_place import TensorVersions
 from .watched_inputs import InputCopies
 
-__all__ = ["agree", "check_equal_results", "first_difference"]
+__all__ = ["agree", "check_equal_results", "first_difference", "gap_text", "only_absolutely_close"]
 
 _MOST, _DEEPEST = 10_000, 100  # objects of a value, and one within the other
+_FAR = 0.1
+"""Of the largest value: numbers that differ by more agree by `assert_close`'s absolute tolerance only."""
 _LONGEST = 60  # characters of a value that is said
 _NUMBERS = (bool, int, float, complex)
 _ITSELF = (*_NUMBERS, str, bytes, range, Enum, type, ModuleType, FunctionType, BuiltinFunctionType)
@@ -91,10 +93,56 @@ def check_equal_results(
             raise
     finally:
         put_back()
-    if not _has_nan(values[baseline], set()):
-        return []
-    text = "The results that `--check` compared hold NaN, at the same places in all: that counts as equal."
-    return [Doubt("nan-results", text, "")]
+    found = []
+    for name, value in values.items():
+        if name != baseline and (gap := only_absolutely_close(_numbers(value), _numbers(values[baseline]))) is not None:
+            text = f"`{name}` and `{baseline}` agree only by the absolute tolerance of `--check`: {gap_text(gap)}."
+            way = "Compare them at a larger scale, for example as `result * 1e6`."
+            found.append(Doubt("tiny-results", text, way, {"name": name, "difference": gap[0], "largest": gap[1]}))
+    if _has_nan(values[baseline], set()):
+        text = "The results that `--check` compared hold NaN, at the same places in all: that counts as equal."
+        found.append(Doubt("nan-results", text, ""))
+    return found
+
+
+def only_absolutely_close(ours: Iterable[Any], theirs: Iterable[Any]) -> tuple[float, float] | None:
+    """(largest difference, largest value) of tensors that `assert_close` finds alike, where the one is more than `_FAR`
+    of the other: its absolute tolerance (1e-5 in float32) passes whatever is that small. None: they are near."""
+    import torch
+
+    apart = largest = 0.0
+    for one, other in zip(ours, theirs, strict=True):
+        wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+        here, there = one.detach().to("cpu", wide), other.detach().to("cpu", wide)
+        is_known = here.isfinite() & there.isfinite()
+        if bool(is_known.any()):
+            apart = max(apart, float((here - there)[is_known].abs().max()))
+            largest = max(largest, float(here[is_known].abs().max()), float(there[is_known].abs().max()))
+    return (apart, largest) if apart > _FAR * largest else None
+
+
+def gap_text(gap: tuple[float, float]) -> str:
+    """What `only_absolutely_close` found, as a clause."""
+    return f"they differ by up to {gap[0]:.2g}, and the largest value is {gap[1]:.2g}"
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    """Tensors of the floating point numbers in what is compared; those within user's objects too."""
+    import torch
+
+    if isinstance(value, _Object | Mapping):
+        items = value.attributes if isinstance(value, _Object) else value
+        for key in sorted(items, key=repr):
+            yield from _numbers(items[key])
+    elif isinstance(value, list | tuple | deque):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
+        yield value if value.layout == torch.strided else value.to_dense()
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "fc":
+        yield torch.from_numpy(value)
+    elif isinstance(value, float | complex):
+        yield torch.as_tensor(value, dtype=torch.complex128)
 
 
 def _with_value(task: Task, name: str, body: Body) -> CompiledBody:

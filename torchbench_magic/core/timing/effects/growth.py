@@ -24,6 +24,8 @@ __all__ = ["Growth", "lasting_times"]
 
 _MOST_NODES = 2_000
 _CONTAINERS = (list, dict, set, deque, bytearray, tuple, defaultdict, OrderedDict, Counter)
+_TEXTS, _LONG = (str, bytes), 1_000
+"""A text counts as an item for each so many characters: words change, long ones grow."""
 SLOWER = 1.25
 """Calls of the last quarter of a run that take so many times as long as those of the first do other work (or as many
 times less); the drift of a machine within a run was a few per cents, where it was not busy."""
@@ -64,7 +66,7 @@ class Growth:
         self._calls = calls
         sizes: dict[int | str, _Size] = {at: _size(item.value) for at, item in self._reads.items()}
         for label, value in self._bound().items():
-            if id(value) not in self._reads and (type(value) in _CONTAINERS or is_plain_tensor(value)):
+            if id(value) not in self._reads and (type(value) in (*_CONTAINERS, *_TEXTS) or is_plain_tensor(value)):
                 sizes[label] = _size(value)
         self._sizes.append(sizes)
 
@@ -129,13 +131,19 @@ def _size(value: Any) -> _Size:
         if is_plain_tensor(one):
             tensors, elements = tensors + 1, elements + one.numel()
             continue
-        if type(one) in _CONTAINERS:
+        if type(one) in _TEXTS:
+            items += len(one) // _LONG
+        elif type(one) in _CONTAINERS:
             items += len(one)
             inner = one.values() if issubclass(type(one), dict) else () if type(one) in (set, bytearray) else one
-            todo += [held for held in list(inner)[:_MOST_NODES] if type(held) not in _SCALARS]
+            todo += [held for held in list(inner)[:_MOST_NODES] if type(held) not in _SCALARS or _is_long(held)]
         elif type(held := dict_of(one)) is dict and _is_measured(one):
-            todo += [inner for inner in held.values() if type(inner) not in _SCALARS]
+            todo += [inner for inner in held.values() if type(inner) not in _SCALARS or _is_long(inner)]
     return _Size(items, tensors, elements)
+
+
+def _is_long(value: Any) -> bool:
+    return type(value) in _TEXTS and len(value) >= _LONG
 
 
 _SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))

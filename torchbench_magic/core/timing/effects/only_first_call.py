@@ -64,6 +64,7 @@ class _First:
     set_once: SetOnce = field(default_factory=SetOnce)
     kept_at: dict[Place, str] = field(default_factory=dict)
     growth: Growth = field(default_factory=lambda: Growth({}))
+    ended: frozenset[int] = frozenset()  # files that are at their end after it
 
 
 class Once:
@@ -131,6 +132,8 @@ class Once:
             one.growth.note(1)
             one.set_once.end()
             self.waits.end(name)
+            files = self._files.keys() & self._reads[name].keys()
+            one.ended = frozenset(at for at in files if at_end(self._reads[name][at].value))
             left = numbers_held(self._reads[name])
             one.had = {at: number for at, number in one.had.items() if number and not left[at]}
             self._switches.end(name)
@@ -224,7 +227,7 @@ class Once:
         one = self._first[name]
         found = changes_undone(one.before, one.after, self._reads[name], self._put_back, self.rewritten)
         for at, (ended, back) in self._files.items():
-            if at in self._reads[name] and not ended and back is not None and at_end(self._reads[name][at].value):
+            if at in one.ended and not ended and back is not None and at_end(self._reads[name][at].value):
                 found.append((("file", self._reads[name][at].label), back))
         return found
 
@@ -256,8 +259,8 @@ class Once:
         said += self._switches.inherited(name)
         said += one.kept_in
         said += [("empty", label) for label in one.emptied]
-        if median <= LOOK_UP and "seek" not in reached.mentioned:
-            said += [found for found in self._read_to_end(name) if found not in said]
+        if "seek" not in reached.mentioned:
+            said += [found for found in self._read_to_end(name, median) if found not in said]
         said += [
             (how, label)
             for how, label in self._drained(name) + one.growth.found(times)
@@ -272,12 +275,17 @@ class Once:
             said.append(("start", name))
         return tuple(said)
 
-    def _read_to_end(self, name: str) -> list[tuple[str, str]]:
-        """Files that are at their end and were not before the first call: a call that is as short as a look-up and
-        does not seek reads nothing of them. (The first read of a whole ``BytesIO`` copies nothing: it is as short.)"""
+    def _read_to_end(self, name: str, median: float) -> list[tuple[str, str]]:
+        """Files that are at their end and were not before the first call, of code that does not seek.
+
+        Where the first call came to the end, calls that are as short as a look-up read nothing of them. (The first read
+        of a whole ``BytesIO`` copies nothing: it is as short.) Else later ones did, and those after them read nothing.
+        """
+        ended = self._first[name].ended
         files = {at: item for at, item in self._reads[name].items() if at in self._files and not self._files[at][0]}
         unwritten = [item for at, item in files.items() if written_size(item.value) == self._sizes[at]]
-        return [("file", item.label) for item in unwritten if at_end(item.value)]
+        there = [(id(item.value) in ended, item) for item in unwritten if at_end(item.value)]
+        return [("file" if first else "later", item.label) for first, item in there if not first or median <= LOOK_UP]
 
     def _drained(self, name: str) -> list[tuple[str, str]]:
         """Containers that calls of an alternative emptied bit by bit: shorter after the first, empty in the end."""

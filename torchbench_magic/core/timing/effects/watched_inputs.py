@@ -166,6 +166,22 @@ def prints(characters: int) -> list[Doubt]:
     return [Doubt("prints", text, "", {"characters": characters})]
 
 
+def slowed_by(hooks: Iterable[str]) -> list[Doubt]:
+    """Say what this process calls for every line, call or allocation, and torch's modes that check every operation."""
+    import torch
+
+    modes = {
+        "torch.autograd.set_detect_anomaly(True)": torch.is_anomaly_enabled(),
+        "a running torch profiler": torch._C._autograd._profiler_enabled(),
+    }
+    found = [*hooks, *(name for name, is_on in modes.items() if is_on)]
+    if not found:
+        return []
+    text = f"Active in this kernel, and slowing the timed code: {', '.join(found)}. Ratios change with it, too."
+    way = "Switch it off and measure again, unless you want to measure with it."
+    return [Doubt("hooks", text, way, {"active": found})]
+
+
 class MemoryGuard:
     """Notices a body that keeps what it allocates, before the machine runs out of memory."""
 

@@ -145,10 +145,10 @@ class StateCopies:
                 put_entries(kept.tensor, kept.copy)
             elif kept.tensor.is_inference():
                 with torch.inference_mode():
-                    kept.tensor.copy_(kept.copy)
+                    _once(kept.tensor).copy_(_once(kept.copy))
             else:
-                with torch.no_grad():
-                    kept.tensor.data.copy_(kept.copy)  # through .data: the version counts the code's changes only
+                with torch.no_grad():  # through .data: the version counts only what the code changes
+                    _once(kept.tensor.data).copy_(_once(kept.copy))
         except RuntimeError:  # memory that several elements share, or a kind of tensor that is not written to
             self._unrestored(kept)
         kept.version = version(kept.tensor)
@@ -178,6 +178,8 @@ def hold_equal_values(one: Any, other: Any) -> bool:
         if is_coo(one) and is_coo(other):
             return hold_equal_entries(one, other)
         one, other = one.detach(), other.detach()
+        if one.layout is torch.strided and _once(one).shape == _once(other).shape:
+            one, other = _once(one), _once(other)
         return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
     except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # the last of jagged ones, in torch itself
         return True
@@ -185,7 +187,23 @@ def hold_equal_values(one: Any, other: Any) -> bool:
 
 def _copy(tensor: Any) -> Any:
     """Its values; None where there are none (meta)."""
-    return None if tensor.is_meta else tensor.detach().clone()
+    if tensor.is_meta:
+        return None
+    tensor = tensor.detach()
+    once = _once(tensor)
+    return tensor.clone() if once is tensor else once.clone().expand(tensor.shape)
+
+
+def _once(tensor: Any) -> Any:
+    """A view of it that has each element once, where dimensions repeat theirs, as those of ``expand`` do."""
+    import torch
+
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return tensor
+    for at, (size, step) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and not step:
+            tensor = tensor.narrow(at, 0, 1)
+    return tensor
 
 
 def _address(tensor: Any) -> int:

@@ -71,8 +71,8 @@ def _evaluates_in_training_mode(profile: Profile, facts: LoopFacts) -> list[Insi
         mine = rows[(rows["source_id"] == where.source_id) & (rows["line"] == where.line)]
         count = int(mine["calls"].sum())
         text = (
-            f"`{where}` evaluates in training mode, {units.count(count)} times: dropout is on, and batch norm learns "
-            "from evaluation data."
+            f"`{where}` evaluates in training mode, {units.count(count)} times: its dropout is on, or its batch norm "
+            "learns from evaluation data."
         )
         cure = Cure("Switch to evaluation mode before it, and back to training mode after it.", "model.eval()")
         found.append(Insight("eval-mode", seconds, share, text, {"forward_passes": count}, (where,), (cure,)))
@@ -97,7 +97,8 @@ def _trains_in_evaluation_mode(facts: LoopFacts) -> list[Insight]:
         share = seconds / facts.wall
         if share < LEAST_SHARE:
             continue
-        text = f"`{where}` trains in evaluation mode from step {first} on: dropout is off, batch norm learns nothing."
+        text = f"`{where}` trains in evaluation mode from step {first} on: its dropout is off, or its batch norm learns"
+        text += " nothing."
         evidence: dict[str, object] = {"first_step": first, "steps": len(after)}
         cure = Cure("Switch back to training mode after the evaluation.", "model.train()")
         return [Insight("eval-mode", seconds, share, text, evidence, (where,), (cure,))]
