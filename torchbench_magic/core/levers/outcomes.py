@@ -176,8 +176,7 @@ def only_tiny(ours: CallOutcome, baseline: CallOutcome) -> str:
         pairs = [pair for pair in _leaves(here[label], there[label], 0) if all(map(_is_floating, pair))]
         groups.setdefault("the gradients" if label.endswith(".grad") else label, []).extend(pairs)
     for label, pairs in groups.items():
-        ours_of, theirs_of = ([_floats(pair[at]) for pair in pairs] for at in (0, 1))
-        if (gap := only_absolutely_close(ours_of, theirs_of)) is not None:
+        if (gap := only_absolutely_close((_floats(one), _floats(other)) for one, other in pairs)) is not None:
             return f"by the absolute tolerance only: in {label} {gap_text(gap)}"
     return ""
 

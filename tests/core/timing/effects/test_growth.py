@@ -281,8 +281,9 @@ def test_a_text_that_grows_takes_the_verdict_and_one_that_changes_does_not() -> 
     class Log:
         text = ""
 
-    clock = FakeClock()
-    body = "clock.work(10 + len(log.text) / 1000)\nlog.text = log.text + 'x' * 1000"
-    assert hows(run(clock, body, log=Log())) == [("grows", "log")]
-    steady = "log.text = str(len(log.text))\nclock.work(10)"
-    assert hows(run(FakeClock(), steady, log=Log())) == []
+    def said(body: str) -> list[tuple[object, object]]:
+        bodies = {"a": "clock.work(500)", "b": body}
+        return hows(timed(FakeClock(), bodies, names={"log": Log()}, number=1, repeat=40))
+
+    assert said("clock.work(10 + len(log.text) / 10)\nlog.text = log.text + 'x' * 1000") == [("grows", "log")]
+    assert said("clock.work(10)\nlog.text = str(len(log.text))") == []

@@ -73,10 +73,9 @@ def test_a_file_read_to_its_end_is_told(mode: str, tmp_path: Path) -> None:
 
 def test_that_the_first_call_read_it_is_said_only_where_it_did(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("abc\n" * 3_000)
-    for code, said in (("file.read()", "`file` was read to its end by the first call"), ("file.readline()", "")):
+    by_first, later = "`file` was read to its end by the first call", "`file` was used up during the run"
+    for code, said in (("file.read()", by_first), ("file.readline()", later)):
         with open(tmp_path / "a.txt") as file:
             result = timed(file, f"{code}\nclock.work(0.2)", restore=False, number=1, repeat=3)
-            left = file.read()
-        texts = [doubt.text for doubt in result.warnings if doubt.kind == "used-up"]
-        assert bool(left) is not bool(said)
-        assert [said in text for text in texts] == [True] * bool(said)
+        (text,) = [doubt.text for doubt in result.warnings if doubt.kind == "used-up"]
+        assert text.startswith(said)

@@ -95,7 +95,8 @@ def check_equal_results(
         put_back()
     found = []
     for name, value in values.items():
-        if name != baseline and (gap := only_absolutely_close(_numbers(value), _numbers(values[baseline]))) is not None:
+        gap = None if name == baseline else only_absolutely_close(_numbers(value, values[baseline], set()))
+        if gap is not None:
             text = f"`{name}` and `{baseline}` agree only by the absolute tolerance of `--check`: {gap_text(gap)}."
             way = "Compare them at a larger scale, for example as `result * 1e6`."
             found.append(Doubt("tiny-results", text, way, {"name": name, "difference": gap[0], "largest": gap[1]}))
@@ -105,13 +106,13 @@ def check_equal_results(
     return found
 
 
-def only_absolutely_close(ours: Iterable[Any], theirs: Iterable[Any]) -> tuple[float, float] | None:
+def only_absolutely_close(pairs: Iterable[tuple[Any, Any]]) -> tuple[float, float] | None:
     """(largest difference, largest value) of tensors that `assert_close` finds alike, where the one is more than `_FAR`
     of the other: its absolute tolerance (1e-5 in float32) passes whatever is that small. None: they are near."""
     import torch
 
     apart = largest = 0.0
-    for one, other in zip(ours, theirs, strict=True):
+    for one, other in pairs:
         wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
         here, there = one.detach().to("cpu", wide), other.detach().to("cpu", wide)
         is_known = here.isfinite() & there.isfinite()
@@ -126,23 +127,27 @@ def gap_text(gap: tuple[float, float]) -> str:
     return f"they differ by up to {gap[0]:.2g}, and the largest value is {gap[1]:.2g}"
 
 
-def _numbers(value: Any) -> Iterator[Any]:
-    """Tensors of the floating point numbers in what is compared; those within user's objects too."""
+def _numbers(value: Any, expected: Any, seen: set[tuple[int, int]]) -> Iterator[tuple[Any, Any]]:
+    """Pairs of tensors of the floating point numbers in two values that are alike, those within objects too."""
     import torch
 
+    if (id(value), id(expected)) in seen:
+        return
+    seen.add((id(value), id(expected)))
     if isinstance(value, _Object | Mapping):
-        items = value.attributes if isinstance(value, _Object) else value
-        for key in sorted(items, key=repr):
-            yield from _numbers(items[key])
+        ours, theirs = (one.attributes if isinstance(one, _Object) else one for one in (value, expected))
+        for key in ours:
+            yield from _numbers(ours[key], theirs[key], seen)
     elif isinstance(value, list | tuple | deque):
-        for item in value:
-            yield from _numbers(item)
+        for one, other in zip(value, expected, strict=True):
+            yield from _numbers(one, other, seen)
     elif isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
-        yield value if value.layout == torch.strided else value.to_dense()
+        pair = [one if one.layout == torch.strided else one.to_dense() for one in (value, torch.as_tensor(expected))]
+        yield pair[0], pair[1]
     elif isinstance(value, np.ndarray) and value.dtype.kind in "fc":
-        yield torch.from_numpy(value)
+        yield torch.from_numpy(value), torch.as_tensor(expected)
     elif isinstance(value, float | complex):
-        yield torch.as_tensor(value, dtype=torch.complex128)
+        yield torch.as_tensor(value, dtype=torch.complex128), torch.as_tensor(expected)
 
 
 def _with_value(task: Task, name: str, body: Body) -> CompiledBody:
