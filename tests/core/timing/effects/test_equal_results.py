@@ -28,7 +28,8 @@ CASES: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 
 def check(a: str, b: str, names: dict[str, Any]) -> list[str]:
     """Kinds of the doubts."""
-    made = timed(FakeClock(), {"a": f"clock.work(1)\n{a}", "b": f"clock.work(1)\n{b}"}, names=names, check=True)
+    bodies = {"a": f"clock.work(2000)\n{a}", "b": f"clock.work(2000)\n{b}"}
+    made = timed(FakeClock(), bodies, names=names, check=True, number=1, repeat=6)
     return [doubt.kind for doubt in made.warnings]
 
 
