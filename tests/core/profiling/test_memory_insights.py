@@ -155,6 +155,17 @@ def test_state_that_another_optimizer_left_is_named_as_its_own() -> None:
     assert [cure.text.split()[0] for cure in said.cures] == ["Delete", "SGD"]
 
 
+def test_state_from_before_the_cell_is_told_from_that_of_an_optimizer_within_a_function() -> None:
+    setup = WIDE + (
+        "old = torch.optim.Adam(net.parameters())\nnet(x).sum().backward()\nold.step()\nold.zero_grad()\n"
+        "def train():\n    small = torch.nn.Linear(2048, 4)\n    opt = torch.optim.Adam(small.parameters())\n"
+        "    for i in range(3):\n        small(x).sum().backward()\n        opt.step()\n        opt.zero_grad()"
+    )
+    _, (said,) = peak_of_cell("an optimizer of a function", setup, "train()")
+    assert "% optimizer state (32.0 MiB of it in `old`, from before the cell)" in said.text
+    assert [cure.text.split()[0] for cure in said.cures] == ["Delete", "Adam"]
+
+
 def test_gradients_that_stay_through_the_forward_pass_are_to_be_freed_before() -> None:
     setup = WIDE + "opt = torch.optim.SGD(net.parameters(), lr=0.1)\nbig = torch.rand(2048, 2048)"
     loss = "    loss = (net(x) + (big * big).sum()).mean()\n"

@@ -128,6 +128,8 @@ def test_taking_an_order_effect_out_keeps_the_error_rate(effect: float) -> None:
         (Interval(0.05, -0.01, 0.08), "undecided"),
         (Interval(0.006, 0.001, 0.012), "undecided"),  # excludes 1, but the median is inside the margin
         (Interval(0.5, -math.inf, math.inf), "undecided"),
+        (Interval(0.5, 0.3, math.inf), "undecided"),  # the table says of it that its interval is not known
+        (Interval(-0.5, -math.inf, -0.3), "undecided"),
     ],
 )
 def test_verdicts(interval: Interval, expected: str) -> None:

@@ -52,6 +52,12 @@ def test_slow_calls_of_an_alternative_are_said_with_the_ratio_of_the_means() -> 
     assert made.frame["ratio"][1] == pytest.approx(1.02, abs=0.01)
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_nothing_is_said_by_the_mean_where_a_call_is_as_short_as_the_timing_loop(row: int) -> None:
+    assert not texts(with_slow(pair(5e-9, 5e-9, blocks=100), [10, 80], row=row))
+    assert texts(with_slow(pair(5e-8, 5e-8, blocks=100), [10, 80], row=row))
+
+
 def test_slow_calls_of_the_baseline_are_its_own() -> None:
     (said,) = texts(with_slow(pair(1e-6, 1e-6, blocks=100), [10, 80], row=0))
     assert "some calls of `mul` take far longer" in said

@@ -225,8 +225,11 @@ def verdict(interval: Interval, margin: float) -> Verdict:
     """Judge an interval of log ratios against a margin (a fraction: 0.01 is 1 %).
 
     ``same``: the whole interval lies inside the margin. ``faster`` / ``slower``: it excludes 1, and the median
-    differs by more than the margin. Else ``undecided``.
+    differs by more than the margin. Else ``undecided``, as where an end is not known: a ratio without one is no
+    measurement, whatever side of 1 the other end is on.
     """
+    if not math.isfinite(interval.width):
+        return "undecided"
     bound = math.log1p(margin)
     if interval.low >= -bound and interval.high <= bound:
         return "same"

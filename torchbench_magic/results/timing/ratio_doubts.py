@@ -237,7 +237,7 @@ def _of_slow_calls(text: str, *rows: int) -> Doubt:
 def _mean_over_median(made: Comparison, row: int) -> float:
     """Of a call: by the processor's clock, which others do not move, or by the wall's on a quiet machine; by either
     where what slow blocks took is more than any waiting. 1 where they are most blocks, or did not come in both halves
-    of the run, as what the machine does once does not."""
+    of the run, as what the machine does once does not; or where a call takes no longer than the timing loop may."""
     blocks, subject = made._blocks[row], made.subjects[row]
     seen, found = subject.contention, [1.0]
     waited = seen.waiting * seen.wall if seen is not None else math.nan
@@ -250,7 +250,7 @@ def _mean_over_median(made: Comparison, row: int) -> float:
         one, other = np.array_split(slow, 2)
         more = float(seconds.sum() - middle * blocks.number.sum())
         is_own = is_trusted or more > BEYOND_WAITING * waited
-        if is_own and middle > 0 and one.any() and other.any() and slow.mean() <= RARE:
+        if is_own and middle > subject.near_loop and one.any() and other.any() and slow.mean() <= RARE:
             found.append(float(seconds.sum() / blocks.number.sum()) / middle)
     return max(found)
 

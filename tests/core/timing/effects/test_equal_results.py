@@ -116,6 +116,31 @@ def test_slots_with_private_names_are_compared() -> None:
         check("Private(1)", "Private(2)", names)
 
 
+class Inheriting(Private):
+    __slots__ = "b"  # one name, not its letters
+
+    def __init__(self, a: Any, b: Any) -> None:
+        super().__init__(a)
+        self.b = b
+
+
+class WithDict:
+    __slots__ = ("__a", "__dict__", "__weakref__")
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.__a = a
+        self.b = b
+
+
+@pytest.mark.parametrize("kind", [Inheriting, WithDict])
+def test_inherited_slots_and_those_beside_a_dict_are_compared(kind: type) -> None:
+    names = {"Kind": kind}
+    check("Kind(1, 2)", "Kind(1, 2)", names)
+    for other in ("Kind(3, 2)", "Kind(1, 3)"):
+        with pytest.raises(CheckFailed, match=r"but got 3"):
+            check("Kind(1, 2)", other, names)
+
+
 LAYOUTS = {
     "CSR": "(torch.eye(3) * {}).to_sparse_csr()",
     "BSR": "(torch.eye(4) * {}).to_sparse_bsr((2, 2))",

@@ -46,6 +46,8 @@ class _Seen:
         line: line of most of each part, where that is one of the body's.
         moment: ``backward``, ``optimizer`` or empty for the rest.
         states: variable of each optimizer -> bytes of its state.
+        older: bytes of optimizers' states that were there before the body.
+        newer: those that the body allocated.
         stepping: names of the classes of optimizers that step in the body.
     """
 
@@ -57,7 +59,14 @@ class _Seen:
     moment: str
     has_backward: bool
     states: dict[str, int]
+    older: int
+    newer: int
     stepping: set[str]
+
+    @property
+    def has_nameless_state(self) -> bool:
+        """Whether an optimizer that was gone at the end has some of it."""
+        return sum(self.states.values()) < self.older + self.newer
 
 
 def peak(profile: Profile) -> list[Insight]:
@@ -90,6 +99,7 @@ def _peaks(profile: Profile) -> Iterator[_Seen]:
         passes = backward_spans(profile.trace)
         in_step = spans_hold(optimizer_spans(profile.trace), when)[0] >= 0
         in_pass = spans_hold(passes, when)[0] >= 0
+        state = mine[mine["part"] == _STATE]
         named = mine[mine["line"].notna()].drop_duplicates("part")
         yield _Seen(
             device,
@@ -103,6 +113,8 @@ def _peaks(profile: Profile) -> Iterator[_Seen]:
             "optimizer" if in_step else "backward" if in_pass else "",
             bool(len(passes)),
             state_by_variable(profile, device),
+            int(state.loc[state["before"].astype(bool), "bytes"].sum()),
+            int(state.loc[~state["before"].astype(bool), "bytes"].sum()),
             stepping_optimizers(profile.trace),
         )
 
@@ -126,9 +138,14 @@ def _listed(said: list[str]) -> str:
 
 
 def _whose(seen: _Seen, part: str) -> str:
-    """An optimizer of an earlier cell may hold more than the one that steps here."""
-    if part != _STATE or len(seen.states) < 2:
+    """An optimizer of an earlier cell may hold more than the one that steps here, which has no name if it is gone at
+    the end."""
+    if part != _STATE or (len(seen.states) < 2 and not seen.older):
         return ""
+    if len(seen.states) < 2:
+        size = f"{units.bytes_text(seen.older)} of it" if seen.newer else "all of it"
+        holder = "".join(f" in `{name}`," for name in seen.states)
+        return f" ({size}{holder} from before the cell)"
     shown = [f"`{name}` {units.bytes_text(size)}" for name, size in list(seen.states.items())[:_MOST_OPTIMIZERS]]
     more = len(seen.states) - len(shown)
     return f" ({', '.join(shown)}{f' and {more} more' if more else ''})"
@@ -152,7 +169,7 @@ def _cures(seen: _Seen) -> Iterator[Cure]:
 
 
 def _less_state(seen: _Seen) -> Iterator[Cure]:
-    if len(seen.states) > 1 or not seen.stepping:
+    if len(seen.states) > 1 or not seen.stepping or (seen.older and seen.has_nameless_state):
         yield Cure("Delete an optimizer that is no longer used: its state is kept as long as it exists.")
     if seen.stepping == {"SGD"}:
         yield Cure("SGD stores one number per parameter for its momentum, and nothing without it.")
