@@ -132,8 +132,7 @@ class Comparison(Storable):
         for subject, blocks in zip(self.subjects, self._blocks, strict=True):
             spec = TaskSpec(**subject.torch_fields)
             number = int(blocks.number[0]) if len(blocks) else 1  # torch knows one; processes may have chosen others
-            times = (blocks.time * (number / blocks.number)).tolist() if len(blocks) else []
-            made.append(Measurement(number_per_run=number, raw_times=times, task_spec=spec))
+            made.append(Measurement(number, (blocks.time * (number / blocks.number)).tolist(), spec))
         return made
 
     # ---- compared -----------------------------------------------------------------------------------------

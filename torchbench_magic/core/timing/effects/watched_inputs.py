@@ -167,14 +167,10 @@ def prints(characters: int) -> list[Doubt]:
 
 
 def slowed_by(hooks: Iterable[str]) -> list[Doubt]:
-    """Say what this process calls for every line, call or allocation, and torch's modes that check every operation."""
+    """Say what this process calls for every line, call or allocation, and torch's mode that checks every operation."""
     import torch
 
-    modes = {
-        "torch.autograd.set_detect_anomaly(True)": torch.is_anomaly_enabled(),
-        "a running torch profiler": torch._C._autograd._profiler_enabled(),
-    }
-    found = [*hooks, *(name for name, is_on in modes.items() if is_on)]
+    found = [*hooks, *(["torch.autograd.set_detect_anomaly(True)"] if torch.is_anomaly_enabled() else [])]
     if not found:
         return []
     text = f"Active in this kernel, and slowing the timed code: {', '.join(found)}. Ratios change with it, too."
