@@ -83,3 +83,9 @@ def test_the_counts_of_a_checkpoint_are_those_of_torchs_own_counter() -> None:
     with FlopCounterMode(display=False) as counter:
         exec(text, {"torch": torch})
     assert sum(flops(text).values()) == counter.get_total_flops()
+
+
+def test_under_vmap_all_examples_are_counted() -> None:
+    """The outer op is told the sizes of one of them."""
+    text = "x = torch.ones(7, 30, 50)\ntorch.func.vmap(lambda a: a @ a.t())(x)\n"
+    assert sum(flops(text).values()) == 7 * 2 * 30 * 50 * 30

@@ -2,7 +2,8 @@
 
 There are formulas for matrix products, convolutions and attention, forward and backward; of element-wise work, of
 reductions and of copies none is counted. A multiplication and an addition are two operations. An op that runs inside
-one that is counted (``aten::_convolution`` in ``aten::convolution``) is counted with that one.
+one that is counted (``aten::_convolution`` in ``aten::convolution``) is counted with that one; under
+``torch.func.vmap``, where the outer op has the sizes of a single example, the inner one is.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .stopped_ops import stopped_ops
 
 __all__ = ["Call", "Flops", "attribute_flops", "flops_of", "recorded_calls"]
 
+_OUTDONE = 1.5  # times what an op counts: what runs inside it is then of more examples than it was told of
 Call = tuple[str, str, str, str, str, str, int]  # op, overload, shapes, dtypes, strides, scalars, how often seen
 
 
@@ -114,6 +116,7 @@ def attribute_flops(joined: Joined, calls: Sequence[Call], on_device: NDArray[np
             by_call.get((ops.names[pair // size], ops.inputs.texts[pair % size]), np.nan) for pair in pairs.tolist()
         ]
         values = np.array(each, dtype=np.float64)[index] if len(each) else values
+    values[_are_outdone(values, joined.parent)] = np.nan
     covered = ~np.isnan(values)
     values[covered & stopped_ops(joined, on_device)] = 0.0
     inside = np.zeros(len(ops), dtype=bool)
@@ -125,3 +128,14 @@ def attribute_flops(joined: Joined, calls: Sequence[Call], on_device: NDArray[np
     total = int(joined.self_time[is_op].sum())
     share = float(joined.self_time[is_op & covered].sum()) / total if total else 0.0
     return Flops(values, share)
+
+
+def _are_outdone(values: NDArray[np.float64], parent: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool [ops]: whether the counted ops inside one come to clearly more than it does itself."""
+    inner = [0.0] * len(values)
+    own = np.nan_to_num(values).tolist()
+    above = parent.tolist()
+    for at in range(len(own) - 1, -1, -1):  # a parent comes before its children
+        if above[at] >= 0:
+            inner[above[at]] += max(own[at], inner[at])
+    return np.asarray(inner) > _OUTDONE * values  # False where a value is NaN
