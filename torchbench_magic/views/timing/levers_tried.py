@@ -102,7 +102,8 @@ def _gain(each: _Tried, *, is_first: bool) -> Iterator[Phrase]:
     is_other = bool(each.trial.differs_in)
     yield Phrase(f" makes it {times} with {_same(each.trial)}" if is_first or is_other else f" {times}")
     if math.isfinite(each.break_even):
-        yield Phrase(f"; it pays off after {_calls(each.break_even)}" if is_first else f" (pays off after {_calls(each.break_even)})")
+        pays = f"pays off after {_calls(each.break_even)}"
+        yield Phrase(f"; it {pays}" if is_first else f" ({pays})")
 
 
 def _calls(number: float) -> str:
