@@ -51,9 +51,12 @@ def row(outcome: Outcome, line: int, thread: int = 0) -> Any:
     return found
 
 
+_BY_CHANCE = ("profiler-cost", "waits", "waits-for-threads")
+
+
 def kinds(outcome: Outcome) -> list[str]:
-    """Without what profiling cost: how much that is of a body of microseconds differs from run to run."""
-    return [doubt.kind for doubt in outcome.profile.warnings if doubt.kind != "profiler-cost"]
+    """Without what profiling cost, and whether a line waits: of a body of microseconds both differ from run to run."""
+    return [doubt.kind for doubt in outcome.profile.warnings if doubt.kind not in _BY_CHANCE]
 
 
 # ---- time -------------------------------------------------------------------------------------------------------
