@@ -196,7 +196,8 @@ def test_cpu_performance_goes_from_slow_to_four_findings_and_their_cures(tmp_pat
     (word,) = re.findall(r"^(oversubscribed|contended|throttled)$", verdict, re.MULTILINE)
     assert "'threads_wanted'" in verdict
     assert threads.count("step(batch)") >= 1
-    assert "Peaks with" in whole
+    footer = " ".join(whole.split())
+    assert "Peaks with" in footer or "while peaks were measured" in footer, "on a busy machine they are of one thread"
     assert "bmm" in attention
     assert "aten::bmm" in slowest
     for text, names in (

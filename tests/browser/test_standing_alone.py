@@ -34,7 +34,7 @@ CELLS = (
 )
 LAST_TIMED, LAST_PROFILED = 3, 6  # what they need, two cells each hold
 INLINE = ".jp-OutputArea-output .tb"
-GONE = "script is missing: the output that held it was deleted"
+GONE = "table is missing: the output that held it was deleted"
 
 
 def book(cells: tuple[str, ...] = CELLS) -> Any:

@@ -55,7 +55,7 @@ _NEEDS, _BRINGS = (re.compile(rf"<script data-{word}=([\w,-]+)>") for word in ("
 _DATA = re.compile(r"<script data-needs=([\w-]+)>[^<']*'[^']*'[^<']*'([^']*)','([^']*)'[^<']*</script>")
 _TOGETHER = 20_000  # characters of data that are compressed together: what is further away cannot be referred to
 _GONE = (
-    "This table's script is missing: the output that held it was deleted. Run the cell again to get"
+    "The script of this table is missing: the output that held it was deleted. Run the cell again to get"
     " it back; the numbers are here."
 )
 _PATIENCE = 4000  # ms after which an output says so

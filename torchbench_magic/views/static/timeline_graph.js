@@ -208,7 +208,7 @@ export class Timeline {
     const button = (text, label, act) => h("button", { type: "button", "aria-label": label, onclick: act }, text);
     const zooms = h("span", { class: "seg", role: "group", "aria-label": "zoom" },
       button("+", "zoom in", () => this.zoom(0.5)), button("−", "zoom out", () => this.zoom(2)),
-      button("selection", "zoom to selection", () => this.enter()), button("everything", "show everything", () => this.show(0, spec.seconds)));
+      button("selection", "zoom to it", () => this.enter()), button("all", "show all", () => this.show(0, spec.seconds)));
     this.pane = h("div", { class: "pane" }, this.canvas);
     const keys = spec.legend.map(([hue, word]) => h("span", { class: "key" }, h("i", { style: `background:var(--${hue})` }), word));
     this.box = h("div", { class: "themed hued tl" },
@@ -216,7 +216,7 @@ export class Timeline {
       h("p", { class: "sentence" }, spec.title),
       h("div", { class: "controls" }, h("span", {}, "drag to choose a span"), ...this.beside(), h("span", { class: "space" }), zooms),
       this.pane, this.said, this.table, ...this.below(),
-      h("p", { class: "foot" }, ...keys, `Ctrl+wheel zooms, Shift+drag moves; keys: ↑ ↓ n p go from bar to bar, + − ← →, Shift+← →, Enter, Escape. ${spec.note}`),
+      h("p", { class: "foot" }, ...keys, `Ctrl+wheel zooms, Shift+drag moves; keys: ↑ ↓ n p + − ← →, Shift+← →, Enter, Escape. ${spec.note}`),
       h("details", {}, h("summary", {}, this.still), h("slot")));
     const { canvas } = this;
     canvas.addEventListener("pointerdown", (event) => this.press(event));
