@@ -28,8 +28,8 @@ WITH_MODULES = 1.0
 """What is measured: the outputs of a cell as JSON (text/plain, text/markdown, and text/html with the data of all views
 and the modules that draw them, which the first output of a page brings)."""
 TOLD = 2_000
-"""Bytes beyond the goal, in text, markdown, html and data together, for each thing that happened to a run and is told in
-every carrier: a slow step, a doubt, an insight. On a busy machine there are up to five of them."""
+"""Bytes beyond the goal, in text, markdown, html and data together, for each thing that happened to a run and is told
+in all: a slow step, a doubt, an insight. On a busy machine there are up to five of them."""
 
 
 def told(ran: Any) -> int:
