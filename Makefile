@@ -1,4 +1,4 @@
-# make demo | test | lint | test-slow | test-newest | test-matrix | bench | lab | clean
+# make demo | test | lint | test-slow | soak | test-newest | test-matrix | bench | lab | clean
 # Every path here is relative, so that the directory may have a space in its name.
 
 PYTHON ?= python3
@@ -6,24 +6,31 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 INSTALLED_FROM := pyproject.toml constraints.txt $(wildcard jupyter-config/*.py)
 
-# Numbers and tests must not depend on what the caller's shell says about threads.
-unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH
+# Numbers and tests must not depend on what the caller's shell says about threads; what is imported is compiled once.
+unexport OMP_NUM_THREADS MKL_NUM_THREADS PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-# Two at a time, each its half of the list until one helps the other: no test here asserts a time.
-SIDE_BY_SIDE := -n 2 --dist worksteal
+# Two files at a time, in another order each time (its seed is printed): no test asserts a time or shares a place.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-slow test-newest test-matrix lint bench lab constraints debian clean
+.PHONY: demo test test-slow soak test-newest test-matrix lint bench lab constraints debian clean
 
 demo: .venv/for-demo ## run the quickstart in a real kernel, print its tables, write the html
 	@echo "Running examples/01_quickstart.ipynb, cell by cell: about a minute."
 	@$(PY) -m torchbench_magic demo
 
-test: debian lint ## lint and every test that is not slow
+test: debian lint ## lint, all that is determined, and one of each real component; five minutes
 	$(PY) -m pytest -m "not slow" $(SIDE_BY_SIDE)
 
-test-slow: debian .venv/for-tests ## the tests that take a minute or more (none selected is no failure: exit 5)
-	$(PY) -m pytest -m slow $(SIDE_BY_SIDE) || [ $$? -eq 5 ]
-	$(MAKE) --no-print-directory test-newest
+test-slow: debian .venv/for-slow-tests ## the tests with a real kernel, browser, compiler, valgrind or cluster
+	$(PY) -m pytest -m slow $(SIDE_BY_SIDE)
+
+# make soak N=5 TIER=slow; MORE=1 adds to the runs that the file has; BUSY=0 without other load, PAUSES=1 stops the processes of the tests at random moments
+N ?= 20
+TIER ?= fast
+BUSY ?= 2
+soak: debian .venv/for-slow-tests ## the tests N times in random order beside busy processes, each failure with its seed
+	$(PY) tests/soak.py -n $(N) --tier $(TIER) --busy $(BUSY) $(if $(PAUSES),--pauses) $(if $(MORE),--more) \
+		--out tests/benchmarks/results/soak_$(TIER).json
 
 # With the newest torch: what depends most on torch's own names, in some minutes; the environment (6 GB) is kept.
 NEWEST := tests/core/compiler tests/core/timing tests/magics tests/core/profiling/test_profiler.py tests/core/profiling/test_compilations.py tests/core/profiling/test_observer.py tests/core/profiling/joining/test_attribution.py tests/core/profiling/joining/test_call_tree.py tests/core/profiling/test_torch_table.py tests/core/profiling/recording/test_steps.py
@@ -38,13 +45,13 @@ lint: .venv/for-tests
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
-bench: .venv/for-tests ## the numbers this project promises, as tables and as JSON
+bench: .venv/for-slow-tests ## the numbers this project promises, as tables and as JSON
 	$(PY) tests/benchmarks/run.py
 
 lab: .venv/for-demo ## open the examples in JupyterLab
 	$(PY) -m jupyterlab --notebook-dir=examples
 
-constraints: .venv/for-tests ## write down what is installed now
+constraints: .venv/for-slow-tests ## write down what is installed now
 	$(PIP) install -c constraints.txt -e ".[cluster]"
 	$(PY) -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
 
@@ -64,7 +71,11 @@ debian: ## Debian's packages that the tests need
 
 .venv/for-tests: .venv/made $(INSTALLED_FROM)
 	@$(PY) install.py ".[test]"
-	@touch $@ .venv/for-demo
+	@touch $@
+
+.venv/for-slow-tests: .venv/made $(INSTALLED_FROM)
+	@$(PY) install.py ".[test-slow]"
+	@touch $@ .venv/for-tests .venv/for-demo
 
 clean:
 	rm -rf .venv .venv-3.* .venv-newest build dist examples/output tests/browser/shots .mypy_cache .pytest_cache .ruff_cache

@@ -47,6 +47,7 @@ def main(target: str) -> int:
     print(f"Installing {target} and what it needs, with the versions of constraints.txt.")
     print("The first time that takes 2 to 5 minutes: torch alone is some hundred MB.", flush=True)
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
+    command += ["--no-compile"]  # of 11,000 files few are ever imported, and those are compiled then
     pip = subprocess.Popen([*command, "-c", "constraints.txt", "-e", target], stdout=subprocess.PIPE, text=True)
     lines: queue.Queue[str] = queue.Queue()
     reader = threading.Thread(target=_read, args=(pip, lines), daemon=True)

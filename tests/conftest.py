@@ -1,4 +1,7 @@
-"""Every test leaves the process as it found it: threads, hooks, settings and open files."""
+"""Every test leaves the process as it found it: hooks and settings; every file of tests: threads and open files.
+
+Each worker of pytest-xdist has folders of its own for whatever a test or a library caches, binds or stores.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from torchbench_magic.core.machine import waiting_for_cores
+from tests.quiet_machine import quiet
 
 # Threads that a library keeps for the life of the process, on purpose, by module and name.
 KEPT_THREADS = (
@@ -35,16 +39,68 @@ KEPT_FILES = (
 )
 
 
+OWN_FOLDERS = {
+    "IPYTHONDIR": "ipython",  # history, profiles of clusters
+    "JUPYTER_CONFIG_DIR": "jupyter",
+    "JUPYTER_RUNTIME_DIR": "jupyter-runtime",  # connection files
+    "MPLCONFIGDIR": "matplotlib",  # its list of fonts
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+    "XDG_CACHE_HOME": "cache",
+    "XDG_RUNTIME_DIR": "run",  # sockets of the processes that count
+}
+"""Variable -> its folder, new for each worker: nothing is shared with another worker, another run or the user."""
+
+
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+"""Where it is installed jsonschema, and so nbformat, imports it for formats that no schema here has: 3 s to import."""
+
+
+STARTED_BY = {"chromium", "cluster", "compiled", "server", "start_kernel"}
+"""Fixtures that start a component: a browser, a cluster, a C++ compiler, valgrind or JupyterLab, a kernel."""
+
+COMPONENTS = {"browser", "compiler", "interpreter", "kernel", "terminal", "valgrind"}
+"""Marks of tests that start one themselves."""
+
+EXPENSIVE = ({"compiler", "valgrind"}, {"browser", "chromium", "cluster", "interpreter"})
+"""Marks and fixtures of the files that run first, and second: no long file is to run at the end, beside nothing; and
+those that count follow one another, while what counts is there."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--each-test", action="store_true", help="look for threads and open files after each test")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Kernels of all tests of a worker share the processes that count, which end a minute after them.
+    """Kernels of all tests of a worker share the processes that count, which end five minutes after them.
 
     Not those of another worker: some tests kill such a process.
     """
     os.environ["COLUMNS"] = "100"  # of texts that follow the terminal: workers of xdist have another width
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script started pytest in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what is started from here has it, too
-    os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="torchbench-tests-")
-    os.environ.setdefault("TORCHBENCH_MAGIC_COUNT_IDLE", "60")
+    root = tempfile.mkdtemp(prefix="tbm-")  # short: the path of a socket has at most 107 characters
+    config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
+    for variable, name in OWN_FOLDERS.items():
+        os.environ[variable] = os.path.join(root, name)
+        os.mkdir(os.environ[variable], 0o700)
+    os.environ.setdefault("TORCHBENCH_MAGIC_COUNT_IDLE", "300")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around the choice by `-m` and the drawing of the order
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """What starts a component is slow, except the one of each that `make test` runs; `EXPENSIVE` files run first."""
+    needs = {
+        item: {mark.name for mark in item.iter_markers()} | set(getattr(item, "fixturenames", ())) for item in items
+    }
+    for item in items:
+        if needs[item] & (STARTED_BY | COMPONENTS) and "one_of_each" not in needs[item]:
+            item.add_marker(pytest.mark.slow)
+    yield
+    of_files: dict[Path, set[str]] = defaultdict(set)
+    for item in items:
+        of_files[item.path] |= needs[item]
+    items.sort(key=lambda item: [not kinds & of_files[item.path] for kinds in EXPENSIVE])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,10 +110,6 @@ def looks_at_its_own_objects_only() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    shutil.rmtree(os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
 
 
 def _state() -> dict[str, Any]:
@@ -117,39 +169,56 @@ def _open_files() -> Counter[str]:
 
 def _left_behind(threads: Counter[str], files: Counter[str]) -> list[str]:
     more_threads = _threads() - threads
-    more_files = _open_files() - files
+    more_files = _open_files() - files if not _driver_runs() else Counter[str]()
     return [f"thread {name!r}" for name in more_threads] + [f"open file {name}" for name in more_files]
 
 
-@pytest.fixture(autouse=True)
-def waiting_for_cores_is_not_known() -> Iterator[None]:
-    """As on a system that does not count it, so that exact lists of doubts hold on a busy machine too.
+def _driver_runs() -> bool:
+    """A GPU's driver, and its tracing library, keep files open under names of their own until the process ends."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
 
-    What is said of one has tests of its own, with the real reading (tests/core/profiling/test_machine_load.py).
-    Not by the fixture `monkeypatch`: asked for by all, it would be undone after every other fixture's own end.
-    """
+
+@pytest.fixture(autouse=True)
+def the_machine_is_quiet() -> Iterator[None]:
+    """Exact lists of doubts hold on a busy machine too; a file about other load overrides this with a fixture that
+    does nothing. Not by the fixture `monkeypatch`: asked for by all, it would be undone after every other fixture's own
+    end."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(waiting_for_cores, "thread_times", dict)  # a builtin: it is in no table of lines
+        quiet(patched.setattr)
         yield
 
 
 @pytest.fixture(autouse=True)
-def leaves_the_process_clean() -> Iterator[None]:
-    """Fails the test that leaves a thread, an open file, a hook or a changed setting behind."""
-    before, threads, files = _state(), _threads(), _open_files()
+def leaves_the_settings() -> Iterator[None]:
+    """Fails the test that leaves a hook or a changed setting behind."""
+    before = _state()
     yield
     after = _state()
-    changed = [
-        f"{name} was {before[name]!r}, is {after[name]!r}" for name in before if after[name] != before[name]
-    ]
-    for _ in range(20):  # what ends by itself has a moment to do so
-        if not (left := _left_behind(threads, files)):
-            break
-        gc.collect()
-        time.sleep(0.05)
+    changed = [f"{name} was {before[name]!r}, is {after[name]!r}" for name in before if after[name] != before[name]]
     _put_back(before)
     assert not changed, "the test changed a setting and did not put it back: " + "; ".join(changed)
-    assert not left, "the test left something behind: " + "; ".join(left)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leaves_no_thread_and_no_open_file(looks_at_its_own_objects_only: None) -> Iterator[None]:
+    """Fails the last test of a file that leaves a thread or an open file behind; `--each-test` finds which one did."""
+    yield from _left_clean()
+
+
+@pytest.fixture(autouse=True)
+def leaves_none_after_each_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield from _left_clean() if request.config.getoption("--each-test") else [None]
+
+
+def _left_clean() -> Iterator[None]:
+    threads, files = _threads(), _open_files()
+    yield
+    gives_up = time.monotonic() + 30  # what ends by itself has done so long before: only a failure takes so long
+    while (left := _left_behind(threads, files)) and time.monotonic() < gives_up:
+        gc.collect()
+        time.sleep(0.05)
+    assert not left, "left behind: " + "; ".join(left)
 
 
 def _put_back(before: dict[str, Any]) -> None:

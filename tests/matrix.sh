@@ -62,7 +62,7 @@ install_wheel() {
             constraints=$venv/constraints.txt
             constraints_for >"$constraints"
         fi
-        pip install --upgrade -c "$constraints" "$1[test]" ${torch:+torch} && touch "$venv/made" || return
+        pip install --upgrade -c "$constraints" "$1[test-slow]" ${torch:+torch} && touch "$venv/made" || return
     fi
     pip install --no-deps --force-reinstall "$1"
 }
@@ -89,7 +89,7 @@ for version in $VERSIONS; do
     echo "== $version: Python $said ($python), installed after $(($(date +%s) - began)) s"
     # -P: the installed package is tested, not the folder here
     # shellcheck disable=SC2086  # TESTS and BESIDE are lists
-    if "$venv/bin/python" -P -m pytest -q -m "not slow and not browser and not terminal and not valgrind" $BESIDE $TESTS; then
+    if "$venv/bin/python" -P -m pytest -q -m "(kernel or not slow) and not browser and not terminal and not valgrind" $BESIDE $TESTS; then
         passed="$passed $version"
     else
         failed="$failed $version"

@@ -9,6 +9,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.kernel.conftest import by_files
+
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
@@ -31,7 +33,7 @@ def test_its_cells_run_and_show_what_is_printed_below_them() -> None:
     sources, shown = blocks("python"), blocks("text")
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     book = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(book, timeout=120, kernel_name="python3").execute()
+    NotebookClient(book, timeout=120, kernel_name="python3", config=by_files()).execute()
     texts = [output.data["text/plain"] for cell in book.cells[1:4] for output in cell.outputs if "data" in output]
     assert len(shown) == len(texts) == 2
     for printed, now in zip(shown, texts, strict=True):

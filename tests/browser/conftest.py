@@ -65,17 +65,33 @@ class Server:
 
 @dataclass
 class Visit:
-    """A browser window and what went wrong in it."""
+    """What one test does in a browser window, and what went wrong in it."""
 
     context: BrowserContext
     left_the_machine: list[str] = field(default_factory=list)
     page_errors: list[str] = field(default_factory=list)
+    opened: list[Page] = field(default_factory=list)
 
     def open(self, url: str) -> Page:
-        page = self.context.new_page()
+        """First in the page that the test before has left: a new one costs a process, and more than most tests."""
+        left = [page for page in self.context.pages if page not in self.opened]
+        page = left[0] if left else self.context.new_page()
+        self.opened.append(page)
         page.on("pageerror", self.note)
         page.goto(url)
         return page
+
+    def leave(self) -> None:
+        """At most one page is left, as a new one is but for its document."""
+        self.context.clear_permissions()
+        for page in self.context.pages[1:]:
+            page.close()
+        for page in self.context.pages:
+            if page in self.opened:
+                page.remove_listener("pageerror", self.note)
+            page.set_viewport_size(VIEWPORT)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme="light")
+            page.mouse.move(0, 0)
 
     def note(self, error: Error) -> None:
         """Remember a script's failure, unless the front end's own bundle threw it (Notebook's does, at start)."""
@@ -91,13 +107,21 @@ class Visit:
             route.abort()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """JupyterLab with Notebook beside it, with settings and data of its own."""
+@pytest.fixture
+def server(jupyter: Server) -> Iterator[Server]:
+    """JupyterLab with Notebook beside it, without kernels, and with the settings of its first day."""
+    shutil.rmtree(jupyter.settings, ignore_errors=True)
+    _write_settings(jupyter.settings)
+    yield jupyter
+    jupyter.stop_kernels()
+
+
+@pytest.fixture(scope="session")
+def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all files of a worker: it takes longer to start than most tests."""
     folder = tmp_path_factory.mktemp("front end")
     root = folder / "notebooks"
     root.mkdir()
-    _write_settings(folder / "settings")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -155,15 +179,13 @@ def write_setting(folder: Path, extension: str, plugin: str, values: dict[str, A
 
 
 def _wait_for(started: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+    while True:
         assert process.poll() is None, f"the server ended:\n{log.read_text()}"
         try:
             started.answer("api/status")
             return
         except OSError:
             time.sleep(0.2)
-    pytest.fail(f"the server did not answer within 60 s:\n{log.read_text()}")
 
 
 @pytest.fixture(scope="module")
@@ -177,14 +199,20 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def window(chromium: Browser) -> Iterator[BrowserContext]:
+    with chromium.new_context(viewport=VIEWPORT) as context:  # type: ignore[arg-type]
+        yield context
+
+
 @pytest.fixture
-def visit(chromium: Browser) -> Iterator[Visit]:
-    """A fresh browser context. At its end, nothing has left the machine and no script has failed."""
-    context = chromium.new_context(viewport=VIEWPORT)  # type: ignore[arg-type]
-    visit = Visit(context)
-    context.route("**/*", visit.watch)
+def visit(window: BrowserContext) -> Iterator[Visit]:
+    """At the end of the test nothing has left the machine and no script has failed."""
+    visit = Visit(window)
+    window.route("**/*", visit.watch)
     yield visit
-    context.close()
+    window.unroute("**/*", visit.watch)
+    visit.leave()
     assert visit.left_the_machine == []
     assert visit.page_errors == []
 

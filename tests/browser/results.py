@@ -9,6 +9,10 @@ from pathlib import Path
 import nbformat
 from playwright.sync_api import Locator, Page, expect
 
+# Whether the modules of a page have drawn all that they draw when it opens.
+ALL_DRAWN = """() => [...document.querySelectorAll("div[id^=torchbench-]")].every(
+    (view) => view.shadowRoot || [...view.children].some((part) => part.shadowRoot))"""
+
 
 def write_notebook(file: Path, cells: Iterable[str]) -> None:
     """A notebook of these cells, not run yet."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from torchbench_magic.views.widgets.explorers import TableWidget
 from ..views.builders import HOSTILE, comparison_of, flame_graph, profile_of, two_shapes
 from ..views.counting.test_counts import compared, counted
 from ..views.profiling.test_memory import made as memory_profile
+from .results import ALL_DRAWN
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -80,16 +80,16 @@ def every_result(name: str) -> list[Any]:
         comparison_of([(name, 1, (1e-6, 2e-6))]),
         compared(A=counted(mul=100, hostile=3), B=counted(mul=150, hostile=5), **{name[:50]: counted(mul=1)}),
         profile_of(cell_text="\n".join(lines)),
-        memory_profile(),
         flame_graph(tree, name),
     ]
 
 
 def test_no_text_runs_in_a_page_of_any_result(show: Open) -> None:
-    body = "".join(made._repr_mimebundle_()["text/html"] for name in TRIES for made in every_result(name))
+    results = [memory_profile(), *(made for name in TRIES for made in every_result(name))]
+    body = "".join(made._repr_mimebundle_()["text/html"] for made in results)
     page = show(body)
-    expect(page.locator(".tb").first).to_be_visible()
-    for search in page.get_by_role("searchbox").all():
+    page.wait_for_function(ALL_DRAWN)
+    for search in page.get_by_role("searchbox").element_handles():  # locators would look through the page for each
         if search.is_visible():
             search.fill("script|x")
     assert page.evaluate(RAN) is None
@@ -103,13 +103,16 @@ def test_no_text_runs_in_a_page_of_any_result(show: Open) -> None:
 def test_no_text_runs_in_the_widgets(show: Open) -> None:
     from torchbench_magic.views.timing import comparison
 
-    for name in TRIES:
+    widgets = ""
+    for at, name in enumerate(TRIES):
         document = comparison.document(two_shapes(names=(name, name + "2"), stmt=name))
-        page = show(as_widget(str(TableWidget._esm), document_json.as_json(document, 10**6)))
-        expect(page.locator("#w .tb")).to_be_visible()
-        page.locator("#w tbody tr.row").first.click()
+        widget = as_widget(str(TableWidget._esm), document_json.as_json(document, 10**6))
+        widgets += widget.replace("<div id=w>", f"<div id=w{at}>").replace('ById("w")', f'ById("w{at}")')
+    page = show(widgets)
+    for at in range(len(TRIES)):
+        expect(page.locator(f"#w{at} .tb")).to_be_visible()
+        page.locator(f"#w{at} tbody tr.row").first.click()
         assert page.evaluate(RAN) is None
-        page.close()
 
 
 def test_text_is_shown_as_it_stands_and_long_text_is_cut(show: Open) -> None:
@@ -177,10 +180,8 @@ def test_a_pattern_that_explodes_neither_hangs_the_page_nor_loses_the_rows(show:
         page = show("".join(flame.markup(flame_graph(tree, "two frames"))))
     field, status = page.get_by_role("searchbox").first, page.get_by_role("status").first
     for pattern in EXPLODING:
-        began = time.monotonic()
         field.fill(pattern)
         expect(status).to_have_text("not a usable pattern: this pattern takes too long")
-        assert time.monotonic() - began < 5, pattern
         field.fill("")
     field.fill("^a+!?$")
     expect(status).not_to_contain_text("not a usable")
@@ -192,11 +193,15 @@ EVERYDAY = (
 )
 
 
-@pytest.mark.parametrize("pattern", EVERYDAY)
-def test_everyday_patterns_are_taken(show: Open, pattern: str) -> None:
+def test_everyday_patterns_are_taken(show: Open) -> None:
     page = show(two_shapes().to_html())
-    page.get_by_role("searchbox").first.fill(pattern)
-    expect(page.locator(".tb [role=status]").first).to_contain_text("of 4 rows")
+    field, status = page.get_by_role("searchbox").first, page.locator(".tb [role=status]").first
+    for pattern in EVERYDAY:
+        field.fill("(")
+        expect(status).to_contain_text("not a usable pattern")
+        field.fill(pattern)
+        expect(status).to_contain_text("of 4 rows")
+        expect(status).not_to_contain_text("not a usable pattern")
 
 
 def table_of(page: Page) -> Locator:

@@ -198,6 +198,7 @@ def test_fifty_thousand_frames_zoom_within_thirty_milliseconds(show: Open) -> No
     assert sorted(took)[len(took) // 2] <= 30, took
 
 
+@pytest.mark.one_of_each
 def test_the_view_switch_of_a_profile_opens_it(show: Open, shots: Path) -> None:
     torch = pytest.importorskip("torch")
     from torchbench_magic import profile

@@ -84,8 +84,9 @@ def finished(work: subprocess.Popen[str], file: Path) -> Path:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("with_state", [False, True], ids=["no widget state", "widget state saved"])
-@pytest.mark.parametrize("front_end", ["lab", "notebook"])
+@pytest.mark.parametrize(
+    ("front_end", "with_state"), [("lab", False), ("notebook", True)], ids=["no widget state", "widget state saved"]
+)
 def test_numbers_are_visible_everywhere_and_alive_wherever_scripts_run(
     visit: Any, server: Any, shots: Path, tmp_path: Path, front_end: str, with_state: bool
 ) -> None:
@@ -99,6 +100,7 @@ def test_numbers_are_visible_everywhere_and_alive_wherever_scripts_run(
     expect(code_cells(page).last).to_contain_text("the end", timeout=120_000)
     expect(code_cells(page).last.locator(".jp-OutputArea-output")).to_be_visible(timeout=120_000)
     is_alive(page, inline(page, TIMED_AT), inline(page, PROFILED_AT))
+    assert code_cells(page).count() == len(CELLS), "a key typed in the filter was taken for a notebook command"
     expect(rows(output(page, WIDGET_AT).locator(".widget-vbox"))).to_have_count(3, timeout=30_000)
     expect(inline(page, WIDGET_AT)).to_be_hidden()
     notebook = saved(file, page, with_state=with_state)

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ..views.test_outputs_stay import RESULTS
-from .test_quickstart import THEME, code_cells
+from .test_quickstart import DARK, THEME, code_cells
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
 
@@ -38,6 +38,6 @@ def test_an_untrusted_notebook_shows_tables_and_no_rubble_of_pictures(visit: Any
         assert {bar["height"] for bar in bars} <= {8}, "a bar of a table is not drawn"
         shown.scroll_into_view_if_needed()
         page.screenshot(path=shots / f"lab-sanitised-{at}.png")
-    page.evaluate(THEME, "JupyterLab Dark")
-    page.wait_for_timeout(1000)
+    page.evaluate(THEME, DARK)
+    expect(page.locator(f"body[data-jp-theme-name='{DARK}']")).to_be_attached()
     page.screenshot(path=shots / "lab-sanitised-dark.png")

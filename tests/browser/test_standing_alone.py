@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,10 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbconvert import HTMLExporter
 from playwright.sync_api import Locator, Page, expect
 
+from tests.kernel.conftest import by_files
 from tests.views.sent import brought, left_out
 
 from .results import filters, rows, sorts_by_click_and_by_key
@@ -47,7 +47,7 @@ def book(cells: tuple[str, ...] = CELLS) -> Any:
 def executed() -> Any:
     """The notebook as a program runs it."""
     made = book()
-    NotebookClient(made, timeout=120, kernel_name="python3").execute()
+    NotebookClient(made, timeout=120, kernel_name="python3", config=by_files()).execute()
     return made
 
 
@@ -60,11 +60,10 @@ def copied(notebook: Any) -> Any:
 
 
 def exported(notebook: Any, folder: Path) -> Path:
-    nbformat.write(notebook, folder / "book.ipynb")
-    command = [sys.executable, "-m", "nbconvert", "--to", "html", str(folder / "book.ipynb")]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    """As ``nbconvert --to html`` does it, which test_matrix.py calls."""
+    text, _ = HTMLExporter().from_notebook_node(notebook)
     page = folder / "book.html"  # nbconvert's own template asks for these, which is none of ours
-    page.write_text(re.sub(r'<script src="https:[^>]*></script>', "", page.read_text("utf-8")), encoding="utf-8")
+    page.write_text(re.sub(r'<script src="https:[^>]*></script>', "", text), encoding="utf-8")
     return page
 
 

@@ -28,6 +28,25 @@ CELLS = (
     "p = _tprofile.explore()\np",
     "print(p.selection, sorted(set(p.rows['op'])), p.metric.value)",
 )
+TRAINING = """\
+torch.set_num_threads(1)
+model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(60)])
+opt = torch.optim.Adam(model.parameters(), foreach=False)
+batch = torch.randn(4, 8)"""
+LOOP = "%%tprofile -q\nfor _ in range(5):\n    opt.zero_grad(); model(batch).square().mean().backward(); opt.step()"
+PLANTED = f"""\
+from torchbench_magic.results.insights import Cure, Insight
+from torchbench_magic.results.profiling.profile import Profile
+cure = Cure("Update all parameters at once.", lever="fused-optimizer")
+Profile.insights = property(lambda self: (Insight("optimizer-loop", 0.01, 0.5, "", cures=(cure,), body={LOOP!r}),))
+p = _tprofile.explore()
+p"""  # a profile made on a busy machine has no insights
+TRIED = (
+    TRAINING,
+    LOOP,
+    PLANTED,
+    "print(p.trials.comparison.frame['description'].tolist())",
+)
 
 
 def run_cell(page: Page, at: int) -> Locator:
@@ -59,8 +78,10 @@ def filters_and_limits(explorer: Locator, pattern: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_controls_ask_python_and_python_knows_what_is_selected(visit: Any, server: Any, shots: Any) -> None:
-    write_notebook(server.root / "widgets.ipynb", CELLS)
+def test_the_controls_ask_python_which_knows_what_is_selected_and_tries_a_cure(
+    visit: Any, server: Any, shots: Any
+) -> None:
+    write_notebook(server.root / "widgets.ipynb", (*CELLS, *TRIED))
     page = open_notebook(visit, server, "lab", "widgets.ipynb")
     run_cell(page, 0)
 
@@ -94,43 +115,15 @@ def test_the_controls_ask_python_and_python_knows_what_is_selected(visit: Any, s
     expect(operations.locator("tbody tr.row").first).to_have_attribute("aria-selected", "true")
     page.screenshot(path=shots / "lab-widget-tprofile.png")
     expect(run_cell(page, 7)).to_contain_text("('aten::cos',) ['aten::cos'] calls")
-    page.close()
 
-
-TRAINING = """\
-torch.set_num_threads(1)
-model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(60)])
-opt = torch.optim.Adam(model.parameters(), foreach=False)
-batch = torch.randn(4, 8)"""
-LOOP = "%%tprofile -q\nfor _ in range(5):\n    opt.zero_grad(); model(batch).square().mean().backward(); opt.step()"
-PLANTED = f"""\
-from torchbench_magic.results.insights import Cure, Insight
-from torchbench_magic.results.profiling.profile import Profile
-cure = Cure("Update all parameters at once.", lever="fused-optimizer")
-Profile.insights = property(lambda self: (Insight("optimizer-loop", 0.01, 0.5, "", cures=(cure,), body={LOOP!r}),))
-p = _tprofile.explore()
-p"""  # a profile made on a busy machine has no insights
-TRIED = (
-    CELLS[0],
-    TRAINING,
-    LOOP,
-    PLANTED,
-    "print(p.trials.comparison.frame['description'].tolist())",
-)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_button_tries_a_cure_on_the_profiled_cell(visit: Any, server: Any, shots: Any) -> None:
-    write_notebook(server.root / "trials.ipynb", TRIED)
-    page = open_notebook(visit, server, "lab", "trials.ipynb")
-    for at in range(3):
+    first = len(CELLS)
+    for at in range(first, first + 2):
         run_cell(page, at)
-    profiled = run_cell(page, 3).locator(".widget-vbox").first
+    profiled = run_cell(page, first + 2).locator(".widget-vbox").first
     button = profiled.get_by_role("button", name="fused-optimizer")
     button.click()
     expect(profiled.get_by_text("as it is").first).to_be_visible(timeout=120_000)
     expect(button).to_be_enabled()
     page.screenshot(path=shots / "lab-widget-trial.png")
-    expect(run_cell(page, 4)).to_contain_text("['as it is', 'fused-optimizer']")
+    expect(run_cell(page, first + 3)).to_contain_text("['as it is', 'fused-optimizer']")
     page.close()

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from torch.utils.benchmark import Compare as TorchCompare
 
 from torchbench_magic.benchmark import CallgrindStats, Compare, Measurement, Timer
 from torchbench_magic.results.counting.counts import stats_of
 from torchbench_magic.results.storage.torch_pickles import load_torch_pickle
+
+pytestmark = pytest.mark.interpreter
 
 # what runs in a process that has torch and not this package
 READ = """

@@ -21,3 +21,12 @@ def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
     torch.compiler.set_stance("default")
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def compiled_eagerly(compiled_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiler's own code for graphs, but not the minutes of C++."""
+    import torch
+
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda code, **_: real(code, backend="eager", dynamic=False))

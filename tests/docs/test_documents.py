@@ -14,6 +14,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.kernel.conftest import by_files
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted(DOCS.glob("*.md"))
@@ -36,7 +38,7 @@ RUN = [
 def test_the_code_of_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in blocks(document)])
     NotebookClient(
-        book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}, config=by_files()
     ).execute()
     errors = [o for cell in book.cells for o in cell.outputs if o.output_type == "stream" and o.name == "stderr"]
     assert errors == []

@@ -1,4 +1,7 @@
-"""A real cluster of ipyparallel with two engines, started by the tests and ended surely."""
+"""A real cluster of ipyparallel with two engines, started by the tests and ended surely.
+
+Nothing of it is waited for by the clock, however busy the machine is: `PATIENT` in a kernel, `patience` here.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,22 @@ from nbclient import NotebookClient
 psutil = pytest.importorskip("psutil")
 pytest.importorskip("ipyparallel")
 
-from tests.kernel.conftest import Kernel  # noqa: E402
+from tests.kernel.conftest import Kernel, by_files  # noqa: E402
+from torchbench_magic.core.engines import asking, probing  # noqa: E402
+from torchbench_magic.core.engines import cluster as cluster_module  # noqa: E402
 from torchbench_magic.core.engines.cluster import Cluster, connected  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = "engines"
+LONG = 1e6
+PATIENT = f"""\
+from torchbench_magic.core.engines import asking, cluster, probing
+cluster._ANSWERS_WITHIN = asking._OUTPUT_WITHIN = probing.BUSY_AFTER = {LONG}
+asking.Asking.interrupt.__defaults__ = ({LONG},)
+probing.probe.__kwdefaults__["deadline"] = {LONG}
+del asking, cluster, probing
+"""
+"""An engine that does not answer yet is neither busy nor silent nor lost."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,9 @@ class RunningCluster:
     def connected(self) -> contextlib.AbstractContextManager[Cluster]:
         return connected(self.profile, self.ipython_dir)
 
+    def still_runs(self) -> None:
+        assert self.process.poll() is None, (self.ipython_dir / "log").read_text()
+
 
 @contextlib.contextmanager
 def running_cluster(folder: Path, engines: int = 2, **environment: str) -> Iterator[RunningCluster]:
@@ -59,25 +76,71 @@ def running_cluster(folder: Path, engines: int = 2, **environment: str) -> Itera
         )  # fmt: skip
     made = RunningCluster(PROFILE, folder, process)
     try:
-        _wait_for(made, engines)
+        with patience():
+            _wait_for(made, engines)
         yield made
     finally:
         _end(process)
 
 
 def _wait_for(cluster: RunningCluster, engines: int) -> None:
-    until = time.monotonic() + 60
     file = cluster.ipython_dir / f"profile_{PROFILE}" / "security" / "ipcontroller-client.json"
-    while time.monotonic() < until:
-        assert cluster.process.poll() is None, (cluster.ipython_dir / "log").read_text()
-        if file.exists():
-            with cluster.connected() as found:
-                while len(found.ids) < engines and time.monotonic() < until:
-                    time.sleep(0.02)
-                assert len(found.ids) >= engines
-                return
-        time.sleep(0.05)
-    raise AssertionError((cluster.ipython_dir / "log").read_text())
+    while not file.exists():
+        cluster.still_runs()
+        time.sleep(0.02)
+    with cluster.connected() as found:
+        while len(found.ids) < engines:
+            cluster.still_runs()
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def one_more_engine(cluster: RunningCluster, folder: Path, customize: str = "") -> Iterator[int]:
+    """An engine of the cluster whose Python begins with this text; its process id."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(customize)
+    command = [sys.executable, "-m", "ipyparallel.engine", f"--ipython-dir={cluster.ipython_dir}"]
+    command += [f"--profile={cluster.profile}"]
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    with cluster.connected() as found:
+        before = len(found.ids)
+        process = subprocess.Popen(
+            command, env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            while len(found.ids) == before:
+                assert process.poll() is None
+                time.sleep(0.02)
+            yield process.pid
+        finally:
+            process.kill()
+            process.wait()
+            while len(found.ids) > before:  # the controller misses its heart
+                time.sleep(0.02)
+
+
+def until_exists(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def patience() -> Iterator[pytest.MonkeyPatch]:
+    """In this process, as `PATIENT` in a kernel."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster_module, "_ANSWERS_WITHIN", LONG)
+        patched.setattr(asking, "_OUTPUT_WITHIN", LONG)
+        patched.setattr(probing, "BUSY_AFTER", LONG)
+        patched.setattr(asking.Asking.interrupt, "__defaults__", (LONG,))
+        patched.setitem(probing.probe.__kwdefaults__, "deadline", LONG)
+        yield patched
+
+
+@pytest.fixture(autouse=True)
+def patient() -> Iterator[None]:
+    with patience():
+        yield
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -90,23 +153,26 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for each in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
-    psutil.wait_procs(left, timeout=30)  # being killed takes a moment too, on a busy machine
-    process.wait(10)
+    psutil.wait_procs(left)
+    process.wait()
 
 
 @contextlib.contextmanager
 def kernel_of(cluster: RunningCluster, folder: Path) -> Iterator[Kernel]:
     """A kernel with the extension loaded that finds the cluster by its profile."""
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    client = NotebookClient(nbformat.v4.new_notebook(), timeout=120, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        nbformat.v4.new_notebook(), timeout=None, startup_timeout=10**6, iopub_timeout=10**6,
+        resources={"metadata": {"path": str(folder)}}, config=by_files(),
+    )  # fmt: skip
     with client.setup_kernel(env=os.environ | {"PYTHONPATH": paths, "IPYTHONDIR": str(cluster.ipython_dir)}):
         kernel = Kernel(client)
-        assert not kernel.run("%load_ext torchbench_magic").error
+        assert not kernel.run(f"%load_ext torchbench_magic\n{PATIENT}").error
         yield kernel
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """Two engines for all tests; a test that kills one starts a cluster of its own (`running_cluster`)."""
+    """Two engines for all tests; one that kills engines has more (`one_more_engine`) or a cluster of its own."""
     with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running

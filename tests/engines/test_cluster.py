@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import textwrap
-import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.engines.conftest import PROFILE, RunningCluster, running_cluster
+from tests.engines.conftest import PROFILE, RunningCluster, one_more_engine
+from torchbench_magic.core.engines import cluster as cluster_module
+from torchbench_magic.core.engines import probing
 from torchbench_magic.core.engines.asking import Answer, Asking, Question
-from torchbench_magic.core.engines.cluster import connected
+from torchbench_magic.core.engines.cluster import Cluster, connected
 from torchbench_magic.core.engines.probing import probe, why_not
 from torchbench_magic.errors import InputError, MissingTool
 from torchbench_magic.results.machine.engines import Engine
 
-SLEEP = Question("subprocess:check_call", {"args": ["sleep", "60"]})
+SLEEP = Question("subprocess:check_call", {"args": ["sleep", "600"]})
 
 
 def answers(asking: Asking) -> list[Answer]:
     found: list[Answer] = []
-    until = time.monotonic() + 60
     while asking.pending:
         found += asking.poll()
         asking.wait()
-        assert time.monotonic() < until
     return found
 
 
+def until_asleep(process: int) -> None:
+    """An engine that was asked to `SLEEP` does."""
+    while "sleep" not in [child.name() for child in psutil.Process(process).children()]:
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
 def test_every_engine_is_found_with_what_it_runs(cluster: RunningCluster) -> None:
     with cluster.connected() as found:
         engines = probe(found)
@@ -45,6 +54,7 @@ def test_every_engine_is_found_with_what_it_runs(cluster: RunningCluster) -> Non
     assert len({each.pid for each in engines}) == 2
 
 
+@pytest.mark.slow
 def test_an_engine_runs_a_function_of_the_package_and_what_it_prints_comes_back(cluster: RunningCluster) -> None:
     with cluster.connected() as found:
         asking = Asking(found)
@@ -58,6 +68,7 @@ def test_an_engine_runs_a_function_of_the_package_and_what_it_prints_comes_back(
         assert [each.stdout for each in answers(asking)] == ["printed there"]
 
 
+@pytest.mark.slow
 def test_what_the_function_raises_is_an_answer_in_one_line(cluster: RunningCluster) -> None:
     with cluster.connected() as found:
         asking = Asking(found)
@@ -67,32 +78,37 @@ def test_what_the_function_raises_is_an_answer_in_one_line(cluster: RunningClust
     assert only.said.startswith("ended with TypeError: count() got an unexpected keyword")
 
 
-def test_a_busy_engine_is_told_and_an_interrupt_brings_it_back(cluster: RunningCluster) -> None:
+@pytest.mark.slow
+def test_a_busy_engine_is_told_and_an_interrupt_brings_it_back(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with cluster.connected() as found:
         asking = Asking(found)
         first = probe(found)[0]
         asking.ask(first, SLEEP)
-        assert [each.state for each in probe(found)] == ["busy", "ready"]
+        until_asleep(first.pid)
+        with monkeypatch.context() as patched:
+            patched.setattr(probing, "BUSY_AFTER", 0.1)
+            assert [each.state for each in probe(found)] == ["busy", "ready"]
         assert [(each.engine.id, each.kind) for each in asking.interrupt()] == [(0, "interrupted")]
         assert [each.state for each in probe(found)] == ["ready", "ready"]
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_killed_in_mid_task_answers_that_it_died(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as own, own.connected() as found:
+def test_an_engine_that_is_killed_in_mid_task_answers_that_it_died(cluster: RunningCluster, tmp_path: Path) -> None:
+    with one_more_engine(cluster, tmp_path / "third") as pid, cluster.connected() as found:
         asking = Asking(found)
         engines = probe(found)
-        for each in engines:
+        (third,) = [each for each in engines if each.pid == pid]
+        for each in (engines[0], third):
             asking.ask(each, SLEEP)
-        time.sleep(0.2)
-        os.kill(engines[1].pid, signal.SIGKILL)
-        until = time.monotonic() + 60
+            until_asleep(each.pid)
+        os.kill(pid, signal.SIGKILL)
         while not (came := asking.poll()):
-            assert time.monotonic() < until
             asking.wait()
-        assert [(each.engine.id, each.kind, each.said) for each in came] == [(1, "died", "died")]
+        assert [(each.engine.id, each.kind, each.said) for each in came] == [(third.id, "died", "died")]
         assert [each.engine.id for each in asking.interrupt()] == [0]
-        assert [each.id for each in probe(found)] == [0]
+        assert [each.id for each in probe(found)] == [0, 1]
 
 
 def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path: Path) -> None:
@@ -107,7 +123,10 @@ def test_without_a_cluster_one_line_says_how_to_start_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_cluster_that_has_ended_is_told_in_one_line(cluster: RunningCluster, tmp_path: Path) -> None:
+def test_a_cluster_that_has_ended_is_told_in_one_line(
+    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_ANSWERS_WITHIN", 0.5)
     file = f"profile_{PROFILE}/security/ipcontroller-client.json"
     told = json.loads((cluster.ipython_dir / file).read_text())
     (tmp_path / file).parent.mkdir(parents=True)
@@ -118,33 +137,36 @@ def test_a_cluster_that_has_ended_is_told_in_one_line(cluster: RunningCluster, t
         pass
 
 
-def test_a_cluster_that_is_only_starting_is_waited_for(cluster: RunningCluster, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_cluster_that_is_only_starting_is_waited_for(
+    cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = f"profile_{PROFILE}/security/ipcontroller-client.json"
     file, told = tmp_path / name, (cluster.ipython_dir / name).read_text()
     file.parent.mkdir(parents=True)
     file.write_text("")
-    writing = threading.Timer(0.3, lambda: file.write_text(told))
-    writing.start()
+    writes = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: file.write_text(told))
+    monkeypatch.setattr(cluster_module, "time", writes)
     with connected(PROFILE, tmp_path) as found:
         assert len(found.ids) == 2
-    writing.join()
 
 
-@pytest.mark.parametrize("told", ["", '{"interface": "tcp', "\x00", "[]", "{}"])
-def test_a_broken_file_of_a_cluster_is_told_in_one_line(
-    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torchbench_magic.core.engines.cluster._WRITTEN_WITHIN", 0.1)
+def test_a_broken_file_of_a_cluster_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"profile_{PROFILE}/security/ipcontroller-client.json"
     file = tmp_path / name
     file.parent.mkdir(parents=True)
-    file.write_text(told)
-    with pytest.raises(InputError) as caught, connected(PROFILE, tmp_path):
-        pass
-    assert str(caught.value) == (
-        f"the cluster of --engines {PROFILE} left an empty or broken file, {name}."
-        f" Start one with: ipcluster start -n 2 --profile={PROFILE}"
-    )
+    for told in ("", '{"interface": "tcp', "\x00", "[]", "{}"):
+        waited = [0.0]
+        clock = SimpleNamespace(monotonic=lambda w=waited: w[0], sleep=lambda s, w=waited: w.append(w.pop() + s))
+        monkeypatch.setattr(cluster_module, "time", clock)
+        file.write_text(told)
+        with pytest.raises(InputError) as caught, connected(PROFILE, tmp_path):
+            pass
+        assert str(caught.value) == (
+            f"the cluster of --engines {PROFILE} left an empty or broken file, {name}."
+            f" Start one with: ipcluster start -n 2 --profile={PROFILE}"
+        ), told
+        assert 2.0 < waited[0] < 2.1, "so long it may be that its controller only begins"
 
 
 def test_of_several_clusters_of_a_profile_the_ids_are_named(tmp_path: Path) -> None:
@@ -168,57 +190,92 @@ def test_without_ipyparallel_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
         pass
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({}, ""),
-        ({"state": "busy"}, "is busy with another task"),
-        ({"torch": None}, "has no torch"),
-        ({"python": "3.9.1"}, "has Python 3.9, to which functions cannot be sent from"),
-        ({"package": "0.0.1"}, "has torchbench_magic 0.0.1, not"),
-        ({"package": None}, "has no torchbench_magic: install"),
-    ],
-)
-def test_why_an_engine_cannot_serve(changed: dict[str, object], said: str) -> None:
+def test_when_the_controller_has_ended_all_who_were_asked_have_died() -> None:
+    """Its last engine's end is not told then, and ipyparallel's results would be waited for for ever."""
+    now, never = [0.0], SimpleNamespace(ready=lambda: False)
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        config = {"registration": f"tcp://127.0.0.1:{listens.getsockname()[1]}"}
+        view = SimpleNamespace(apply_async=lambda *asked: never)
+        client = SimpleNamespace(_config=config, _ssh=False, direct_view=lambda engine: view)
+        asking = Asking(Cluster("made", client), clock=lambda: now[0])
+        for number in (0, 1):
+            asking.ask(Engine(number, "ready", host="here"), SLEEP)
+        now[0] += 1
+        assert asking.poll() == []
+    assert asking.poll() == [], "it is looked for once a second"
+    now[0] += 1
+    found = asking.poll()
+    assert [(each.engine.id, each.kind) for each in found] == [(0, "died"), (1, "died")]
+    assert found[0].said.endswith("the cluster's controller has ended")
+    assert asking.pending == ()
+    client._ssh = True
+    assert not Cluster("made", client).has_ended(), "a tunnel listens, or not, for reasons of its own"
+
+
+def test_why_an_engine_cannot_serve() -> None:
     import torchbench_magic
 
+    whys: dict[str, dict[str, object]] = {
+        "": {},
+        "is busy with another task": {"state": "busy"},
+        "has no torch": {"torch": None},
+        "has Python 3.9, to which functions cannot be sent from": {"python": "3.9.1"},
+        "has torchbench_magic 0.0.1, not": {"package": "0.0.1"},
+        "has no torchbench_magic: install": {"package": None},
+    }
     good = {"state": "ready", "python": sys.version.split()[0], "torch": "2.13.0"}
-    made = Engine(0, **{**good, "package": torchbench_magic.__version__, **changed})
-    told = why_not(made, has_code=True)
-    assert told.startswith(said)
-    assert bool(told) == bool(said)
+    for said, changed in whys.items():
+        made = Engine(0, **{**good, "package": torchbench_magic.__version__, **changed})
+        told = why_not(made, has_code=True)
+        assert (told.startswith(said), bool(told)) == (True, bool(said)), (changed, told)
+
+
+def cluster_of(statuses: list[dict[Any, Any]], answers_after: dict[int, int]) -> Any:
+    """A cluster whose engines answer after so many looks, and whose controller tells these one after the other."""
+    looks = dict.fromkeys(answers_after, 0)
+
+    def result(engine: int) -> Any:
+        def ready() -> bool:
+            looks[engine] += 1
+            return looks[engine] > answers_after[engine]
+
+        return SimpleNamespace(ready=ready, get=lambda timeout: {"host": "h"})
+
+    left = iter(statuses)
+    client = SimpleNamespace(queue_status=lambda: next(left), abort=lambda *_, **__: None)
+    return SimpleNamespace(ids=tuple(answers_after), client=client, begin=lambda engine, *_: result(engine))
+
+
+def test_a_controller_that_hears_late_of_a_task_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "BUSY_AFTER", 0.5)
+    idle, at_work = {"queue": 1, "tasks": 0}, {"queue": 2, "tasks": 0}
+    clock = itertools.count(0.0, 0.1)
+    made = cluster_of([{0: idle, 1: idle}, {0: at_work, 1: idle, "unassigned": 0}], {0: 10**6, 1: 12})
+    assert [each.state for each in probe(made, clock=lambda: next(clock))] == ["busy", "ready"]
+
+
+def test_an_engine_that_does_not_answer_in_time_is_silent_or_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "BUSY_AFTER", 0.5)
+    clock = itertools.count(0.0, 0.1)
+    idle = {each: {"queue": 1, "tasks": 0} for each in (0, 1)}
+    made = cluster_of([idle] * 100, {0: 0, 1: 10**6})
+    assert [each.state for each in probe(made, deadline=5.0, clock=lambda: next(clock))] == ["ready", "silent"]
+    assert 5.0 < next(clock) < 5.5
 
 
 @pytest.mark.slow
-def test_an_engine_without_torch_or_the_package_is_found_and_told(tmp_path: Path) -> None:
-    hiding = tmp_path / "hiding"
-    hiding.mkdir()
-    (hiding / "sitecustomize.py").write_text(
-        textwrap.dedent(
-            """\
-            import sys
-            sys.modules["torch"] = sys.modules["torchbench_magic"] = None
-            """
-        )
-    )
-    with running_cluster(tmp_path, 1, PYTHONPATH=str(hiding)) as own, own.connected() as found:
-        (only,) = probe(found)
-        assert (only.state, only.torch, only.package) == ("ready", None, None)
-        assert why_not(only) == "has no torch"
-
-
-@pytest.mark.slow
-def test_nothing_of_the_cluster_is_left_when_it_has_ended(tmp_path: Path) -> None:
-    with running_cluster(tmp_path, 1) as own:
-        ours = psutil.Process(own.process.pid).children(recursive=True)
-        assert ours
-    assert not [each for each in ours if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+def test_an_engine_without_torch_or_the_package_is_found_and_told(cluster: RunningCluster, tmp_path: Path) -> None:
+    without = 'import sys\nsys.modules["torch"] = sys.modules["torchbench_magic"] = None\n'
+    with one_more_engine(cluster, tmp_path / "third", without) as pid, cluster.connected() as found:
+        (third,) = [each for each in probe(found) if each.pid == pid]
+        assert (third.state, third.torch, third.package) == ("ready", None, None)
+        assert why_not(third) == "has no torch"
 
 
 def test_the_command_that_is_named_exists() -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "ipyparallel.cluster", "start", "--help"],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     assert "--profile" in shown
     assert "-n" in shown

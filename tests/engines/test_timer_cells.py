@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 SET_UP = """
 import os, signal, threading, time, torch
+from torchbench_magic import load
 def scaled(t, by=3):
     return t.mul(by)
 def interrupt_when(file):

@@ -7,12 +7,9 @@ import itertools
 import linecache
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +18,9 @@ import pytest
 import torch
 
 import torchbench_magic
-from tests.engines.conftest import ROOT, RunningCluster, running_cluster
+from tests.engines.conftest import RunningCluster, one_more_engine, running_cluster, until_exists
 from torchbench_magic.core.cluster_timing.engine_runs import compare_on_engines
+from torchbench_magic.core.engines import probing
 from torchbench_magic.core.engines.asking import Asking, Question
 from torchbench_magic.core.engines.probing import probe
 from torchbench_magic.core.timing.plan import Plan
@@ -75,35 +73,20 @@ def stop() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-@contextlib.contextmanager
-def one_more_engine(cluster: RunningCluster, folder: Path, customize: str) -> Iterator[None]:
-    """An engine of the cluster whose Python begins with this text."""
-    (folder / "sitecustomize.py").write_text(textwrap.dedent(customize))
-    command = [sys.executable, "-m", "ipyparallel.engine", f"--ipython-dir={cluster.ipython_dir}"]
-    command += [f"--profile={cluster.profile}"]
-    paths = os.pathsep.join([str(folder), str(ROOT)])
-    process = subprocess.Popen(
-        command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        with cluster.connected() as found:
-            until = time.monotonic() + 30
-            while len(found.ids) < 3:
-                assert time.monotonic() < until
-                time.sleep(0.05)
-        yield
-    finally:
-        process.kill()
-        process.wait()
-        with cluster.connected() as found:
-            until = time.monotonic() + 30
-            while len(found.ids) > 2 and time.monotonic() < until:
-                time.sleep(0.05)
+def stop_at(there: Path) -> Callable[[], None]:
+    """An interrupt when the engine's code has made this file: one that comes before the code begins can get lost."""
+
+    def wait_and_stop() -> None:
+        until_exists(there)
+        stop()
+
+    return wait_and_stop
 
 
 # ---- what comes back ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_points_are_shared_by_the_hosts_and_alternatives_are_paired_at_each(cluster: RunningCluster) -> None:
     kept: list[Comparison] = []
     names = {"x": torch.ones(10)}
@@ -119,7 +102,7 @@ def test_points_are_shared_by_the_hosts_and_alternatives_are_paired_at_each(clus
     assert found.environment.torch == torch.__version__
 
 
-@pytest.mark.slow
+@pytest.mark.one_of_each
 def test_without_points_every_engine_measures_the_same_and_is_an_environment(cluster: RunningCluster) -> None:
     found = measured({"a": "x + 1", "b": "x.add(1)"}, namespace={"x": torch.ones(10)})
     envs = found.frame["env"].tolist()
@@ -132,6 +115,7 @@ def test_without_points_every_engine_measures_the_same_and_is_an_environment(clu
     assert named.frame["verdict"].tolist() == ["baseline", "undecided"]
 
 
+@pytest.mark.slow
 def test_two_engines_of_a_host_never_time_at_once(cluster: RunningCluster, tmp_path: Path) -> None:
     code = f"import os\nopen({str(tmp_path / 'log')!r}, 'a').write(f'{{os.getpid()}} ')"
     measured({"a": code})
@@ -141,6 +125,7 @@ def test_two_engines_of_a_host_never_time_at_once(cluster: RunningCluster, tmp_p
     assert changes == 1, "the second begins when the first has ended"
 
 
+@pytest.mark.slow
 def test_what_the_code_uses_travels_and_the_engine_stays_as_it_was(cluster: RunningCluster, tmp_path: Path) -> None:
     scale = 3
 
@@ -174,6 +159,7 @@ def test_what_the_code_uses_travels_and_the_engine_stays_as_it_was(cluster: Runn
             assert connected.client[each].apply_sync(eval, seen)[::2] == (None, "torch.float32")
 
 
+@pytest.mark.slow
 def test_names_of_the_calling_function_stand_before_globals_but_not_for_functions(cluster: RunningCluster) -> None:
     names: dict[str, Any] = {}
     exec("a = 1\ndef of_globals(): return a", names)
@@ -181,6 +167,7 @@ def test_names_of_the_calling_function_stand_before_globals_but_not_for_function
     assert len(found.frame) == 2
 
 
+@pytest.mark.slow
 def test_the_engine_knows_the_text_of_a_cell_whose_function_travels(cluster: RunningCluster) -> None:
     text = "def doubled(t):\n    return t * 2\n"
     names: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
@@ -216,14 +203,23 @@ def test_scripts_ask_for_engines_too(cluster: RunningCluster) -> None:
     assert found.frame["method"].tolist() == ["paired"] * 4
 
 
-def test_the_progress_names_engine_and_point(cluster: RunningCluster) -> None:
-    told = Doing("nothing", lambda: None)
-    measured({"a": "time.sleep(0.02)"}, sweep="n=[1, 2]", setup="import time", progress=told)
-    host = os.uname().nodename
-    assert any(text.startswith(f"engine 0 on {host} at n=1 (1 of 2): ") for text in told.told)
-    assert any(text.startswith(f"engine 0 on {host} at n=2 (2 of 2): ") for text in told.told)
+@pytest.mark.slow
+def test_the_progress_names_engine_and_point(cluster: RunningCluster, tmp_path: Path) -> None:
+    """Each point is at work until it was told of."""
+    wanted = [f"engine 0 on {os.uname().nodename} at n={n} ({n} of 2): " for n in (1, 2)]
+
+    class Told:
+        def update(self, done: float, total: float | None, what: str) -> None:
+            for n, start in enumerate(wanted, 1):
+                if what.startswith(start):
+                    (tmp_path / f"told {n}").touch()
+
+    until = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'told ')!r} + str(n)): time.sleep(0.01)"
+    measured({"a": "sum((1, 2))"}, sweep="n=[1, 2]", setup=until, progress=Told())
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["told 1", "told 2"]
 
 
+@pytest.mark.slow
 def test_what_the_code_prints_is_shown_once_for_points_and_for_each_engine_else(
     cluster: RunningCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,10 +244,12 @@ def test_finished_points_are_stored_at_once_and_found_again(cluster: RunningClus
     names = {"x": torch.ones(10)}
     slow = tmp_path / "slow"
     slow.touch()
-    nap = f"import os, time\nif n == 2 and os.path.exists({str(slow)!r}): time.sleep(20)"
+    there = tmp_path / "there"
+    nap = f"import os, time\nif n == 2 and os.path.exists({str(slow)!r}): open({str(there)!r}, 'w'); time.sleep(600)"
+    told = Doing("n=2", stop_at(there))
     recording = Recording(store, read_environment())
     with pytest.raises(Interrupted):
-        measured(ADDS, sweep="n=[1, 2]", setup=nap, namespace=names, keep=recording.keep, progress=Doing("n=2", stop))
+        measured(ADDS, sweep="n=[1, 2]", setup=nap, namespace=names, keep=recording.keep, progress=told)
     slow.unlink()
     assert len(store.comparisons()[0].frame) == 2, "the first point, before the interrupt"
     recording = Recording(store, read_environment(), resume=True)
@@ -269,6 +267,7 @@ def test_finished_points_are_stored_at_once_and_found_again(cluster: RunningClus
 # ---- what can go wrong --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_exception_comes_with_the_lines_of_the_code_and_names_the_engine(cluster: RunningCluster) -> None:
     import traceback
 
@@ -286,6 +285,7 @@ def test_an_exception_comes_with_the_lines_of_the_code_and_names_the_engine(clus
         measured({"a": "of_two(2)"}, namespace=names)
 
 
+@pytest.mark.slow
 def test_code_that_fails_on_one_engine_is_a_row_where_engines_are_environments(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
@@ -298,12 +298,14 @@ def test_code_that_fails_on_one_engine_is_a_row_where_engines_are_environments(
     assert any("raised ValueError: old" in doubt.text for doubt in found.warnings)
 
 
-def test_an_interrupt_keeps_the_points_that_have_finished_and_brings_the_engines_back(cluster: RunningCluster) -> None:
-    slow = {"a": "time.sleep(0 if n == 1 else 20)"}
-    began = time.monotonic()
+@pytest.mark.slow
+def test_an_interrupt_keeps_the_points_that_have_finished_and_brings_the_engines_back(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    slow = {"a": f"if n == 2:\n    open({str(there)!r}, 'w')\n    time.sleep(600)"}
     with pytest.raises(Interrupted) as caught:
-        measured(slow, sweep="n=[1, 2]", setup="import time", progress=Doing("n=2 (2 of 2): running", stop))
-    assert time.monotonic() - began < 20
+        measured(slow, sweep="n=[1, 2]", setup="import time", progress=Doing("n=2", stop_at(there)))
     partial = caught.value.partial
     assert isinstance(partial, Comparison)
     assert partial.partial
@@ -312,19 +314,29 @@ def test_an_interrupt_keeps_the_points_that_have_finished_and_brings_the_engines
     assert len(measured({"a": "sum((1, 2))"}).frame) == 2, "both engines serve again"
 
 
-def test_an_interrupt_before_the_first_result_says_that_nothing_was_measured(cluster: RunningCluster) -> None:
-    told = Doing("running", stop)
+@pytest.mark.slow
+def test_an_interrupt_before_the_first_result_says_that_nothing_was_measured(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    told = Doing("running", stop_at(there))
     with pytest.raises(Interrupted, match="Nothing was measured yet: interrupted after") as caught:
-        measured({"a": "time.sleep(20)"}, setup="import time", progress=told)
+        measured({"a": f"open({str(there)!r}, 'w')\ntime.sleep(600)"}, setup="import time", progress=told)
     assert caught.value.partial is None
 
 
-def test_a_busy_engine_is_a_row(cluster: RunningCluster) -> None:
+@pytest.mark.slow
+def test_a_busy_engine_is_a_row(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    there = tmp_path / "there"
     with cluster.connected() as found:
         asking = Asking(found)
         second = probe(found)[1]
-        asking.ask(second, Question("subprocess:check_call", {"args": ["sleep", "60"]}))
+        asking.ask(
+            second, Question("subprocess:check_call", {"args": ["sh", "-c", f"touch '{there}'; exec sleep 600"]})
+        )
         try:
+            until_exists(there)
+            monkeypatch.setattr(probing, "BUSY_AFTER", 0.1)
             made = measured({"a": "sum((1, 2))"})
         finally:
             asking.interrupt()
@@ -334,34 +346,49 @@ def test_a_busy_engine_is_a_row(cluster: RunningCluster) -> None:
     ]
 
 
+OTHER_ENGINES = {
+    "without torch": ("import sys\nsys.modules['torch'] = None", "has no torch"),
+    "another Python": (
+        "import platform\nplatform.python_version = lambda: '3.99.1'",
+        "has Python 3.99, to which functions",
+    ),
+    "without the package": (
+        "import sys\nsys.modules['torchbench_magic'] = None",
+        "ended with ModuleNotFoundError",
+    ),
+    "like the others": ("import sys\nsys.modules['decimal_of_ours'] = None", ""),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("customize", "why"),
-    [
-        ("import sys\nsys.modules['torch'] = None", "has no torch"),
-        ("import platform\nplatform.python_version = lambda: '3.99.1'", "has Python 3.99, to which functions"),
-        ("import sys\nsys.modules['torchbench_magic'] = None", "ended with ModuleNotFoundError"),
-        ("import sys\nsys.modules['decimal_of_ours'] = None", ""),
-    ],
-    ids=["without torch", "another Python", "without the package", "like the others"],
-)
 def test_an_engine_that_cannot_serve_is_a_row_or_a_doubt_and_the_others_measure(
-    cluster: RunningCluster, tmp_path: Path, customize: str, why: str
+    cluster: RunningCluster, tmp_path: Path
 ) -> None:
     names: dict[str, Any] = {}
     exec("def f(): return 3", names)
-    with one_more_engine(cluster, tmp_path, customize):
+    with contextlib.ExitStack() as running:
+        started = {
+            running.enter_context(one_more_engine(cluster, tmp_path / name, customize)): why
+            for name, (customize, why) in OTHER_ENGINES.items()
+        }
+        with cluster.connected() as connected:
+            whys = {engine.id: started.get(engine.pid, "") for engine in probe(connected)}
         found = measured({"a": "f()"}, namespace=names)
         shared = measured({"a": "f() + n"}, sweep="n=[1, 2, 3, 4]", namespace=names)
-    third = found.subjects[2].place
-    assert third is not None
-    assert third.why_not.startswith(why)
-    assert bool(third.why_not) == bool(why)
-    assert found.frame["samples"].tolist() == [8, 8, 0 if why else 8]
+    assert len(whys) == 6
+    rows = sorted(whys.items(), key=lambda row: bool(row[1]))  # those that did not measure come last
+    for subject, (engine, why), samples in zip(found.subjects, rows, found.frame["samples"], strict=True):
+        place = subject.place
+        assert place is not None
+        assert place.engine == engine
+        assert (place.why_not.startswith(why), bool(place.why_not)) == (True, bool(why)), place
+        assert samples == (0 if why else 8), place
     assert (shared.frame["samples"] == 8).all()
-    told = [doubt.text for doubt in shared.warnings if doubt.kind == "engine-left-out"]
-    assert all(f"did not measure: it {why}" in text for text in told)
-    assert bool(told) == why.startswith("has ")  # the others are a spare of their host, which is not asked
+    told = sorted(
+        doubt.text.partition(" did not measure: it ")[2] for doubt in shared.warnings if doubt.kind == "engine-left-out"
+    )
+    # without the package is a spare of its host, which is not asked
+    assert [text[:12] for text in told] == ["has Python 3", "has no torch"]
 
 
 @pytest.mark.slow
@@ -369,8 +396,9 @@ def test_points_go_to_every_host_and_it_is_said_that_their_times_are_of_differen
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
     """The third engine tells another host's name; the lock of this host keeps the two apart all the same."""
-    note = f"import os, time\nopen({str(tmp_path / 'log')!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(0.1)"
-    with one_more_engine(cluster, tmp_path, "import socket\nsocket.gethostname = lambda: 'elsewhere'"):
+    note = f"import os, time\nopen({str(tmp_path / 'log')!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(0.005)"
+    customize = "import socket\nsocket.gethostname = lambda: 'elsewhere'"
+    with one_more_engine(cluster, tmp_path / "third", customize):
         found = measured({"a": note + "; n"}, sweep="n=[1, 2, 3, 4, 5, 6]")
     assert {s.place.host for s in found.subjects if s.place is not None} == {os.uname().nodename, "elsewhere"}
     assert found.frame["n"].tolist() == [1, 2, 3, 4, 5, 6], "in the order of the sweep"
@@ -382,50 +410,52 @@ def test_points_go_to_every_host_and_it_is_said_that_their_times_are_of_differen
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_killed_in_mid_task_hands_its_points_to_another_of_its_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = tmp_path / "killed"
-    once = f"import os\np = {str(mark)!r}\nif n == 2 and not os.path.exists(p): open(p, 'w'); os.kill(os.getpid(), 9)"
-    with running_cluster(tmp_path) as own:
+def test_engines_that_die_hand_their_points_on_or_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cluster for all: each story ends some of its engines."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with running_cluster(folder, 5) as own:
         monkeypatch.setenv("IPYTHONDIR", str(own.ipython_dir))
-        found = measured({"a": "sum((1, n))"}, sweep="n=[1, 2, 3]", setup=once)
-        assert found.frame["n"].tolist() == [1, 2, 3]
-        assert (found.frame["samples"] == 8).all()
-        assert [s.place.engine for s in found.subjects if s.place is not None] == [0, 1, 1]
-        assert [doubt.text for doubt in found.warnings if doubt.kind == "engine-left-out"] == [
-            f"engine 0 on {os.uname().nodename} did not measure to the end: it died."
-        ]
-        with pytest.raises(BodyError, match=r"nothing was measured: engine 1 .*died"):
+        first_dies_at_its_second_point(tmp_path / "first")
+        where_all_measure_the_same_the_dead_one_is_a_row(tmp_path / "second")
+        a_point_that_ends_two_engines_is_a_row()
+        with pytest.raises(BodyError, match=r"nothing was measured: engine 4 .*died"):
             measured({"a": "os._exit(3)"}, setup="import os")
 
 
-@pytest.mark.slow
-def test_a_point_that_ends_every_engine_is_a_row_and_the_others_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running_cluster(tmp_path, 3) as own:
-        monkeypatch.setenv("IPYTHONDIR", str(own.ipython_dir))
-        found = measured({"a": "os._exit(3) if n == 1 else None"}, sweep="n=[1, 2]", setup="import os")
+def first_dies_at_its_second_point(mark: Path) -> None:
+    once = f"import os\np = {str(mark)!r}\nif n == 2 and not os.path.exists(p): open(p, 'w'); os.kill(os.getpid(), 9)"
+    found = measured({"a": "sum((1, n))"}, sweep="n=[1, 2, 3]", setup=once)
+    assert found.frame["n"].tolist() == [1, 2, 3]
+    assert (found.frame["samples"] == 8).all()
+    assert [s.place.engine for s in found.subjects if s.place is not None] == [0, 1, 1]
+    assert [doubt.text for doubt in found.warnings if doubt.kind == "engine-left-out"] == [
+        f"engine 0 on {os.uname().nodename} did not measure to the end: it died."
+    ]
+
+
+def where_all_measure_the_same_the_dead_one_is_a_row(mark: Path) -> None:
+    once = f"import os\nif not os.path.exists({str(mark)!r}):\n    open({str(mark)!r}, 'w'); os.kill(os.getpid(), 9)"
+    found = measured({"a": "sum((1, 2))"}, setup=once)
+    assert [(s.place.engine, s.place.why_not) for s in found.subjects if s.place is not None] == [
+        (2, ""),
+        (3, ""),
+        (4, ""),
+        (1, "died"),
+    ]
+    assert found.frame["samples"].tolist() == [8, 8, 8, 0]
+
+
+def a_point_that_ends_two_engines_is_a_row() -> None:
+    found = measured({"a": "os._exit(3) if n == 1 else None"}, sweep="n=[1, 2]", setup="import os")
     assert found.frame["n"].tolist() == [2, 1]
     assert found.frame["samples"].tolist() == [8, 0]
-    assert found.subjects[1].place is not None
-    assert found.subjects[1].place.why_not == "died"
+    places = [subject.place for subject in found.subjects if subject.place is not None]
+    assert [place.engine for place in places] == [4, 3]
+    assert places[1].why_not == "died"
 
 
 @pytest.mark.slow
-def test_where_all_measure_the_same_an_engine_that_dies_is_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = tmp_path / "killed"
-    once = f"import os\nif not os.path.exists({str(mark)!r}):\n    open({str(mark)!r}, 'w'); os.kill(os.getpid(), 9)"
-    with running_cluster(tmp_path) as own:
-        monkeypatch.setenv("IPYTHONDIR", str(own.ipython_dir))
-        found = measured({"a": "sum((1, 2))"}, setup=once)
-    assert sorted(found.frame["samples"]) == [0, 8]
-    assert {s.place.why_not for s in found.subjects if s.place is not None} == {"", "died"}
-
-
 def test_what_cannot_travel_is_one_line_before_anything_runs(cluster: RunningCluster) -> None:
     generator = (i for i in range(3))
     with pytest.raises(BodyError, match=r"`g` \(generator\) cannot be sent to an engine: .*; make `g` in the setup"):
@@ -437,6 +467,7 @@ def test_what_cannot_travel_is_one_line_before_anything_runs(cluster: RunningClu
         measured({"a": "lock"}, local={"lock": threading.Lock()})
 
 
+@pytest.mark.slow
 def test_a_later_point_that_cannot_travel_hands_over_the_earlier_ones(cluster: RunningCluster) -> None:
     handed: list[Comparison] = []
     names = {"big": torch.empty(65 << 20, dtype=torch.uint8)}
@@ -448,6 +479,7 @@ def test_a_later_point_that_cannot_travel_hands_over_the_earlier_ones(cluster: R
     assert len(measured({"a": "sum((1, 2))"}).frame) == 2, "both engines serve again"
 
 
+@pytest.mark.slow
 def test_what_does_not_go_with_engines_is_refused_in_one_line(cluster: RunningCluster) -> None:
     from torchbench_magic.core.counting.count_options import Counting
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = """\
-from torchbench_magic.core.machine import waiting_for_cores
-waiting_for_cores.thread_times = dict
-del waiting_for_cores
+from tests.quiet_machine import quiet
+quiet(setattr)
+del quiet
 """
 
 
@@ -58,6 +60,12 @@ class Ran:
         return [o["output_type"] for o in self.outputs]
 
 
+def by_files() -> Config:
+    """Settings of a client whose kernel is reached by files in JUPYTER_RUNTIME_DIR: a port may be taken by others."""
+    sockets = os.path.join(tempfile.mkdtemp(dir=os.environ["JUPYTER_RUNTIME_DIR"]), "kernel")
+    return Config({"ConnectionFileMixin": {"transport": "ipc", "ip": sockets}})
+
+
 class Kernel:
     """One kernel; `run` gives it a cell."""
 
@@ -78,15 +86,29 @@ class Kernel:
         """n of In[n] of the cell that ran last."""
         return len(self.cells)
 
-    def interrupt_after(self, seconds: float) -> None:
-        """Send the kernel SIGINT, as the interrupt button does."""
-        kernel = self._client.km.provisioner.pid
-        threading.Timer(seconds, os.kill, (kernel, signal.SIGINT)).start()
+    @contextlib.contextmanager
+    def interrupted_when(self, happened: Callable[[], bool]) -> Iterator[None]:
+        """Send the kernel SIGINT, as the interrupt button does, when this has happened."""
+        kernel, over = self._client.km.provisioner.pid, threading.Event()
+
+        def send() -> None:
+            while not over.wait(0.02):
+                if happened():
+                    os.kill(kernel, signal.SIGINT)
+                    return
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        try:
+            yield
+        finally:
+            over.set()
+            sending.join()
 
 
 def ipython_folder(folder: Path, *, startup: bool, quiet: bool = True) -> Path:
     """An IPYTHONDIR without the user's settings, with or without the startup file of the wheel. ``quiet``: profiles say
-    nothing of a busy machine, as in `tests.conftest.waiting_for_cores_is_not_known`."""
+    nothing of a busy machine, as in `tests.conftest.the_machine_is_quiet`."""
     target = folder / "profile_default" / "startup"
     target.mkdir(parents=True)
     if quiet:
@@ -113,9 +135,8 @@ def start_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
         def start(*, startup: bool = False) -> Kernel:
             folder = tmp_path_factory.mktemp("kernel")
             environment = environment_of(folder / "ipython", startup=startup)
-            client = NotebookClient(
-                nbformat.v4.new_notebook(), timeout=120, resources={"metadata": {"path": str(folder)}}
-            )
+            at = {"metadata": {"path": str(folder)}}
+            client = NotebookClient(nbformat.v4.new_notebook(), timeout=120, resources=at, config=by_files())
             running.enter_context(client.setup_kernel(env=environment))
             kernel = Kernel(client)
             if not startup:

@@ -12,7 +12,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from .conftest import ROOT, Kernel, environment_of
+from .conftest import ROOT, Kernel, by_files, environment_of
+
+pytestmark = pytest.mark.interpreter
 
 SAID = "torch cannot be imported (OSError: libtorch_cpu.so: cannot open shared object file). "
 FAKE = f"""import torch.version
@@ -23,25 +25,31 @@ raise OSError({SAID.partition("OSError: ")[2].removesuffix("). ")!r})
 """
 
 
+def with_fake_torch(folder: Path) -> Path:
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(FAKE)
+    (folder / "torch" / "version.py").write_text("")
+    return folder
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("broken")
-    (made / "torch").mkdir()
-    (made / "torch" / "__init__.py").write_text(FAKE)
-    (made / "torch" / "version.py").write_text("")
-    return made
+    """Of the one kernel, so that it is known how often that tries to import torch."""
+    return with_fake_torch(tmp_path_factory.mktemp("broken"))
 
 
 @pytest.fixture(scope="module")
 def kernel(folder: Path) -> Iterator[Kernel]:
     environment = environment_of(folder / "ipython", quiet=False)
     environment["PYTHONPATH"] = os.pathsep.join((str(folder), environment["PYTHONPATH"]))
-    client = NotebookClient(nbformat.v4.new_notebook(), timeout=60, resources={"metadata": {"path": str(folder)}})
+    at = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(nbformat.v4.new_notebook(), timeout=60, resources=at, config=by_files())
     with client.setup_kernel(env=environment):
         yield Kernel(client)
 
 
 def test_the_extension_loads(kernel: Kernel) -> None:
+    kernel.run("%unload_ext torchbench_magic")
     ran = kernel.run("%load_ext torchbench_magic")
     assert not ran.outputs
 
@@ -74,11 +82,11 @@ def test_functions_say_it_as_their_last_line(kernel: Kernel) -> None:
         assert "torch/__init__" not in error
 
 
-def test_the_demo_says_it_in_one_line(folder: Path, tmp_path: Path) -> None:
+def test_the_demo_says_it_in_one_line(tmp_path: Path) -> None:
     notebook = tmp_path / "asks.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import torch")]), notebook)
     environment = environment_of(tmp_path / "ipython", quiet=False)
-    environment["PYTHONPATH"] = os.pathsep.join((str(folder), str(ROOT)))
+    environment["PYTHONPATH"] = os.pathsep.join((str(with_fake_torch(tmp_path)), str(ROOT)))
     ran = subprocess.run(
         [sys.executable, "-m", "torchbench_magic", "demo", str(notebook)],
         env=environment, cwd=tmp_path, capture_output=True, text=True,

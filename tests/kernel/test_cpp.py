@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,21 +80,12 @@ print("TOTAL", delta.sum(), by_reference.counts() - by_value.counts())
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where these kernels compile."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        patch.setenv("TORCH_EXTENSIONS_DIR", str(folder / "torch_extensions"))
-        yield folder
-        shutil.rmtree(folder)  # precompiled headers are large
-
-
-@pytest.fixture(scope="module")
-def kernel(cache: Path, start_kernel: Callable[..., Kernel]) -> Kernel:
+def kernel(start_kernel: Callable[..., Kernel]) -> Kernel:
+    """Its headers are precompiled at once: most tests here compile."""
     started = start_kernel()
     started._client.timeout = 900  # other work on the machine makes a compiler slow
-    assert not started.run("import torch\ntorch.set_num_threads(1)").error
+    often = "from torchbench_magic.core.cpp import build\nbuild._OFTEN = 0"
+    assert not started.run(f"import torch\ntorch.set_num_threads(1)\n{often}").error
     return started
 
 
@@ -136,7 +124,8 @@ class TestCompiled:
         ran = kernel.run(BROADCAST)
         assert not ran.stderr
         text = ran.text()
-        assert re.search(r"broadcast is \w+ than same shape|as fast as", text) or "undecided" in text
+        verdict = r"broadcast ((is|takes) \S+ times as (fast|long)|takes the same time) as same shape"
+        assert re.search(verdict, text) or "undecided" in text  # whichever this machine finds
         assert re.search(
             r"broadcast runs [\d ]+ more instructions per call than same shape", text.replace("\u202f", " ")
         )
@@ -196,22 +185,11 @@ class TestCompiled:
             assert len(ran.stderr.strip().splitlines()) == 1
         assert kernel.run("print(torch.ones(2).sum().item())").stdout == "2.0\n"
 
-    def test_a_snippet_that_never_returns_is_interrupted(self, kernel: Kernel, cache: Path) -> None:
+    def test_a_snippet_that_never_returns_is_interrupted(self, kernel: Kernel, tmp_path: Path) -> None:
+        cache, there = Path(os.environ["XDG_CACHE_HOME"]), tmp_path / "in the first call"
         before = set(cache.glob("torchbench_magic/cpp/*/*.so"))
-        pid = kernel._client.km.provisioner.pid
-
-        def interrupt() -> None:
-            for _ in range(6000):
-                if set(cache.glob("torchbench_magic/cpp/*/*.so")) - before:
-                    break
-                time.sleep(0.1)
-            time.sleep(1.5)  # into the first call
-            os.kill(pid, signal.SIGINT)
-
-        waiting = threading.Thread(target=interrupt)
-        waiting.start()
-        ran = kernel.run('%%timer --cpp\nfor (;;) { asm volatile(""); }')
-        waiting.join()
+        with kernel.interrupted_when(there.exists):
+            ran = kernel.run(f'%%timer --cpp\nfopen("{there}", "w");\nfor (;;) {{ asm volatile(""); }}')
         assert "KeyboardInterrupt" in ran.error
         (library,) = set(cache.glob("torchbench_magic/cpp/*/*.so")) - before
         running = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(library).encode() in _bytes(p)]
@@ -220,10 +198,10 @@ class TestCompiled:
     def test_what_lean_headers_lack_is_compiled_with_all_of_torch(self, kernel: Kernel) -> None:
         ran = kernel.run(
             "%%timer --cpp -t 1\n// --- setup\ntorch::nn::Linear layer(4, 4);\nauto x = torch::ones({2, 4});\n"
-            "// --- forward\nlayer->forward(x);\n// --- without grad\ntorch::NoGradGuard off;\nlayer->forward(x);"
+            "// --- statement\nlayer->forward(x);\ntorch::NoGradGuard off;\nlayer->forward(x);"
         )
         assert not ran.stderr
-        assert "without grad" in ran.text()
+        assert re.search(r"^layer->forward\(x\); …  .* median", ran.text(), re.MULTILINE)
 
     def test_a_statement_that_the_compiler_removes_is_told(self, kernel: Kernel) -> None:
         ran = kernel.run("%%timer --cpp\n// --- setup\nint n = 1;\n// --- a\nn + 1;\n// --- b\nn + 2;")

@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 import nbformat
-import papermill
 import pytest
-from papermill.exceptions import PapermillExecutionError
 
 from .conftest import ROOT, ipython_folder
 
 pytestmark = pytest.mark.kernel
+papermill = pytest.importorskip("papermill")
 
 CELLS = [
     "import torch\nx = torch.ones(8)\ndef f(a):\n    return a * 2",
@@ -45,7 +44,7 @@ def test_results_are_in_the_saved_notebook(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_users_exception_stops_the_run(tmp_path: Path) -> None:
-    with pytest.raises(PapermillExecutionError) as caught:
+    with pytest.raises(papermill.exceptions.PapermillExecutionError) as caught:
         run(tmp_path, [CELLS[0], "%%timer\nf(x)\n1 / 0", "never = 1"])
     assert caught.value.ename == "ZeroDivisionError"
     assert "torchbench_magic" not in str(caught.value)

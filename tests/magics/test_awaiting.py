@@ -77,3 +77,13 @@ def test_installing_twice_is_installing_once(shell: InteractiveShell) -> None:
     assert sum(isinstance(t, awaiting.AwaitingCells) for t in shell.input_transformers_cleanup) == 1
     awaiting.withdraw_awaiting(shell)
     assert not any(isinstance(t, awaiting.AwaitingCells) for t in shell.input_transformers_cleanup)
+
+
+def test_a_refused_option_in_the_first_cell_of_a_kernel_has_a_traceback_to_reply_with(
+    loaded: InteractiveShell, run: Run
+) -> None:
+    """ipykernel replies with it, and until a cell that does not await has run there is none."""
+    assert not hasattr(loaded, "_last_traceback")
+    assert run(loaded, "%%timer -t 0\nimport asyncio\nawait asyncio.sleep(0)").startswith("UsageError: %%timer: -t")
+    assert loaded._last_traceback is None
+    del loaded._last_traceback

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sqlite3
 import time
@@ -86,9 +87,15 @@ def test_ctrl_c_ends_the_wait_for_a_store_and_the_timing_is_shown(shell: Any, ru
 
 
 def test_what_was_interrupted_is_not_stored_and_that_is_said_even_where_nothing_is_shown(shell: Any, run: Run) -> None:
-    body = "# --- setup\nend = time.monotonic() + 0.5\n# --- a\nif time.monotonic() > end: stop()"
+    def stop_late() -> None:
+        time.sleep(0.001)
+        if next(calls) == 400:  # long after the first block
+            raise KeyboardInterrupt
+
+    shell.user_ns["stop_late"] = stop_late
     for quiet in ("-q ", ""):
-        shown = " ".join(run(shell, f"%%timer {quiet}--min-run-time 9 --save runs.sqlite\n{body}").split())
+        calls = itertools.count()
+        shown = " ".join(run(shell, f"%%timer {quiet}--min-run-time 9 --save runs.sqlite\nstop_late()").split())
         assert "runs.sqlite stores finished points only, not the interrupted one" in shown
         assert "KeyboardInterrupt" in shown
         assert shell.user_ns["_timer"].partial

@@ -77,6 +77,7 @@ def test_the_names_are_those_that_the_views_know() -> None:
     assert all(callable(getattr(torch_results, shower)) for shower in display._TORCHS.values())
 
 
+@pytest.mark.interpreter
 def test_the_types_are_where_torch_has_them_and_torch_is_not_imported_for_it() -> None:
     code = (
         "import sys\nfrom IPython.core.interactiveshell import InteractiveShell\n"

@@ -34,11 +34,13 @@ y = double_and_add(x)
 """
 
 RUN = """\
-import sys
+import sys, tempfile
 import nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
+sockets = {"transport": "ipc", "ip": tempfile.mkdtemp() + "/kernel"}
 book = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(book, kernel_name="python3", timeout=120).execute()
+NotebookClient(book, kernel_name="python3", timeout=120, config=Config(ConnectionFileMixin=sockets)).execute()
 nbformat.write(book, sys.argv[1])
 """
 

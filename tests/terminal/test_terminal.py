@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,10 +115,14 @@ def test_a_wrong_option_is_one_line(terminal: Terminal) -> None:
     assert shown.strip().splitlines()[-1].startswith("UsageError: %timer: -t '0'")
 
 
-def test_a_long_run_writes_one_line_over_and_ctrl_c_keeps_what_is_there(terminal: Terminal) -> None:
-    terminal.type("import time")
-    terminal.start("%timer --min-run-time 60 time.sleep(0.02)")
+def test_a_long_run_writes_one_line_over_and_ctrl_c_keeps_what_is_there(terminal: Terminal, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    terminal.type("import itertools, time; calls = itertools.count()")
+    terminal.type(f"nap = lambda: (time.sleep(0.002), next(calls) == 300 and open({str(there)!r}, 'w'))")
+    terminal.start("%timer --min-run-time 600 nap()")
     terminal.expect("Ctrl-C to stop and keep partial results")
+    while not there.exists():  # after so many calls samples are kept
+        time.sleep(0.02)
     shown = terminal.interrupt()
     assert "KeyboardInterrupt" in shown
     assert "artial" in shown

@@ -25,7 +25,8 @@ _FIRST = frozenset(
 _LAST = frozenset(
     (
         *("bimodal", "clock", "cpu-clock", "lever", "medians", "normal-processes", "one-of-several", "this-kernel"),
-        *("compiled-modules", "private-cache", "several-hosts", "torch-threads", "void-process"),
+        *("after-profile", "compiled-modules", "device-after", "private-cache", "several-hosts", "torch-threads"),
+        "void-process",
     )
 )
 """Kinds that explain a figure, and leave it as it is."""

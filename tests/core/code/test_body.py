@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torchbench_magic.core.code.body import compile_body, parse_body
+from torchbench_magic.core.code.body import compile_body, copied_tree, parse_body
 from torchbench_magic.results.cell_text import Body
 
 
@@ -75,3 +75,17 @@ def test_ast_transformers_of_the_session_are_applied() -> None:
 
     assert compile_body(Body("3"), transform_ast=Negate().visit).run({}) == -3
     assert isinstance(parse_body(Body("3")), ast.Module)
+
+
+def test_a_copy_of_a_tree_takes_nothing_along_that_others_hung_onto_its_nodes() -> None:
+    """As tracebacks of IPython do, onto nodes that all trees share."""
+    tree = ast.parse("def f(x, *y):\n    return {'a': [x + 1, *y]}\nz = f(1)")
+    shared = tree.body[1].targets[0].ctx  # type: ignore[attr-defined]
+    shared.parent = ast.parse("other = 1")
+    try:
+        made = copied_tree(tree)
+    finally:
+        del shared.parent
+    assert ast.dump(made, include_attributes=True) == ast.dump(tree, include_attributes=True)
+    assert {*map(id, ast.walk(made))}.isdisjoint(map(id, ast.walk(tree)))
+    assert not any(hasattr(node, "parent") for node in ast.walk(made))

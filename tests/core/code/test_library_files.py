@@ -32,6 +32,7 @@ def python_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 def _forget() -> None:
     library_files._folders.cache_clear()
     library_files._is_library_folder.cache_clear()
+    library_files.is_library_file.cache_clear()
 
 
 def test_the_libraries_of_the_python_that_runs_are_libraries() -> None:

@@ -16,7 +16,10 @@ from torchbench_magic.core.counting import client
 from torchbench_magic.core.counting.client import NotStarted, Server
 from torchbench_magic.core.counting.valgrind import leftovers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="valgrind's process is watched by /proc")
+pytestmark = [
+    pytest.mark.valgrind,
+    pytest.mark.skipif(sys.platform != "linux", reason="valgrind's process is watched by /proc"),
+]
 
 
 @pytest.fixture
@@ -38,11 +41,9 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_until(holds: object, seconds: float = 20) -> None:
-    until = time.monotonic() + seconds
-    while not holds() and time.monotonic() < until:  # type: ignore[operator]
+def wait_until(holds: object) -> None:
+    while not holds():  # type: ignore[operator]
         time.sleep(0.02)
-    assert holds()  # type: ignore[operator]
 
 
 def folders(where: Path) -> list[Path]:
@@ -95,14 +96,14 @@ def test_it_is_held_while_something_else_is_measured_and_goes_on(hanging: Path) 
 def test_nothing_that_starts_or_hangs_is_waited_for_by_a_cell_that_counts_nothing(
     hanging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for patience in ("_NO_PROGRESS_SECONDS", "_MOST_START_SECONDS"):
+        monkeypatch.setattr(client, patience, 1e6)  # who waited would do so for days
     server = Server(idle=0)
     monkeypatch.setattr(client, "_server", server)
     server.begin()
     try:
-        began = time.monotonic()
         with client.starting_held():
-            assert time.monotonic() - began < 5
-        assert server.is_alive
+            assert server.is_alive
     finally:
         server.close()
 

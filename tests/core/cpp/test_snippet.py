@@ -6,7 +6,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,29 +39,38 @@ def server() -> Iterator[Server]:
     close_server()
 
 
-def test_setup_runs_once_for_all_blocks_and_the_statement_as_often_as_asked(compiled: dict[str, Snippet]) -> None:
+@pytest.mark.compiler
+@pytest.mark.one_of_each
+def test_setup_runs_once_for_all_blocks_and_the_statement_as_often_as_asked(throwing: Snippet) -> None:
     def blocks(loop: object) -> None:
         loop.block(3000)  # type: ignore[attr-defined]
         loop.block(1999)  # type: ignore[attr-defined]
         loop.block(1)  # type: ignore[attr-defined]
 
-    with pytest.raises(SnippetError, match=r"throwing throws c10::Error: 1 setups, 5000 calls$"):
-        compiled["throwing"].opened(blocks)
+    def setups() -> int:
+        """How often so far: the count lives as long as the compiled library, whatever else the tests did with it."""
+        with pytest.raises(SnippetError, match=r"throwing throws c10::Error: \d+ setups, 5000 calls$") as raised:
+            throwing.opened(blocks)
+        return int(str(raised.value).split()[-4])
+
+    assert setups() + 1 == setups()
 
 
-def test_timeit_runs_setup_and_a_warm_up_call_before_as_torch_does(compiled: dict[str, Snippet]) -> None:
-    snippet = compiled["throwing"]
-    snippet.timeit(4998)
+@pytest.mark.compiler
+@pytest.mark.one_of_each
+def test_timeit_runs_setup_and_a_warm_up_call_before_as_torch_does(throwing: Snippet) -> None:
+    throwing.timeit(4998)
     with pytest.raises(SnippetError, match=r"\d+ setups, 5000 calls"):
-        snippet.timeit(4999)
+        throwing.timeit(4999)
 
 
 def test_a_long_timeit_is_interrupted_between_blocks(compiled: dict[str, Snippet]) -> None:
-    timer = threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    def timed() -> None:
+        threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
         compiled["hundred"].timeit(10**13)  # three days
-    timer.join()
+
+    with pytest.raises(KeyboardInterrupt):
+        timed()
 
 
 def test_what_is_raised_inside_an_open_snippet_comes_out_of_it(compiled: dict[str, Snippet]) -> None:
@@ -100,31 +111,58 @@ def test_one_text_in_two_languages_is_two_sources() -> None:
     assert len({identity_of(subject) for subject in (python, cpp, other)}) == 3
 
 
-@pytest.mark.slow
+SLOW_START = """\
+#!{python}
+# Reads what the counting process is told, and takes jobs once the file is there.
+import os, struct, time
+size, = struct.unpack("<Q", os.read(0, 8))
+while size:
+    size -= len(os.read(0, size))
+while not os.path.exists({ready!r}):
+    time.sleep(0.01)
+os.write(0, b"R")
+os.read(0, 1)
+"""
+
+
 @pytest.mark.valgrind
+@pytest.mark.slow
 def test_what_counts_starts_beside_the_compiler_and_is_there_before_anything_is_timed(
-    server: Server, pretender: Path, monkeypatch: pytest.MonkeyPatch
+    pretender: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What counts is a stand-in that is ready no sooner than it is waited for: the order is certain."""
+    close_server()  # nor one that another test of this file has started
     monkeypatch.setenv("TORCHBENCH_MAGIC_COUNT_IDLE", "0")  # none that other tests have started
+    program, ready = tmp_path / "bin" / "valgrind", tmp_path / "ready"
+    program.parent.mkdir()
+    program.write_text(SLOW_START.format(python=sys.executable, ready=str(ready)))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    server = the_server()
     seen: dict[str, bool] = {}
 
     class Recorder:
         def update(self, done: float, total: float | None, what: str) -> None:
             seen.setdefault(what, server.is_starting)
+            if what.startswith("starting"):
+                ready.touch()
 
     def compare(stmt: str, counting: Counting | None) -> None:
         with pytest.raises(SnippetError, match="cannot be loaded"):  # what the pretender makes
             compare_snippets(SnippetTask({"a": Body(stmt)}, counting=counting, progress=Recorder()))
 
-    compare("x;", None)
-    compare("x;", Counting(10))  # compiled before
-    assert server.pid is None
-    seen.clear()
-    compare("y;", Counting(10))
-    assert seen["compiling 1 snippet"]
-    assert seen["starting valgrind, once in a kernel"]
-    assert server.pid is not None
-    assert not server.is_starting
+    try:
+        compare("x;", None)
+        compare("x;", Counting(10))  # compiled before
+        assert server.pid is None
+        seen.clear()
+        compare("y;", Counting(10))
+        assert seen["compiling 1 snippet"]
+        assert seen["starting valgrind, once in a kernel"]
+        assert server.pid is not None
+        assert not server.is_starting
+    finally:
+        close_server()  # the stand-in counts nothing for other tests
 
 
 @pytest.mark.valgrind
@@ -195,12 +233,19 @@ def test_a_snippet_that_ends_its_process_does_so_in_one_of_its_own(does: str, to
 
 
 def test_a_snippet_that_never_returns_is_ended_by_ctrl_c(tmp_path: Path) -> None:
-    library = library_that('for (;;) asm volatile("");', tmp_path)
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    mark = tmp_path / "called"
+    library = library_that(f'std::system("touch {mark}"); for (;;) asm volatile("");', tmp_path)
+
+    def interrupt() -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     with pytest.raises(KeyboardInterrupt):
         try_out("a", library, 1)
-    timer.join()
+    interrupting.join()
     commands = [path for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)]
     assert not [path for path in commands if path.exists() and str(library).encode() in path.read_bytes()]
 

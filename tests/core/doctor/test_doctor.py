@@ -14,9 +14,11 @@ import pytest
 import torchbench_magic
 from torchbench_magic.core.doctor import examination, self_test
 from torchbench_magic.core.doctor.examination import doctor, findings_of
+from torchbench_magic.core.doctor.outside_load import WatchedLoad
 from torchbench_magic.core.doctor.self_test import CASES, self_test_findings, self_tests
 from torchbench_magic.core.progress import NO_PROGRESS
 from torchbench_magic.errors import Interrupted
+from torchbench_magic.results.machine.contention import Contention
 from torchbench_magic.results.machine.diagnosis import SelfTest
 
 from .trees import tree
@@ -73,7 +75,7 @@ def test_equal_code_is_compared_with_itself_and_what_is_under_way_is_told() -> N
     tests = list(self_tests(told, 0.05, 0.05))
     assert [one.name for one in tests] == list(CASES)
     for one in tests:
-        assert 1e-7 < one.median < 1
+        assert 0 < one.median <= one.seconds
         assert one.seconds >= 0.05
         assert one.verdict in ("same", "undecided", "faster", "slower")
     assert {what.partition(" (self-test")[0] for what in told.whats} == {f"{name} against itself" for name in CASES}
@@ -97,6 +99,13 @@ def test_equal_code_that_is_called_different_is_said() -> None:
     assert list(self_test_findings(())) == []
 
 
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second in which nothing ran, without waiting for it."""
+    seen = WatchedLoad(Contention(wall=0.5, pressure=0.0, steal=0.0, ext=0.02, throttled=0.0), 0.0, ())
+    monkeypatch.setattr(examination, "watch_load", lambda: seen)
+
+
 def interrupted_after(tests: int, error: KeyboardInterrupt):  # type: ignore[no-untyped-def]
     def some(progress: object) -> Iterator[SelfTest]:
         yield from [case(str(n)) for n in range(tests)]
@@ -110,7 +119,7 @@ def interrupted_after(tests: int, error: KeyboardInterrupt):  # type: ignore[no-
     [(KeyboardInterrupt(), ["0"]), (Interrupted(case("last")), ["0", "last"]), (Interrupted(None), ["0"])],
 )
 def test_an_interrupt_keeps_what_was_measured(
-    monkeypatch: pytest.MonkeyPatch, error: KeyboardInterrupt, kept: list[str]
+    monkeypatch: pytest.MonkeyPatch, quiet: None, error: KeyboardInterrupt, kept: list[str]
 ) -> None:
     monkeypatch.setattr(self_test, "self_tests", interrupted_after(1, error))
     with pytest.raises(Interrupted) as raised:
@@ -137,7 +146,7 @@ def test_a_comparison_that_is_interrupted_gives_what_it_has(monkeypatch: pytest.
     assert raised.value.partial.name == next(iter(CASES))
 
 
-def test_the_whole_self_test_is_part_of_the_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_self_test_is_part_of_the_diagnosis(monkeypatch: pytest.MonkeyPatch, quiet: None) -> None:
     monkeypatch.setattr(self_test, "self_tests", lambda progress: iter([case(), case("y", 0.999, 1.001, "same")]))
     made = examination.doctor(self_test=True)
     assert made.smallest_effect == case().smallest_effect
@@ -163,8 +172,9 @@ print(json.dumps({one.kind: one.state for one in made.findings}))
 """
 
 
+@pytest.mark.slow
 def test_where_there_is_neither_proc_nor_sys_each_says_so_and_the_rest_is_there() -> None:
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     states = json.loads(done.stdout.splitlines()[-1])
     for kind in ("outside load", "waiting", "steal", "affinity", "quota", "memory", "libraries", "governor", "turbo"):

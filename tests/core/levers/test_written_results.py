@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.every_case import every_case
 from torchbench_magic.core.timing.effects.restoring import written_objects
 from torchbench_magic.errors import BodyError, Interrupted
 from torchbench_magic.views.timing.levers_tried import recommended
@@ -17,7 +18,8 @@ from torchbench_magic.views.timing.levers_tried import recommended
 from .test_trying import in_names, row, tried
 
 W = "w = torch.ones(3, requires_grad=True)\n"
-FAST = "clock.work(10 if torch.is_grad_enabled() else 1)\n"
+FAST = "clock.work(10_000 if torch.is_grad_enabled() else 1_000)\n"
+"""Milliseconds by a clock that nothing else moves: warming up for some of them takes few calls."""
 TEN = "w * (2 if torch.is_grad_enabled() else 20)"
 
 
@@ -53,33 +55,38 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize(("setup", "body"), WRITTEN)
-def test_what_a_cell_writes_is_compared(setup: str, body: str) -> None:
-    different = tried(FAST + body.format(TEN), "no_grad", setup=W + setup)
-    assert row(different, "no_grad")[["verdict", "result"]].tolist() == ["faster", "differs"]
-    assert recommended(different) == []
-    same = tried(FAST + body.format("w * 2"), "no_grad", setup=W + setup)
-    assert row(same, "no_grad")["result"] == "equal"
-    assert recommended(same) == ["no_grad"]
+def test_what_a_cell_writes_is_compared() -> None:
+    def check(setup: str, body: str) -> None:
+        different = tried(FAST + body.format(TEN), "no_grad", setup=W + setup)
+        assert row(different, "no_grad")[["verdict", "result"]].tolist() == ["faster", "differs"]
+        assert recommended(different) == []
+        same = tried(FAST + body.format("w * 2"), "no_grad", setup=W + setup)
+        assert row(same, "no_grad")["result"] == "equal"
+        assert recommended(same) == ["no_grad"]
+
+    every_case(WRITTEN, check)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "for i in range(3): print(float(({}).sum().detach()))",
-        "n = 3\nprint(float(({}).sum().detach()))",
-        "first, step = xs[0], 0.5\nprint(({}).detach())",
-        "for x in xs: show({})",
-        "count['n'] += 1\nshow({})",
-    ],
-)
-def test_what_tells_nothing_of_the_numbers_is_not_called_the_same(body: str) -> None:
+TELLS_NOTHING = [
+    "for i in range(3): print(float(({}).sum().detach()))",
+    "n = 3\nprint(float(({}).sum().detach()))",
+    "first, step = xs[0], 0.5\nprint(({}).detach())",
+    "for x in xs: show({})",
+    "count['n'] += 1\nshow({})",
+]
+
+
+def test_what_tells_nothing_of_the_numbers_is_not_called_the_same() -> None:
     setup = W + "xs = [torch.ones(1)] * 2\ncount = {'n': 0}\ndef show(x): print(x.detach())"
-    result = tried(FAST + body.format(TEN), "no_grad", setup=setup)
-    assert row(result, "no_grad")["verdict"] == "faster"
-    assert not isinstance(row(result, "no_grad")["result"], str)
-    assert recommended(result) == []
-    assert "The cell keeps no number that it computes" in " ".join(doubt.text for doubt in result.warnings)
+
+    def check(body: str) -> None:
+        result = tried(FAST + body.format(TEN), "no_grad", setup=setup)
+        assert row(result, "no_grad")["verdict"] == "faster"
+        assert not isinstance(row(result, "no_grad")["result"], str)
+        assert recommended(result) == []
+        assert "The cell keeps no number that it computes" in " ".join(doubt.text for doubt in result.warnings)
+
+    every_case(((body,) for body in TELLS_NOTHING), check)
 
 
 def test_a_lever_that_has_other_numbers_printed_is_not_recommended() -> None:
@@ -118,13 +125,15 @@ x = torch.ones(4, 4)
 """
 
 
-@pytest.mark.parametrize("body", ["use(x)", "use(x); None", "y = use(x)"])
-def test_objects_are_as_they_were_after_a_trial(body: str) -> None:
-    names = named(WRITES)
-    result = in_names(names, body, "bf16", "matmul-medium")
-    assert (names["n"], names["lines"], [*names["last"]], names["out"]) == (0, [], [], {})
-    assert vars(names["box"]) == {"n": 0, "log": []}
-    assert not {"shadowed-global", "not-restored", "not-repeatable", "grows"} & {*kinds(result)}
+def test_objects_are_as_they_were_after_a_trial() -> None:
+    def check(body: str) -> None:
+        names = named(WRITES)
+        result = in_names(names, body, "bf16", "matmul-medium")
+        assert (names["n"], names["lines"], [*names["last"]], names["out"]) == (0, [], [], {})
+        assert vars(names["box"]) == {"n": 0, "log": []}
+        assert not {"shadowed-global", "not-restored", "not-repeatable", "grows"} & {*kinds(result)}
+
+    every_case([("use(x)",), ("use(x); None",), ("y = use(x)",)], check)
 
 
 def test_each_block_finds_what_every_call_writes_anew_as_it_was() -> None:
@@ -139,28 +148,29 @@ def test_each_block_finds_what_every_call_writes_anew_as_it_was() -> None:
 
 
 def test_what_only_the_first_call_writes_is_there_for_timed_calls() -> None:
-    setup = "memo = {}\ndef get():\n    if 'y' not in memo: clock.work(50); memo['y'] = 1.0\n    return memo['y']"
+    setup = "memo = {}\ndef get():\n    if 'y' not in memo: clock.work(50_000); memo['y'] = 1.0\n    return memo['y']"
     names = named(setup)
-    result = in_names(names, "clock.work(1)\nget()", "threads:2", is_fake=True)
-    assert result.frame["median"].tolist() == pytest.approx([1e-6] * 2)
+    result = in_names(names, "clock.work(1_000)\nget()", "threads:2", is_fake=True)
+    assert result.frame["median"].tolist() == pytest.approx([1e-3] * 2)
     assert names["memo"] == {}
 
 
-@pytest.mark.parametrize("calls", [1, 2, 4, 30])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
-def test_objects_are_as_they_were_after_ctrl_c_and_after_an_exception(error: type[BaseException], calls: int) -> None:
-    names, counted = named(WRITES), itertools.count(1)
+def test_objects_are_as_they_were_after_ctrl_c_and_after_an_exception() -> None:
+    def check(error: type[BaseException], calls: int) -> None:
+        names, counted = named(WRITES), itertools.count(1)
 
-    def end() -> None:
-        """Within a `Mock`, where nothing is put back: its counter goes on."""
-        if next(counted) == calls:
-            raise error
+        def end() -> None:
+            """Within a `Mock`, where nothing is put back: its counter goes on."""
+            if next(counted) == calls:
+                raise error
 
-    names["end"] = Mock(side_effect=end)
-    with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
-        in_names(names, "use(x)\nend()", "bf16")
-    assert vars(names["box"]) == {"n": 0, "log": []}
-    assert names["n"] == 0
+        names["end"] = Mock(side_effect=end)
+        with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
+            in_names(names, "use(x)\nend()", "bf16")
+        assert vars(names["box"]) == {"n": 0, "log": []}
+        assert names["n"] == 0
+
+    every_case(itertools.product([KeyboardInterrupt, ZeroDivisionError], [1, 2, 4, 30]), check)
 
 
 def test_what_cannot_be_put_back_is_said_and_nothing_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,14 +195,14 @@ TAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("setup", "body", "label"), TAKEN)
-def test_an_iterator_that_cannot_be_put_back_is_refused_before_anything_is_taken(
-    setup: str, body: str, label: str
-) -> None:
-    names = named(setup)
-    with pytest.raises(BodyError, match=f"from `{label}` cannot be put back.*`x = next"):
-        in_names(names, body, "inference_mode")
-    assert sum(1 for _ in eval(label, names)) == 99
+def test_an_iterator_that_cannot_be_put_back_is_refused_before_anything_is_taken() -> None:
+    def check(setup: str, body: str, label: str) -> None:
+        names = named(setup)
+        with pytest.raises(BodyError, match=f"from `{label}` cannot be put back.*`x = next"):
+            in_names(names, body, "inference_mode")
+        assert sum(1 for _ in eval(label, names)) == 99
+
+    every_case(TAKEN, check)
 
 
 def test_files_and_iterators_that_the_cell_makes_are_not_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 
@@ -20,11 +21,11 @@ def test_the_main_thread_shows_what_it_prints_while_another_one_measures(capsys:
         with output_to(sink, CountingSink()):
             entered.set()
             sys.stdout.write("of the code\n")
-            assert printed.wait(10)
+            printed.wait()
 
     thread = threading.Thread(target=measure)
     thread.start()
-    assert entered.wait(10)
+    entered.wait()
     sys.stdout.write("of another cell\n")
     printed.set()
     thread.join()
@@ -35,14 +36,19 @@ def test_the_main_thread_shows_what_it_prints_while_another_one_measures(capsys:
 
 def test_of_code_measured_on_another_thread_nothing_is_said_that_the_main_thread_did() -> None:
     made: list[Comparison] = []
-    calls: list[int] = []
+    called, printed, calls = threading.Event(), threading.Event(), itertools.count(1)
+
+    def code() -> None:
+        if next(calls) == 3:  # what the first call prints is shown
+            called.set()
+            printed.wait()
+
     thread = threading.Thread(
-        target=lambda: made.append(compare({"a": lambda: calls.append(1)}, min_run_time=0.3, threads=1))
+        target=lambda: made.append(compare({"a": code}, min_run_time=0.01, max_run_time=0.02, threads=1))
     )
     thread.start()
-    while not calls:
-        pass
-    while thread.is_alive():
-        sys.stdout.write("of another cell\n")
-        thread.join(0.01)
+    called.wait()
+    sys.stdout.write("of another cell\n")
+    printed.set()
+    thread.join()
     assert "prints" not in {doubt.kind for doubt in made[0].warnings}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.interpreter
+
 ROOT = Path(__file__).resolve().parents[3]
 BROKEN = "import torch.version\nraise OSError('libtorch_cpu.so: cannot open shared object file:\\n\\x1b[31mnone')"
 KINDS: dict[str, tuple[dict[str, str], str]] = {

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from types import ModuleType
 
 import pytest
 
 from torchbench_magic.core.profiling.holding import roots
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_was_imported_before_is_not_looked_through() -> None:
+    """A profile with memory looks at each object of the process; the hundred thousands of torch's own are none of a
+    test's."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -84,3 +84,66 @@ def test_torchs_own_trace_gives_the_same_device_time(tmp_path: Path) -> None:
     table = {entry.key: entry.self_device_time_total / 1e6 for entry in profiler.key_averages()}
     ours = read.ops.groupby("op")["self_device_time"].sum()
     assert ours["aten::mm"] == pytest.approx(table["aten::mm"], rel=0.01)
+
+
+def work(x: torch.Tensor) -> None:
+    for _ in range(20):
+        x @ x
+
+
+def names() -> dict[str, object]:
+    x = torch.randn(4096, 4096, device="cuda")
+    work(x)
+    torch.cuda.synchronize()
+    return {"x": x, "torch": torch, "host": torch.randn(512, 512)}
+
+
+def test_a_profile_ends_when_the_device_has_and_says_that_the_code_ran_ahead() -> None:
+    made = profile("for _ in range(20): y = x @ x", globals=names())
+    table = made.device_events
+    assert made.wall_time >= 0.9 * table.loc[table["kind"] == "kernel", "time"].sum()
+    (doubt,) = [each for each in made.warnings if each.kind == "device-after"]
+    assert float(str(doubt.facts["seconds"])) > 0.5 * made.wall_time
+    assert "launches all of the work of cuda:0" in " ".join(str(made).split())
+
+
+def test_work_that_was_launched_before_is_no_time_of_the_body() -> None:
+    known = names()
+    x = known["x"]
+    for _ in range(200):
+        x @ x  # type: ignore[operator]
+    assert profile("z = 1", globals=known).wall_time < 0.1
+
+
+def test_a_line_that_reads_a_value_is_said_to_wait() -> None:
+    made = profile("for _ in range(10):\n    y = x @ x\n    v = y[0, 0].item()", globals=names())
+    said = " ".join(str(made).split())
+    assert ":2 launches" in said
+    assert "the host waits for it at" in said
+    assert ":3 takes" not in said
+
+
+@pytest.mark.parametrize(("line", "cure"), [("z = host.to('cuda')", "pin_memory"), ("z = y.nonzero()", "torch.where")])
+def test_a_wait_that_leaves_the_device_idle_has_the_cure_of_its_cause(line: str, cure: str) -> None:
+    import time
+
+    code = f"for _ in range(8):\n    y = x @ x\n    {line}\n    time.sleep(0.004)"
+    found = [each for each in profile(code, globals=names() | {"time": time}).insights if each.kind == "sync"]
+    assert [each.places[0].line for each in found] == [3]
+    assert cure in str(found[0].cures)
+
+
+def test_cores_are_not_blamed_for_a_device_that_works() -> None:
+    made = profile("for _ in range(400): y = x @ x\ntorch.cuda.synchronize()", globals=names(), concurrency=True)
+    assert made.concurrency is not None
+    assert made.concurrency.verdict == "device"
+    assert not [each for each in made.insights if not each.places]
+
+
+def test_a_timing_after_a_profile_says_that_launches_are_slower() -> None:
+    from torchbench_magic import compare
+
+    known = names()
+    profile("y = x @ x", globals=known)
+    kinds = [doubt.kind for doubt in compare({"": "x @ x"}, globals=known, threads=1).warnings]
+    assert "after-profile" in kinds

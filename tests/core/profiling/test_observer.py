@@ -96,16 +96,13 @@ def broken(backend: str) -> Callable[[Any], Any]:
 pytestmark = pytest.mark.usefixtures("compiled_anew")
 
 
-def frames() -> int:
-    from torch._dynamo.utils import get_compilation_metrics
-
-    return len(get_compilation_metrics())
-
-
 def compiled_by(run: Callable[[], object]) -> int:
-    before = frames()
+    """How many frames; cleared first, as torch keeps the last 64 and the number would stand still there."""
+    from torch._dynamo.utils import clear_compilation_metrics, get_compilation_metrics
+
+    clear_compilation_metrics()
     run()
-    return frames() - before
+    return len(get_compilation_metrics())
 
 
 def seen(call: Callable[[Any], Any], **options: bool) -> Profile:
@@ -317,7 +314,7 @@ def test_a_thread_that_goes_on_after_the_run_is_not_followed_any_more() -> None:
     made = profile("threading.Thread(target=work).start()", globals={"threading": threading, "work": work})
     before = len(made.modules)
     go.set()
-    assert done.wait(20)
+    done.wait()
     assert len(made.modules) == before
 
 

@@ -66,7 +66,7 @@ def test_the_result_is_a_comparison_with_the_code_that_ran() -> None:
     assert frame["label"] == "aten::mm"
     assert frame["sub_label"] == "[[64, 32], [32, 64]]"
     assert frame["num_threads"] == 1
-    assert 0 < frame["median"] < 0.1
+    assert frame["median"] > 0
     assert found.code.splitlines() == [
         "%%timer -t 1",
         "# --- setup",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import bdb
 import gc
+import itertools
 import linecache
 import os
 import signal
@@ -65,22 +66,24 @@ def kinds(outcome: Outcome) -> list[str]:
 def test_time_outside_torch_is_python_time() -> None:
     outcome = run("time.sleep(0.05)\nx = torch.ones(3)\n")
     sleeping = row(outcome, 1)
-    assert 0.05 <= sleeping["python_time"] < 0.1
+    assert 0.05 <= sleeping["python_time"] <= outcome.profile.wall_time
     assert sleeping["self_cpu_time"] == 0
     assert row(outcome, 2)["self_cpu_time"] > 0
 
 
 def test_wall_time_of_a_line_holds_the_lines_it_calls() -> None:
     outcome = run("def f():\n    time.sleep(0.02)\nf()\nf()\n")
+    for_both = row(outcome, 3)["wall_time"] + row(outcome, 4)["wall_time"]
     assert row(outcome, 3)["wall_time"] >= 0.02
-    assert row(outcome, 3)["python_time"] < 0.01
-    assert 0.04 <= row(outcome, 2)["wall_time"] < 0.08
+    assert row(outcome, 3)["python_time"] <= row(outcome, 3)["wall_time"] - 0.02, "the sleep is another line's"
+    assert 0.04 <= row(outcome, 2)["wall_time"] <= for_both, "within the two calls"
 
 
 def test_a_recursive_line_is_not_counted_twice() -> None:
     outcome = run("def f(n):\n    time.sleep(0.01)\n    if n: f(n - 1)\nf(3)\n")
     assert row(outcome, 3)["wall_time"] < outcome.profile.wall_time
     assert row(outcome, 3)["calls"] == 4
+    assert row(outcome, 3)["wall_time"] <= row(outcome, 4)["wall_time"], "by depth, it would be more than its whole"
 
 
 def test_python_in_a_range_is_python_on_the_line_and_self_time_of_the_range() -> None:
@@ -109,15 +112,15 @@ y.sum().backward()
     assert row(outcome, 4)["python_time"] >= 0.02
     assert row(outcome, 8)["python_time"] >= 0.03
     assert row(outcome, 12)["wall_time"] >= 0.03
-    assert row(outcome, 11)["self_cpu_time"] < 0.02
-    assert row(outcome, 12)["self_cpu_time"] < 0.03
+    for line, slept in ((11, 0.02), (12, 0.03)):
+        assert row(outcome, line)["self_cpu_time"] <= row(outcome, line)["wall_time"] - slept, "the sleep is Python"
 
 
 def test_backward_time_is_on_the_line_of_backward_and_on_the_forward_line() -> None:
     text = "w = torch.ones(400, 400, requires_grad=True)\ny = w @ w\nz = y.sum()\nz.backward()\n"
     outcome = run(text)
     forward, backward = row(outcome, 2), row(outcome, 4)
-    assert 0 < forward["backward_cpu_time"] < backward["self_cpu_time"]
+    assert 0 < forward["backward_cpu_time"] <= backward["self_cpu_time"]
     assert row(outcome, 1)["backward_cpu_time"] == 0
     caused = outcome.profile.lines["backward_cpu_time"].sum()
     assert caused <= backward["self_cpu_time"]
@@ -152,7 +155,6 @@ def test_waiting_stands_on_the_awaiting_line() -> None:
     assert 0.02 <= row(outcome, 3)["python_time"] <= wall - 0.03  # line 4 waits in it
     assert 0.02 <= row(outcome, 4)["wall_time"] <= wall - 0.03
     assert 0.03 <= row(outcome, 5)["python_time"] <= wall - 0.02  # the tasks wait at the same time
-    assert outcome.profile.not_attributed < 0.005
 
 
 def test_a_trailing_expression_on_the_line_of_a_statement_is_one_run_of_the_line() -> None:
@@ -206,9 +208,11 @@ def test_ops_and_lines_of_threads_started_in_the_cell_are_there() -> None:
 
 
 def test_with_memory_the_cpu_seconds_of_unseen_threads_are_said() -> None:
+    before = time.process_time()
     outcome = run(POOL, memory=True)
+    used = time.process_time() - before
     (doubt,) = [d for d in outcome.profile.warnings if d.kind == "threads-unseen"]
-    assert 0 < doubt.facts["cpu_seconds"] < 60
+    assert 0 < doubt.facts["cpu_seconds"] <= used, "no more than the whole process used"
     assert "aten::mm" not in set(outcome.profile.ops["op"])
 
 
@@ -242,7 +246,6 @@ def test_the_kernels_own_threads_are_in_no_table() -> None:
     exec("def beat(go, done):\n    go.wait()\n    torch.ones(5).exp()\n    done.set()\n", names)
     thread = threading.Thread(target=names["beat"], args=(go, done), name="Heartbeat")
     thread.start()
-    time.sleep(0.01)
     outcome = run("go.set()\ndone.wait()\ntorch.ones(3).sin()\n", {"go": go, "done": done, "torch": torch})
     thread.join()
     assert "aten::exp" not in set(outcome.profile.ops["op"])
@@ -459,16 +462,34 @@ def test_an_exception_gives_the_profile_until_then_and_a_traceback_of_the_users_
 
 
 @pytest.mark.parametrize(
-    "text", ["while True: pass\n", "while True:\n    torch.ones(9)\n", "time.sleep(9)\n"]
+    "text",
+    [
+        "for n in itertools.count(): n == 100 and signal.raise_signal(2)\n",
+        "for n in itertools.count():\n    torch.ones(9)\n    n == 100 and signal.raise_signal(2)\n",
+        "go.release()\nwhile True: time.sleep(0.01)\n",
+    ],
+    ids=["a loop", "a loop of torch", "sleeping"],
 )
 def test_an_interrupt_gives_the_profile_until_then(text: str) -> None:
-    timer = threading.Timer(0.15, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
-    outcome = run(f"timer.start()\n{text}", {"torch": torch, "time": time, "timer": timer})  # 0.15 s of the body itself
-    timer.join()
+    """From the code itself in a loop's hundredth round, or from a thread that the code lets go; one that comes right
+    before a sleep waits for its end, so that there are many short ones."""
+    go, main = threading.Lock(), threading.main_thread().ident
+    assert main is not None
+    go.acquire()
+
+    def interrupts() -> None:
+        go.acquire()
+        signal.pthread_kill(main, signal.SIGINT)
+
+    helper = threading.Thread(target=interrupts, daemon=True)
+    if "go" in text:
+        helper.start()
+    names = {"torch": torch, "time": time, "itertools": itertools, "signal": signal, "go": go}
+    outcome = run(f"time.sleep(0.01)\n{text}", names)
     assert isinstance(outcome.error, KeyboardInterrupt)
     assert {frame.filename for frame in traceback.extract_tb(outcome.error.__traceback__)} == {CELL}
     assert outcome.profile.partial
-    assert 0.1 < outcome.profile.wall_time < 5
+    assert outcome.profile.wall_time >= 0.01
     assert sys.gettrace() is None
     own = outcome.profile.lines[outcome.profile.lines["thread"] == 0]
     assert (own["self_cpu_time"] + own["python_time"]).sum() == pytest.approx(

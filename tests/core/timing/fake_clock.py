@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torchbench_magic import Comparison
@@ -25,6 +25,7 @@ class FakeClock:
     def __init__(self) -> None:
         self.wall_ns = 0
         self.cpu_ns = 0
+        self.count_faults: Callable[[], int] = lambda: 0
         self.load = dict.fromkeys(("pressure", "steal", "busy", "ran", "waited", "throttled", "switches"), 0.0)
 
     def work(self, us: float) -> None:
@@ -52,7 +53,12 @@ class FakeClock:
 
     @property
     def clocks(self) -> Clocks:
-        return Clocks(wall=lambda: self.wall_ns, cpu=lambda: self.cpu_ns, counters=lambda: self.counters)
+        return Clocks(
+            wall=lambda: self.wall_ns,
+            cpu=lambda: self.cpu_ns,
+            counters=lambda: self.counters,
+            faults=self.count_faults,
+        )
 
 
 def timed(
@@ -62,7 +68,8 @@ def timed(
     names: dict[str, Any] | None = None,
     **plan: Any,
 ) -> Comparison:
-    """Compare bodies that move the fake clock (as ``clock``)."""
+    """Compare bodies that move the fake clock (as ``clock``), for 0.05 s where nothing else is asked for."""
+    plan.setdefault("min_run_time", 0.05)
     plan.setdefault("threads", (1,))
     plan.setdefault("seed", 0)
     return compare_bodies(Task(

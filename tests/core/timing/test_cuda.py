@@ -65,3 +65,9 @@ def test_the_gpus_generator_is_put_back() -> None:
     before = torch.cuda.get_rng_state()
     compare({"": "torch.rand(8, device='cuda')"}, threads=1, min_run_time=0.02)
     assert torch.equal(before, torch.cuda.get_rng_state())
+
+
+def test_what_an_alternative_sets_of_cudnn_is_put_back() -> None:
+    torch.backends.cudnn.allow_tf32 = True
+    compare({"a": "torch.backends.cudnn.allow_tf32 = False", "b": "1 + 1"}, threads=1, min_run_time=0.01)
+    assert torch.backends.cudnn.allow_tf32

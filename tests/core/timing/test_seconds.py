@@ -6,8 +6,6 @@ import random
 
 import pytest
 
-from torchbench_magic.core.machine.clocks import Clocks
-from torchbench_magic.core.timing import rounds
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.timer import compare_bodies
 from torchbench_magic.core.timing.timing_task import Task
@@ -17,42 +15,40 @@ from torchbench_magic.results.timing.comparison import Comparison
 from .fake_clock import FakeClock, timed
 
 
-def busy_between_blocks(clock: FakeClock, us: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def busy_between_blocks(clock: FakeClock, us: float) -> None:
     """As on a busy machine: it takes the processor away where a system call returns, which is between two blocks."""
 
     def faults() -> int:
         clock.wait(us)
         return 0
 
-    monkeypatch.setattr(rounds, "minor_faults", faults)
+    clock.count_faults = faults
 
 
-def test_time_that_passes_between_blocks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_that_passes_between_blocks_counts() -> None:
     clock = FakeClock()
-    busy_between_blocks(clock, 3000, monkeypatch)
+    busy_between_blocks(clock, 3000)
     result = timed(clock, {"a": "clock.work(10)", "b": "clock.work(10)"}, min_run_time=0.2)
     assert result.elapsed == pytest.approx(0.4, rel=0.1)
     assert result.samples["wall"].sum() < 0.05
 
 
-def test_an_undecided_cell_ends_at_its_maximum_on_a_busy_machine_and_says_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_undecided_cell_ends_at_its_maximum_on_a_busy_machine_and_says_what_is_missing() -> None:
     clock = FakeClock()
-    busy_between_blocks(clock, 10_000, monkeypatch)
-    steps = iter(range(10**9))
-    body = "clock.work(10 + next(steps) // 20 % 7)"
-    result = timed(clock, {"a": body, "b": body.replace("7", "5")}, names={"steps": steps}, margin=1e-4, seed=1)
+    busy_between_blocks(clock, 10_000)
+    body = "clock.work(dice.uniform(8, 12))"
+    names = {"dice": random.Random(1)}
+    result = timed(clock, {"a": body, "b": body}, names=names, margin=1e-4, min_run_time=0.2)
     assert result.frame["verdict"][1] == "undecided"
     assert result.elapsed <= 2 * 5 * 0.2 + 0.1
     assert result.undecided_seconds[1] > 0
 
 
-def test_the_seconds_that_would_decide_are_those_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seconds_that_would_decide_are_those_of_waiting() -> None:
     def waited(seconds: float) -> Comparison:
         """A pair of ratio 1.03 on a busy machine, where a block of 0.2 ms takes 10 ms."""
-        clock, noise = FakeClock(), random.Random(2)
-        busy_between_blocks(clock, 5_000, monkeypatch)
+        clock, noise = FakeClock(), random.Random(5)
+        busy_between_blocks(clock, 5_000)
         bodies = {"a": "clock.work(10)", "b": "clock.work(10.3 + noise.gauss(0, 3))"}
         return timed(clock, bodies, names={"noise": noise}, min_run_time=seconds, max_run_time=seconds)
 
@@ -64,7 +60,7 @@ def test_the_seconds_that_would_decide_are_those_of_waiting(monkeypatch: pytest.
     assert waited(0.5 + needed / 2 * 2).frame["verdict"][1] == "slower"
 
 
-def test_priming_and_warming_up_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_priming_and_warming_up_count() -> None:
     clock = FakeClock()
     result = timed(clock, {"": "clock.work(40)"}, min_run_time=0.2, max_run_time=0.2)
     assert result.elapsed == pytest.approx(0.2, rel=0.02)
@@ -94,7 +90,7 @@ def test_what_passes_between_rounds_counts() -> None:
             clock.wait(150_000)
 
     result = compare_bodies(Task(
-        {"a": Body("clock.work(10)"), "b": Body("clock.work(20)")},
+        {"a": Body("clock.work(100)"), "b": Body("clock.work(200)")},
         namespace={"clock": clock},
         plan=Plan(threads=(1,), min_run_time=1.0),
         clocks=clock.clocks,
@@ -116,13 +112,13 @@ def test_progress_begins_with_the_first_call_and_names_what_is_done() -> None:
 
     def work() -> None:
         told.append("call") if len(told) < 4 else None
-        clock.work(10)
+        clock.work(100)
 
     compare_bodies(Task(
         {"a": Body("work()"), "b": Body("work()")},
         namespace={"work": work},
         plan=Plan(threads=(1,)),
-        clocks=Clocks(clock.clocks.wall, clock.clocks.cpu, clock.clocks.counters),
+        clocks=clock.clocks,
         progress=Listener(),
     ))
     first, second = "running the first call of a (may last)", "running the first call of b (may last)"

@@ -46,6 +46,7 @@ def test_a_call_is_the_total_less_the_empty_loop() -> None:
     assert BASE.stats.baseline_exclusive_stats.sum() == 100
 
 
+@pytest.mark.interpreter
 def test_the_stats_unpickle_in_plain_torch(tmp_path: Path) -> None:
     (tmp_path / "stats.pkl").write_bytes(pickle.dumps((BASE.stats, OTHER.stats)))
     code = (

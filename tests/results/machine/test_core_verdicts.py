@@ -69,6 +69,13 @@ def test_as_many_threads_as_cores_are_never_too_many_whoever_else_runs(cores: in
         assert verdict_of(use) not in ("oversubscribed", "gil-bound", "lock-bound", "serial")
 
 
+def test_where_a_device_is_what_the_time_depends_on_the_cores_are_not_judged() -> None:
+    for use in (HEALTHY, ONE, CoreUse()):
+        assert verdict_of(replace(use, device=0.9)) == "device"
+        assert verdict_of(replace(use, device=0.5)) == verdict_of(use)
+    assert mean_use([replace(ONE, wall=1.0, device=0.9), replace(ONE, wall=3.0)]).device == pytest.approx(0.225)
+
+
 def test_stretches_are_joined_by_their_seconds() -> None:
     joined = mean_use([replace(HEALTHY, wall=1.0, cores=4), replace(ONE, wall=3.0, cores=2, ext=math.nan, threads=7)])
     assert (joined.wall, joined.cores, joined.threads, joined.samples) == (4.0, 2, 7, 200)

@@ -16,6 +16,8 @@ from tests.views.builders import comparison_of, profile_of, two_shapes
 from torchbench_magic.views.carriers import markdown
 from torchbench_magic.views.timing import comparison
 
+pytestmark = pytest.mark.interpreter
+
 CONFIG = Path(__file__).parents[3] / "jupyter-config"
 CELL = "%%timer --baseline bmm\n# --- bmm\nbmm(x, x)\n# --- mul_sum\nmul_sum(x, x)"
 OF_OTHERS = "<p>mine</p><script>mine()</script>"

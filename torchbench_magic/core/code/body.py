@@ -13,13 +13,22 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from torchbench_magic.results.cell_text import Body
 
-__all__ = ["CompiledBody", "TransformAst", "compile_body", "ending_block", "parse_body", "with_value_taken"]
+__all__ = [
+    "CompiledBody",
+    "TransformAst",
+    "compile_body",
+    "copied_tree",
+    "ending_block",
+    "parse_body",
+    "with_value_taken",
+]
 
 TransformAst = Callable[[ast.Module], ast.Module]
+Node = TypeVar("Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -139,3 +148,19 @@ def ending_block(tree: ast.Module) -> str:
     """The word that begins the block which the module ends with; empty where it ends with none."""
     last = tree.body[-1] if tree.body else None
     return next((word for kinds, word in _WORDS if isinstance(last, kinds)), "")
+
+
+def copied_tree(tree: Node) -> Node:
+    """A copy of a tree, of its own fields alone.
+
+    Tracebacks of IPython give each node its parent, and all trees share the nodes of ``Load``, ``Add`` and the like:
+    `copy.deepcopy` would copy the whole of another file's tree with it.
+    """
+    fields = {name: _copied(value) for name, value in ast.iter_fields(tree)}
+    return ast.copy_location(type(tree)(**fields), tree)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return copied_tree(value) if isinstance(value, ast.AST) else value

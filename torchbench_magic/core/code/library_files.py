@@ -33,6 +33,7 @@ def is_users_file(file: str | None) -> bool:
     return file is not None and not is_library_file(file)
 
 
+@lru_cache(maxsize=1 << 15)
 def is_library_file(file: str) -> bool:
     """Whether code of this file name is a library's.
 

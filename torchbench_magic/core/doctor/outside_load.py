@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torchbench_magic.results.machine.contention import Contention
@@ -59,11 +59,16 @@ class WatchedLoad:
     average: float = math.nan
 
 
-def watch_load(files: SystemFiles = THIS_MACHINE, seconds: float = SECONDS) -> WatchedLoad:
+def watch_load(
+    files: SystemFiles = THIS_MACHINE,
+    seconds: float = SECONDS,
+    sleep: Callable[[float], object] = time.sleep,
+    counters: Callable[[], Counters] = Counters.read,
+) -> WatchedLoad:
     """Sleep for some time and see what ran meanwhile."""
-    before, ticks = Counters.read(), _ticks(files)
-    time.sleep(seconds)
-    ran, spent = _ticks(files), Counters.read() - before
+    before, ticks = counters(), _ticks(files)
+    sleep(seconds)
+    ran, spent = _ticks(files), counters() - before
     busiest = None
     if ticks is not None and ran is not None:
         own = _family(ran, os.getpid())

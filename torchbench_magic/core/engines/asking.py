@@ -24,6 +24,9 @@ _OUTPUT_WITHIN = 0.5
 _PATIENCE = 5.0
 """Seconds in which an engine that was interrupted answers."""
 _POLL = 0.005
+_LOOK = 1.0
+"""Seconds between two looks at whether the controller is there while no answer comes."""
+_UNREACHABLE = "died, or can no longer be reached: the cluster's controller has ended"
 
 _RUN = '''
 def answer(asked):
@@ -81,7 +84,8 @@ class Answer:
     Attributes:
         engine: that was asked.
         kind: ``value``; ``raised`` (by the function itself: what it runs for the user it must catch), ``interrupted``,
-            ``died`` (the engine's process is gone), ``lost`` (it did not come back after an interrupt), ``unsuitable``.
+            ``died`` (the engine's process is gone, or the controller that would tell of it), ``lost`` (it did not come
+            back after an interrupt), ``unsuitable``.
         value: what the function returned; None with another kind.
         said: with another kind, what happened, in a few words that follow the engine's name.
         stdout, stderr: what it printed.
@@ -106,6 +110,7 @@ class Asking:
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.perf_counter) -> None:
         self._cluster, self._clock = cluster, clock
         self._under_way: dict[int, tuple[Engine, Any]] = {}
+        self._looked = clock()
 
     def ask(self, engine: Engine, question: Question) -> None:
         """Begin. One question at a time each: the next waits for the answer to this one."""
@@ -129,9 +134,24 @@ class Asking:
         return told if isinstance(told, Mapping) else {}
 
     def poll(self) -> list[Answer]:
-        """Answers that came since; returns at once but for what they printed. An engine that dies answers, too."""
+        """Answers that came since; returns at once but for what they printed.
+
+        An engine that dies answers, too, and so do all when the controller has ended: ``ipcluster`` ends it with its
+        last engine, often before it has told of that one.
+        """
+        has_ended = self._is_time_to_look() and self._cluster.has_ended()
         ready = [each for each, (_, result) in self._under_way.items() if result.ready()]
-        return [self._answered(*self._under_way.pop(each)) for each in ready]
+        found = [self._answered(*self._under_way.pop(each)) for each in ready]
+        if has_ended:
+            found += [Answer(engine, "died", said=_UNREACHABLE) for engine, _ in self._under_way.values()]
+            self._under_way.clear()
+        return found
+
+    def _is_time_to_look(self) -> bool:
+        if not self._under_way or self._clock() - self._looked < _LOOK:
+            return False
+        self._looked = self._clock()
+        return True
 
     def wait(self, seconds: float = _POLL) -> None:
         """Until an answer may have come."""

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -37,11 +38,27 @@ class Cluster:
 
     def __init__(self, name: str, client: Any) -> None:
         self.name, self.client = name, client
+        self._listens_at = _address(client)
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Of the engines that are there now."""
         return tuple(self.client.ids)
+
+    def has_ended(self) -> bool:
+        """Whether nothing listens any more where the controller took this client.
+
+        ipyparallel does not tell: its sockets connect again and again, and its results stay pending for ever.
+        """
+        if self._listens_at is None:
+            return False
+        try:
+            socket.create_connection(self._listens_at, timeout=_ANSWERS_WITHIN).close()
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # of the network between: it may come back
+            return False
+        return False
 
     def begin(self, engine: int, text: str, asked: dict[str, Any]) -> Any:
         """Have an engine run ``text``, which defines ``answer(asked)``; its `AsyncResult`.
@@ -58,6 +75,13 @@ class Cluster:
         live = [each for each in engines if each in there]
         if live:
             self.client.send_signal(int(signal.SIGINT), targets=live, block=False)
+
+
+def _address(client: Any) -> tuple[str, int] | None:
+    """(host, port) at which the controller takes clients; None where that cannot be asked: behind a tunnel of ssh."""
+    proto, _, place = str(getattr(client, "_config", {}).get("registration", "")).partition("://")
+    host, _, port = place.rpartition(":")
+    return (host, int(port)) if proto == "tcp" and not getattr(client, "_ssh", True) else None
 
 
 @contextmanager

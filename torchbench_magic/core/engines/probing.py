@@ -18,7 +18,8 @@ __all__ = ["is_here", "probe", "why_not"]
 ANSWERS_WITHIN = 5.0
 """Seconds in which an engine answers that runs nothing: it imports what describes packages, from a slow disk too."""
 BUSY_AFTER = 0.5
-"""Seconds after which an engine that the controller knows to run something is taken to be busy."""
+"""Seconds after which an engine that the controller knows to run something is taken to be busy. It is asked anew after
+as long again: it hears of a task later than the engine does."""
 
 _LOOK = '''
 def answer(asked):
@@ -63,19 +64,21 @@ def probe(
     """
     found: dict[int, Engine] = {}
     ids = cluster.ids
-    occupied: frozenset[int] | None = None
+    occupied = frozenset[int]()
+    looks = 1
     asked = {each: cluster.begin(each, _LOOK, {}) for each in ids}
     began = clock()
     while len(found) < len(ids):
         hear_interrupt()
         passed = clock() - began
-        if occupied is None and passed > BUSY_AFTER:
+        if passed > looks * BUSY_AFTER:
             occupied = _occupied(cluster)
+            looks += 1
         for each in [each for each in ids if each not in found]:
             if asked[each].ready():
                 found[each] = _looked_at(each, asked[each])
-            elif passed > deadline or each in (occupied or ()):
-                found[each] = Engine(each, "busy" if each in (occupied or ()) else "silent")
+            elif passed > deadline or each in occupied:
+                found[each] = Engine(each, "busy" if each in occupied else "silent")
                 cluster.client.abort(asked[each], targets=each, block=False)
         if len(found) < len(ids):
             time.sleep(0.005)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import copy
 import hashlib
 from collections.abc import Iterable
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
-from torchbench_magic.core.code.body import CompiledBody, compile_body, with_value_taken
+from torchbench_magic.core.code.body import CompiledBody, compile_body, copied_tree, with_value_taken
 from torchbench_magic.core.code.code_reads import globals_assigned, notebook_functions, variables_read
 from torchbench_magic.core.code.reached_objects import Found, search, texts_used
 from torchbench_magic.core.code.timed_loop import Block, compile_block
@@ -86,7 +85,7 @@ class CellCalls:
     def _transformed(self, tree: ast.Module) -> ast.Module:
         for each in (self._task.transform_ast, self._variant.transform):
             tree = each(tree) if each is not None else tree
-        self.tree = copy.deepcopy(tree)  # compiling takes it apart
+        self.tree = copied_tree(tree)  # compiling takes it apart
         return tree
 
     def call(self, limit_s: float | None = None) -> CallOutcome:

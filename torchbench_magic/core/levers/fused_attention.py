@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from torchbench_magic.core.code.body import copied_tree
+
 from .attention import with_fused_attention
 from .lever import Change, DoesNotApply, Site
 
@@ -30,7 +32,7 @@ class FusedAttention:
     def change(self, site: Site) -> Change:
         import torch
 
-        body = with_fused_attention(copy.deepcopy(site.tree))
+        body = with_fused_attention(copied_tree(site.tree))
         names: dict[str, Any] = {}
         where = ["the body"] if body is not None else []
         for name, value in site.names.items():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchbench_magic.core.code.body import copied_tree
 from torchbench_magic.core.compiler.compile_watch import CompileWatch
 from torchbench_magic.core.compiler.given_up import why_given_up
 from torchbench_magic.core.process.deadline import TooLong
@@ -138,7 +138,7 @@ class Trials:
             body = change.body
 
             def transform(tree: ast.Module) -> ast.Module:
-                return copy.deepcopy(body)
+                return copied_tree(body)
 
         labels = {f"{name} ({lever.name})": value for name, value in change.names.items()}
         return Variant(own, transform, change.before, labels)

@@ -13,6 +13,7 @@ from typing import Any
 
 from torchbench_magic.results.machine.environment import Environment
 
+from .devices_in_use import devices_in_use
 from .facts.cgroups import Limit, cpu_quota
 from .facts.frequency import clock_control, governor_text
 from .facts.native_libraries import native_libraries
@@ -84,8 +85,23 @@ def _accelerator() -> str | None:
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if device is None:
         return None
-    backend: Any = getattr(torch, device.type, None)
-    return str(backend.get_device_name()) if hasattr(backend, "get_device_name") else device.type
+    if devices_in_use():
+        backend: Any = getattr(torch, device.type, None)
+        return str(backend.get_device_name()) if hasattr(backend, "get_device_name") else device.type
+    models = _models() if device.type == "cuda" else set()  # to ask torch would make a context
+    return models.pop() if len(models) == 1 else device.type
+
+
+def _models() -> set[str]:
+    """What NVIDIA's driver says that its devices are; empty where it does not say."""
+    found = set()
+    for file in Path("/proc/driver/nvidia/gpus").glob("*/information"):
+        try:
+            lines = file.read_text().splitlines()
+        except OSError:
+            continue
+        found |= {line.partition(":")[2].strip() for line in lines if line.startswith("Model:")}
+    return found
 
 
 def read_environment() -> Environment:

@@ -16,6 +16,8 @@ Nothing is held outside of the main thread, the only one where Python runs handl
 
 from __future__ import annotations
 
+# The functions of `signal` without their look-up of each handler among enums: a tenth of a run of many short blocks.
+import _signal  # type: ignore[import-not-found]
 import _thread
 import asyncio
 import os
@@ -51,15 +53,15 @@ class _Waiting:
 
     def install(self) -> None:
         """Take the place of the handler that is there, unless this one has it; of other signals only of a function."""
-        there = signal.getsignal(self.number)
+        there = _signal.getsignal(self.number)
         if there is not self._handler and (self.number == signal.SIGINT or callable(there)):
-            self._before = signal.signal(self.number, self._handler)
+            self._before = _signal.signal(self.number, self._handler)
 
     def withdraw(self) -> None:
         """Put back what was there; a handler that the user's code has set stays."""
-        if signal.getsignal(self.number) is self._handler:
+        if _signal.getsignal(self.number) is self._handler:
             # None: it was not set from Python, and Python cannot set it again; this is its own default then
-            signal.signal(self.number, signal.default_int_handler if self._before is None else self._before)
+            _signal.signal(self.number, signal.default_int_handler if self._before is None else self._before)
 
     def pass_on(self, frame: FrameType | None) -> None:
         """Let the handler that was there before have it: of SIGINT as a rule a KeyboardInterrupt."""
@@ -178,10 +180,10 @@ def interrupt_of(error: BaseException) -> BaseException:
 
 
 def hear_interrupt() -> None:
-    """Raise the Ctrl-C that waits, if one does: for what takes long by itself within `interrupts_held`, to be called
-    where all that it holds is put away by an exception."""
-    if _now.interrupt.came and threading.current_thread() is threading.main_thread():
-        _now.interrupt.pass_on(sys._getframe(1))
+    """Raise the Ctrl-C that waits, if one does, or what another handler makes of its signal: for what takes long by
+    itself within `interrupts_held`, to be called where all that it holds is put away by an exception."""
+    if threading.current_thread() is threading.main_thread():
+        _now.pass_on(sys._getframe(1))
 
 
 class interrupts_held:  # noqa: N801  # used as contextlib's are, and as short a way into it as there is

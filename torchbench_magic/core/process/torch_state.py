@@ -24,6 +24,10 @@ def of_torch() -> list[Kind]:
         "torch.backends.cudnn.enabled": (torch.backends.cudnn, "enabled"),
         "torch.backends.mkldnn.enabled": (torch.backends.mkldnn, "enabled"),
     }
+    products: Any = torch.backends.cuda.matmul
+    for name in ("fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction", "fp16_accumulation"):
+        if hasattr(products, f"allow_{name}"):
+            switches[f"torch.backends.cuda.matmul.allow_{name}"] = (products, f"allow_{name}")
     return [
         Kind("inference mode", torch.is_inference_mode_enabled, _inference_mode.put, on_off("inference mode")),
         Kind("grad mode", torch.is_grad_enabled, torch.set_grad_enabled, on_off("grad mode")),
@@ -38,6 +42,7 @@ def of_torch() -> list[Kind]:
             lambda value, than: f"deterministic algorithms {('off', 'on (warn only)', 'on')[value]}",
         ),
         Kind("matmul precision", _precision, _put_precision, _precision_words),
+        Kind("cuDNN precision", _cudnn_precision, _put_cudnn_precision, _cudnn_words),
         Kind("attention backends", _attention, _put_attention, _attention_words),
         Kind("flush denormal", _flushes_denormals, torch.set_flush_denormal, on_off("flushing of denormal numbers")),
         Kind("anomaly detection", _anomaly, lambda value: torch.set_anomaly_enabled(*value), _anomaly_words),
@@ -183,6 +188,37 @@ def _put_precision(value: tuple[str | None, ...]) -> None:
 
 def _precision_words(value: tuple[str | None, ...], than: tuple[str | None, ...]) -> str:
     return f"matmul precision {next((word for word in value if word not in (None, 'none')), 'as torch has it')}"
+
+
+def _cudnn_precision() -> dict[str, Any]:
+    """Whether TF32 is allowed by torch's one word (None where its newer switches differ, which it raises for), and the
+    newer switches, of convolutions and of recurrent layers."""
+    import torch
+
+    try:
+        found: dict[str, Any] = {"TF32": bool(torch.backends.cudnn.allow_tf32)}
+    except RuntimeError:
+        found = {"TF32": None}
+    homes: dict[str, Any] = {name: getattr(torch.backends.cudnn, name, None) for name in ("conv", "rnn")}
+    return found | {name: home.fp32_precision for name, home in homes.items() if hasattr(home, "fp32_precision")}
+
+
+def _put_cudnn_precision(value: dict[str, Any]) -> None:
+    import torch
+
+    if value["TF32"] is not None:
+        torch.backends.cudnn.allow_tf32 = value["TF32"]
+    for name in value.keys() - {"TF32"}:
+        home = getattr(torch.backends.cudnn, name)
+        if home.fp32_precision != value[name]:
+            home.fp32_precision = value[name]
+
+
+def _cudnn_words(value: dict[str, Any], than: dict[str, Any]) -> str:
+    changed = [f"{name} {value[name]}" for name in value if name != "TF32" and value[name] != than.get(name)]
+    if value["TF32"] is None or value["TF32"] == than["TF32"]:
+        return f"cuDNN's float32 precision {', '.join(changed)}"
+    return f"cuDNN's TF32 {'on' if value['TF32'] else 'off'}"
 
 
 def _anomaly() -> tuple[bool, bool]:

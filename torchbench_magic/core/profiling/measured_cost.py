@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from torchbench_magic.core.machine.devices_in_use import wait_for_devices
 from torchbench_magic.core.process.held_interrupts import interrupts_let_through
 from torchbench_magic.core.process.run_settings import CountingSink, output_to
 from torchbench_magic.results.doubts import Doubt
@@ -82,6 +83,7 @@ class Repeats:
 
     async def _plain(self) -> float:
         with torch_threads(self.threads):
+            wait_for_devices()
             started = self.clock()
             await self._once()
             return self.clock() - started
@@ -100,6 +102,7 @@ class Repeats:
             value = self._called()
             if inspect.isawaitable(value):
                 await value
+        wait_for_devices()
 
     def _called(self) -> object:
         """From a frame of its own: in the one that lets interrupts through none is heard."""

@@ -25,8 +25,10 @@ from .recording.user_threads import unseen_cpu_seconds
 from .sources.statement_lines import read_statements
 from .waiting_lines import waits_of_a_line
 
-__all__ = ["did_not_begin", "doubts_of_holders", "doubts_of_steps", "find_doubts"]
+__all__ = ["did_not_begin", "doubts_of_holders", "doubts_of_steps", "find_doubts", "worked_on"]
 
+_AFTER = 0.05  # of the wall time: of less nobody asks where it went
+_LEAST_AFTER = 1e-4  # s: to ask a device that has ended takes a tenth of it
 _CPU_SLACK = 0.01  # s: what the system's figures of threads are good for
 
 
@@ -52,6 +54,7 @@ def find_doubts(
         _lines(run),
         _lines_cut(run, options),
         _clocks(run, read.offset),
+        worked_on(run.after / 1e9, (run.end - run.begin) / 1e9),
         *doubts_of_load(run.load, run.num_threads),
         waits_of_a_line(run, joined, sources),
         _threads_without_lines(run, joined),
@@ -124,6 +127,17 @@ def _partial(run: RecordedRun, error: BaseException | None) -> Doubt | None:
     what = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by {type(error).__name__}"
     text = f"Partial: {what} after {_seconds(wall)}. What ran before is shown."
     return Doubt("partial", text, facts={"wall_time": wall})
+
+
+def worked_on(after: float, wall: float) -> Doubt | None:
+    """What is said of a device that was at work for ``after`` of the ``wall`` seconds when the code had ended."""
+    if not after >= max(_AFTER * wall, _LEAST_AFTER):
+        return None
+    text = (
+        f"When the code had ended, after {_seconds(wall - after)}, the device worked on for {_seconds(after)}, which "
+        "the wall time includes. Times of lines, operations and steps are the host's, which ran ahead of the device."
+    )
+    return Doubt("device-after", text, facts={"seconds": after})
 
 
 def _leaked(run: RecordedRun | SteppedRun) -> Doubt | None:
@@ -199,7 +213,7 @@ def _lines(run: RecordedRun) -> Doubt | None:
 
 def _clocks(run: RecordedRun, offset: int) -> Doubt | None:
     wall, other = (run.end - run.begin) / 1e9, run.wall_by_other_clock
-    if abs(wall - other) > 0.001 + 0.01 * other:
+    if run.clock_set_by > 0.001 + 0.01 * other:
         text = f"The system clock was changed during the run: {_seconds(other)} passed, but it shows {_seconds(wall)}."
         return Doubt("clock-set", text + " No time here is valid.", "Run it again.", {"seconds": other})
     if offset:

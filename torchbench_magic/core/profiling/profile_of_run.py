@@ -15,7 +15,9 @@ from torchbench_magic.core.machine.contention import contention_between
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.machine.concurrency import Concurrency
+from torchbench_magic.results.machine.core_verdicts import verdict_of
 from torchbench_magic.results.profiling.columns import LINE_COLUMNS, frame_of
+from torchbench_magic.results.profiling.device_times import share_of_devices
 from torchbench_magic.results.profiling.profile import Profile, ProfileOptions
 
 from .concurrency.proof_cell import doubts_of_concurrency, proof_of
@@ -99,7 +101,7 @@ def report(
         cost = None  # what the sampler looked at is not counted
     source_id = texts.of[texts.own[0].co_filename].source_id if body.own else None
     text = None if source_id is None else laid.sources[source_id].text
-    cores = _concurrency(run, text, partial=error is not None)
+    cores = _concurrency(run, text, share_of_devices(laid.trace, with_waits=True), partial=error is not None)
     doubts = [
         *doubts_of_concurrency(cores),
         _unseen(run.unseen),
@@ -165,16 +167,25 @@ def _python(
     return table, doubts_of_sampling(run.samples, whole)
 
 
-def _concurrency(run: RecordedRun, text: str | None, *, partial: bool) -> Concurrency | None:
-    """How the cores were used, with the cell that compares thread counts; None where it was not asked for."""
+def _concurrency(run: RecordedRun, text: str | None, on_device: float, *, partial: bool) -> Concurrency | None:
+    """How the cores were used, with the cell that compares thread counts; None where it was not asked for.
+
+    Args:
+        on_device: share of the time in which a device was at work or was waited for.
+    """
     if run.concurrency is None:
         return None
     threads = run.threads_after  # where the code sets it, it does so before its work as a rule
     made = run.concurrency.result(*run.moments, run.load, threads, partial=partial)
+    if on_device:
+        use = replace(made.use, device=on_device)
+        made = replace(made, use=use, verdict=made.verdict if partial else verdict_of(use))
+        made = replace(made, missing=()) if made.verdict == "device" else made  # the cores were not judged
     if threads != run.num_threads:
         said = f"The code set torch's threads from {run.num_threads} to {threads}: the verdict uses {threads}."
         made = replace(made, missing=(*made.missing, said))
-    has_proof = made.verdict != "waiting" and max(made.use.cores, threads) > 1  # else the counts change nothing
+    changes = made.verdict not in ("waiting", "device")  # else the counts change nothing
+    has_proof = changes and max(made.use.cores, threads) > 1
     return replace(made, proof=proof_of(text, made.use.cores, threads) if has_proof else "")
 
 

@@ -138,10 +138,10 @@ def run_rank(*, rank: int, world_size: int, store: Mapping[str, Any], several_ho
         with folders_known(job.asked["folders"]), known_cells(job.asked["cells"]) as text_of:
             told = _ran(job, rank, world_size, store, text_of, several_hosts=several_hosts)
     except BaseException:  # before or after the cell: a profiler that runs already, a Ctrl-C
-        _free_the_others()
+        _free_the_others(job)
         raise
     if told["error"] is not None:
-        _free_the_others()
+        _free_the_others(job)
     _keep_names(job)
     return told
 
@@ -252,12 +252,15 @@ def _error(error: BaseException, text_of: _Texts, *, freed: bool) -> dict[str, A
     }
 
 
-def _free_the_others() -> None:
+def _free_the_others(job: _Job) -> None:
+    """End this rank's part in the group. Its connections are shut, too: whatever still holds the group, as the first
+    job of a process may, keeps them open, and the others would wait for ever."""
     from torch import distributed
 
     if distributed.is_initialized():
         with contextlib.suppress(RuntimeError, ValueError, AssertionError):  # it may be broken already
             distributed.destroy_process_group()
+    job.sockets.shut()
 
 
 def _keep_names(job: _Job) -> None:
@@ -274,6 +277,6 @@ def end_job() -> None:
     while _job:
         job = _job.pop()
         if job.made_group:
-            _free_the_others()
+            _free_the_others(job)
         if job.folder:
             shutil.rmtree(job.folder, ignore_errors=True)

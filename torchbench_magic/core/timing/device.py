@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torchbench_magic.core.machine.devices_in_use import devices_in_use
 from torchbench_magic.errors import OptionError
 
 __all__ = ["DeviceEvents", "DeviceWait", "choose_device"]
@@ -45,20 +46,22 @@ def choose_device(asked: str, read: set[str]) -> str:
     return f"{wanted.type}:{wanted.index or 0}"
 
 
-def synchronizer(asked: str, device: str) -> Callable[[], object]:
+def synchronizer(asked: str) -> Callable[[], object]:
     """What to call at the edges of a block so that the device's work is inside the clocks.
 
-    With "auto" the accelerator is waited for wherever there is one, as torch's timer does: the code may create its
-    tensors there.
+    With "auto" every device that this process has put to work is waited for, since the code may create its tensors
+    there; none is woken for it: a context takes half a gigabyte and makes forks fail.
     """
     import torch
 
     if asked == "cpu" or not torch.accelerator.is_available():
         return no_wait
-    if device == "cpu":
-        return torch.accelerator.synchronize
-    index = torch.device(device).index
-    return lambda: torch.accelerator.synchronize(index)
+
+    def synchronize() -> None:
+        for each in devices_in_use():
+            torch.accelerator.synchronize(each)
+
+    return synchronize
 
 
 class TimedSynchronizer:
@@ -138,7 +141,7 @@ class DeviceWait:
 
     def __init__(self, asked: str, read: set[str], wall: Callable[[], int], *, with_events: bool = False) -> None:
         self.device = choose_device(asked, read)
-        self.synchronize = synchronizer(asked, self.device)
+        self.synchronize = synchronizer(asked)
         self.waits: TimedSynchronizer | None = None
         self.events: DeviceEvents | None = None
         if self.device != "cpu":

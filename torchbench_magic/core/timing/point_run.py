@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from torchbench_magic.core.machine.contention import Counters, contention_between
+from torchbench_magic.core.machine.devices_in_use import traced_launches
 from torchbench_magic.core.machine.environment import KERNEL, read_environment
 from torchbench_magic.core.machine.facts.hooks import active_hooks
 from torchbench_magic.core.process.process_state import ProcessState
@@ -190,7 +191,7 @@ class PointRun:
             isolation.begin(key, index, name, threads)
             fixed, loop = overheads(block, self.clocks, self.wait.synchronize)
             once.warming(name)
-            warm = yield from warm_up(block, self.clocks.wall, limit * 1e9, first[index], before, fixed[0])
+            warm = yield from warm_up(block, self.clocks, limit * 1e9, first[index], before, fixed[0])
             if not group:
                 self._other_calls[name] += yield from once.warmed(name, block, warm.calls, warm.call_ns, fixed[0])
             isolation.note_warm_up(key)
@@ -212,6 +213,7 @@ class PointRun:
         waits, events = self.wait.waits, self.wait.events
         around = Around(
             wall=self.clocks.wall,
+            faults=self.clocks.faults,
             # of its own: with a given seed the order is the same however often others or this one begin again
             rng=random.Random(f"{self.seed}, {self.subjects[entries[0].measurement].num_threads} threads"),
             before=self.watched.before_block,
@@ -317,6 +319,7 @@ class PointRun:
         if self.isolation is not None:
             self.warnings += self.isolation.doubts(list(self.task.bodies))
         self.warnings += [*prints(self.sink.characters), *slowed_by(active_hooks())]
+        self.warnings += traced_launches(self.wait.device)
         off = switched_off([self.task.setup_text, *(body.source for body in self.task.bodies.values())])
         self.warnings += [off] if off is not None else []
 

@@ -31,7 +31,6 @@ from .block_plan import CHECKED, WOKEN_CALLS, Entry, is_misplanned, is_woken, pr
 from .block_requests import BlockRequest, Steps
 from .plan import Plan
 from .samples import Samples
-from .warmup import minor_faults
 
 __all__ = ["Around", "Rounds"]
 
@@ -51,6 +50,7 @@ class Around:
 
     Attributes:
         wall: the clock, in nanoseconds.
+        faults: page faults until now.
         rng: draws the order.
         before: run before each block.
         device_ns: nanoseconds the last block took between two events on the accelerator.
@@ -63,6 +63,7 @@ class Around:
     """
 
     wall: Callable[[], int]
+    faults: Callable[[], int]
     rng: random.Random
     before: Callable[[], None] | None = None
     device_ns: Callable[[], float] | None = None
@@ -99,6 +100,7 @@ class Rounds:
         self.replanned, self.held_up = 0, around.held_up
         self.family = max(family, len(entries) - 1)
         self.enter, self.before, self.rng, self.wall = around.enter, around.before, around.rng, around.wall
+        self.faults = around.faults
         self._untimed = random.Random(self.rng.random())  # apart: how many blocks are primed depends on times
         self.device_ns, self.waited_ns, self.compiled = around.device_ns, around.waited_ns, around.compiled
         self.entries, self.plan, self.samples = entries, plan, samples
@@ -211,14 +213,14 @@ class Rounds:
                 if self.before is not None:
                     self.before()
                 replica = self.rng.randrange(len(entry.block.replicas))
-                faults, compiled = minor_faults(), self.compiled()
+                faults, compiled = self.faults(), self.compiled()
                 primed = self._primed.get(entry.measurement, int(has_new_team and self.before is None))
                 primed = min(primed, 1) if figures else primed
                 # one more at random: code whose calls differ in turns (a step for every second batch) would show each
                 # block the same ones of them, a block of one primed call only every second
                 primed += self._untimed.randrange(2) if primed else 0
                 wall, cpu = yield BlockRequest(entry.block, replica, entry.calls, primed)
-                entry.faults += minor_faults() - faults
+                entry.faults += self.faults() - faults
                 entry.compiled += max(now - then for now, then in zip(self.compiled(), compiled, strict=True))
                 entry.wall_ns += wall
                 entry.waited_ns += self.waited_ns() if self.waited_ns is not None else 0.0

@@ -9,19 +9,10 @@ from ..code.timed_loop import Timeable
 from ..machine.clocks import Clocks
 from .block_requests import BlockRequest, Steps
 
-__all__ = ["Warm", "minor_faults", "overheads", "warm_up"]
+__all__ = ["Warm", "overheads", "warm_up"]
 
 MIN_CALLS, MIN_NS, CHUNK_NS = 3, 10_000_000, 3_000_000
 STILL_FALLING = 0.95
-
-
-def minor_faults() -> int:
-    """Page faults of this process that needed no disk; 0 where the system does not count them."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def overheads(
@@ -53,7 +44,7 @@ class Warm:
 
 def warm_up(
     block: Timeable,
-    wall: Callable[[], int],
+    clocks: Clocks,
     limit_ns: float,
     first_ns: float,
     before: Callable[[], None] | None = None,
@@ -65,6 +56,7 @@ def warm_up(
     than the limit is made once (``first_ns`` is the call that was made before). ``before`` runs before each chunk;
     ``fixed_ns`` of a chunk are the clocks' and the synchronisation's.
     """
+    wall, count_faults = clocks.wall, clocks.faults
     started, calls, size = wall(), 0, 1
     best, best_faults = first_ns, float("inf")
     last = first_ns
@@ -74,10 +66,10 @@ def warm_up(
             break
         if before is not None:
             before()
-        faults = minor_faults()
+        faults = count_faults()
         chunk, _ = yield BlockRequest(block, calls % len(block.replicas), size)
         calls += size
-        last, per_call_faults = max(0.0, chunk - fixed_ns) / size, (minor_faults() - faults) / size
+        last, per_call_faults = max(0.0, chunk - fixed_ns) / size, (count_faults() - faults) / size
         settled = last > STILL_FALLING * best and per_call_faults >= STILL_FALLING * min(best_faults, 1e9)
         best, best_faults = min(best, last), min(best_faults, per_call_faults)
         if settled and calls >= MIN_CALLS and wall() - started >= MIN_NS:

@@ -55,8 +55,8 @@ class ProfilerOptions(SharedOptions, ProfileOptions):
     concurrency = inherited(
         "--concurrency",
         help="Whether the cores were used well: a verdict (healthy, oversubscribed, contended, gil-bound, lock-bound,"
-        " serial, waiting, throttled) with its evidence, threads over time, DataLoader workers included, and a cell"
-        " that compares thread counts. Linux only.",
+        " serial, waiting, throttled, device) with its evidence, threads over time, DataLoader workers included, and a"
+        " cell that compares thread counts. Linux only.",
     )  # fmt: skip
     efficiency = inherited(
         "--efficiency",

@@ -79,6 +79,8 @@ class Concurrency:
             "threads_waiting_for_the_gil": use.gil,
             "threads_waiting_for_locks": use.lock,
         }
+        if use.device:
+            facts["share_of_a_device"] = use.device
         return MappingProxyType({name: value for name, value in facts.items() if not math.isnan(value)})
 
     @property

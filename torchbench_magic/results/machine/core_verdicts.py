@@ -13,7 +13,7 @@ from typing import Literal
 __all__ = ["FEWEST", "LEAST_WALL", "OTHERS", "CoreUse", "CoreVerdict", "mean_use", "verdict_of"]
 
 CoreVerdict = Literal[
-    "healthy", "oversubscribed", "contended", "gil-bound", "lock-bound", "serial", "waiting", "throttled",
+    "healthy", "oversubscribed", "contended", "gil-bound", "lock-bound", "serial", "waiting", "throttled", "device",
     "not available",
 ]  # fmt: skip
 
@@ -49,6 +49,11 @@ ALONE = 0.5
 several cores most of the time, and more may not help it."""
 
 
+DEVICE = 0.8
+"""Share of the time in which a device worked or was waited for, from which on it is what the code's time depends on:
+what the cores could save is less than the rest."""
+
+
 @dataclass(frozen=True)
 class CoreUse:
     """What was seen of the threads of a process and of those below it, over a stretch; NaN where it is not known.
@@ -71,6 +76,7 @@ class CoreUse:
         gil: mean number of threads that waited for their turn at the interpreter's lock.
         lock: the same at another lock.
         samples: how often the threads were looked at.
+        device: share of the time in which a device was at work, or the code's own thread waited for one.
     """
 
     wall: float = math.nan
@@ -90,6 +96,7 @@ class CoreUse:
     gil: float = math.nan
     lock: float = math.nan
     samples: int = 0
+    device: float = 0.0
 
     @property
     def wanted(self) -> float:
@@ -106,6 +113,8 @@ class CoreUse:
 def verdict_of(use: CoreUse) -> CoreVerdict:
     """The first that holds; what is not known speaks for nothing."""
     cores = max(1, use.cores)
+    if use.device >= DEVICE:
+        return "device"
     if use.throttled > THROTTLED:
         return "throttled"
     if not use.wall >= LEAST_WALL or math.isnan(use.wanted):
@@ -147,7 +156,8 @@ def mean_use(parts: list[CoreUse]) -> CoreUse:
     """Of stretches one after the other: means by their seconds; the fewest cores, the most threads."""
     wall = sum(each.wall for each in parts)
     means: dict[str, float] = {}
-    for name in ("run", "wait", "below", "below_run", "ext", "steal", "throttled", "alone", "idle", "gil", "lock"):
+    for name in ("run", "wait", "below", "below_run", "ext", "steal", "throttled", "alone", "idle", "gil", "lock",
+        "device"):  # fmt: skip
         known = [(each.wall, getattr(each, name)) for each in parts if not math.isnan(getattr(each, name))]
         seconds = sum(lasted for lasted, _ in known)
         means[name] = sum(lasted * value for lasted, value in known) / seconds if seconds else math.nan

@@ -34,6 +34,10 @@ _SUMS = ("n_events", "n_line_events", "profiler_time")
 _COSTS = (None, "little", "noticeable", "most")
 
 
+_OF_LONGEST = "device-after"
+"""Of these the one is kept that is about the longest time."""
+
+
 def sum_of_cycles(
     cycles: Sequence[Profile], options: ProfileOptions, warnings: Sequence[Doubt], **known: Any
 ) -> Profile:
@@ -54,7 +58,8 @@ def sum_of_cycles(
     ops = _added([each.ops for each in cycles], _OP_KEYS)
     highest = highest_cycle(cycles)
     every = [doubt for each in cycles for doubt in each.warnings if doubt.kind not in LOAD_KINDS]
-    of_cycles = {(doubt.kind, doubt.text): doubt for doubt in every}
+    every.sort(key=lambda doubt: float(str(doubt.facts.get("seconds", 0))) if doubt.kind == _OF_LONGEST else 0.0)
+    of_cycles = {(doubt.kind, doubt.text if doubt.kind != _OF_LONGEST else ""): doubt for doubt in every}
     values: dict[str, Any] = {
         "lines": _in_order(_added([each.lines for each in cycles], _LINE_KEYS), list(sources)),
         "ops": ops.sort_values("self_cpu_time", ascending=False, kind="stable").reset_index(drop=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,7 +12,17 @@ from .columns import frame_of
 from .source_texts import Source
 from .trace import KINDS, Ints, Trace
 
-__all__ = ["DEVICE_COLUMNS", "IDLE_COLUMNS", "busy_stretches", "device_table", "idle_gaps", "idle_share"]
+__all__ = [
+    "DEVICE_COLUMNS",
+    "IDLE_COLUMNS",
+    "busy_stretches",
+    "device_table",
+    "host_waits",
+    "idle_gaps",
+    "idle_share",
+    "share_of_devices",
+    "waited_for",
+]
 
 DEVICE_COLUMNS: dict[str, str] = {
     "kind": "object",  # kernel, memcpy, memset; runtime: a call of the host, whose time is the host's
@@ -102,6 +113,110 @@ def _places(text_of: Mapping[str, Source], trace: Trace, nodes: list[int]) -> di
     return found
 
 
+# ---- waiting for a device -------------------------------------------------------------------------------------------
+
+_WAITS = re.compile(r"Synchronize|^ur(QueueFinish|EventWait)$")
+"""Runtime calls that return when a device has done something: CUDA's, HIP's, Level Zero's and Unified Runtime's."""
+_COPIES = re.compile(r"memcpy", re.IGNORECASE)
+"""Those that do so where the host's memory is not pinned, or where they are not asynchronous at all."""
+
+
+def host_waits(trace: Trace | None) -> pd.DataFrame:
+    """Waits of the host for a device, by their start: ``start end`` in ns since the body was entered, ``seconds`` of
+    waiting, ``thread``, ``node`` (-1: on no line) and ``parent`` (the op in which it waits, -1 for none).
+
+    A copy waits where its call had not returned when it began on the device, and then for as long as a device worked
+    meanwhile. A call within another one is not counted again.
+    """
+    columns = {"start": "int64", "end": "int64", "seconds": "float64", "thread": "int64", "node": "int64",
+        "parent": "int64"}  # fmt: skip
+    none = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in columns.items()})
+    if trace is None:
+        return none
+    calls = trace.events[trace.is_kind("runtime")]
+    synchronizes, copies = (
+        np.isin(calls["name"].to_numpy(), [n for n, name in enumerate(trace.names) if pattern.search(name)])
+        for pattern in (_WAITS, _COPIES)
+    )
+    start = calls["start"].to_numpy()
+    end = start + calls["duration"].to_numpy()
+    ran = trace.events[trace.is_on_device]
+    began = ran.groupby("launched_by")["start"].min().reindex(calls.index).to_numpy(np.float64)
+    blocks = copies & (began < end)  # NaN, where nothing ran, is not less
+    waited = np.where(synchronizes, end - start, 0)
+    if blocks.any():
+        waited = np.where(blocks & ~synchronizes, _overlap(start, end, *_any_busy(trace)), waited)
+    found = pd.DataFrame({"start": start, "end": end, "seconds": waited / 1e9, "node": calls["node"].to_numpy()})
+    found["thread"] = [trace.tracks[track].thread for track in calls["track"].tolist()]
+    found["parent"] = calls["parent"].to_numpy()
+    found = found[waited > 0].sort_values(["thread", "start", "end"], ascending=[True, True, False], kind="stable")
+    if found.empty:
+        return none
+    until = found.groupby("thread")["end"].cummax().groupby(found["thread"]).shift(fill_value=-1)
+    found = found[found["start"] >= until].sort_values("start", kind="stable").reset_index(drop=True)
+    return found[list(columns)].astype(columns)
+
+
+def waited_for(trace: Trace, waits: pd.DataFrame) -> tuple[str, int] | None:
+    """(source id, line) that launched most of what ran on devices during these waits; None where that is not known."""
+    ran = trace.events[trace.is_on_device].sort_values("start", kind="stable")
+    starts, nodes = ran["start"].to_numpy(), ran["node"].to_numpy()
+    ends = starts + ran["duration"].to_numpy()
+    reached = np.maximum.accumulate(ends) if len(ends) else ends
+    sums = np.zeros(len(trace.nodes) + 1)
+    for begin, end in waits[["start", "end"]].itertuples(index=False):
+        low, high = int(np.searchsorted(reached, begin, side="right")), int(np.searchsorted(starts, end, side="left"))
+        inside = np.minimum(ends[low:high], end) - np.maximum(starts[low:high], begin)
+        np.add.at(sums, nodes[low:high], np.maximum(inside, 0))
+    by_place: dict[tuple[int, int], float] = {}
+    places = trace.nodes[["source", "line"]].to_numpy().tolist()
+    for (source, line), ns in zip(places, sums.tolist(), strict=False):
+        if source >= 0 and ns > 0:
+            by_place[source, line] = by_place.get((source, line), 0.0) + ns
+    if not by_place:
+        return None
+    source, line = max(by_place, key=by_place.__getitem__)
+    return trace.sources[source], line
+
+
+def share_of_devices(trace: Trace | None, *, with_waits: bool = False) -> float:
+    """Share of the body's time in which a device was at work; ``with_waits``: or the cell's own thread waited for one.
+
+    What the host does meanwhile costs no time.
+    """
+    if trace is None or not trace.duration:
+        return 0.0
+    starts, ends = _any_busy(trace)
+    if with_waits:
+        waits = host_waits(trace)
+        mine = waits[waits["thread"] == 0]
+        starts, ends = np.append(starts, mine["start"].to_numpy()), np.append(ends, mine["end"].to_numpy())
+        starts, ends = _joined(starts, ends)
+    return float((np.clip(ends, 0, trace.duration) - np.clip(starts, 0, trace.duration)).sum()) / trace.duration
+
+
+def _any_busy(trace: Trace) -> tuple[Ints, Ints]:
+    """As `busy_stretches`, of all devices together."""
+    ran = trace.events[trace.is_on_device]
+    starts = ran["start"].to_numpy()
+    return _joined(starts, starts + ran["duration"].to_numpy())
+
+
+def _overlap(start: Ints, end: Ints, busy_from: Ints, busy_until: Ints) -> Ints:
+    """Of each stretch the ns that lie in the busy ones, which are in order and disjoint."""
+    if not len(busy_from):
+        return np.zeros(len(start), dtype=np.int64)
+    before = np.append(0, np.cumsum(busy_until - busy_from))
+
+    def until(moments: Ints) -> Ints:
+        at = np.searchsorted(busy_from, moments, side="right")
+        last = np.maximum(at - 1, 0)
+        over = np.where(at > 0, np.maximum(busy_until[last] - moments, 0), 0)  # of a stretch that lasts on
+        return np.asarray(before[at] - over, dtype=np.int64)
+
+    return until(end) - until(start)
+
+
 # ---- idle gaps ----------------------------------------------------------------------------------------------------
 
 
@@ -110,9 +225,15 @@ def busy_stretches(trace: Trace, device: str) -> tuple[Ints, Ints]:
     on = [number for number, track in enumerate(trace.tracks) if track.device == device]
     mine = trace.events[trace.is_on_device & np.isin(trace.events["track"].to_numpy(), on)]
     start = mine["start"].to_numpy()
+    return _joined(start, start + mine["duration"].to_numpy())
+
+
+def _joined(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Stretches that touch as one: start and end of each, in order."""
+    if not len(start):
+        return start, end
     order = np.argsort(start, kind="stable")
-    start = start[order]
-    end = np.maximum.accumulate(start + mine["duration"].to_numpy()[order])
+    start, end = start[order], np.maximum.accumulate(end[order])
     first = np.append(True, start[1:] > end[:-1])
     last = np.append(first[1:], True)
     return start[first], end[last]

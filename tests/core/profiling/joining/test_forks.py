@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 
 from torchbench_magic.core.profiling.joining.attribution import RunThreads, join_ops_and_lines
@@ -70,6 +72,13 @@ def names() -> dict[str, Any]:
     of_script = (forked_sines, waits_for_sines, waits_for_nested, launches_sines)
     made = {each.__name__: torch.jit.script(each) for each in of_script}
     return made | {"torch": torch, "x": torch.ones(10_000)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torchs_own_functions() -> None:
+    """The first scripted call of a process scripts functions of torch, whose calls could have launched any fork."""
+    made = names()
+    made["waits_for_nested"](made["x"])
 
 
 def lines_of(ops: pd.DataFrame, op: str) -> dict[int | None, int]:
@@ -232,10 +241,11 @@ def test_a_thread_at_work_is_busy_and_a_waiting_one_is_not() -> None:
         worker.start()
     try:
         ready.wait()
-        time.sleep(0.05)
+        while Path(f"/proc/self/task/{natives['sleeps']}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.001)
         before = read_cpu()
-        time.sleep(0.05)
-        busy = busy_threads(before)
+        while (busy := busy_threads(before)) is not None and natives["sleeps"] in busy:
+            before = read_cpu()  # it was on its way to its wait, and shall have been there all the time
     finally:
         stop.set()
         for worker in workers:

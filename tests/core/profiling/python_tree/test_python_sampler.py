@@ -1,18 +1,24 @@
 """Where Python time goes, end to end: planted cases, and that all is put back.
 
-Sampled times are compared with what the line events of the same run say exactly, or are far apart by their making: no
-test asserts how long something takes.
+The sampler sits on the hook of the thread that it samples, so that nothing depends on when another thread runs. A busy
+machine makes any stretch longer and none shorter: a time is at least what the code computes or sleeps (less `SHORT`),
+and at most that of its line in the same run (and `SHORT`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import linecache
+import os
+import platform
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -22,8 +28,10 @@ from torchbench_magic import profile
 from torchbench_magic.core.code.body import compile_body
 from torchbench_magic.core.machine.wanted_clock import WantedClock
 from torchbench_magic.core.profiling import profiler
+from torchbench_magic.core.profiling.concurrency.side_process import FUTEX, UNTIMED, wait_kind
 from torchbench_magic.core.profiling.profiler import profile_body_async
 from torchbench_magic.core.profiling.python_tree import sampler
+from torchbench_magic.core.profiling.tables.sampled_functions import doubts_of_sampling
 from torchbench_magic.errors import MissingTool
 from torchbench_magic.results.cell_text import Body, CellText
 from torchbench_magic.results.profiling.profile import Profile
@@ -35,15 +43,17 @@ torch = pytest.importorskip("torch")
 
 BURN = """import time
 def burn(seconds):
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
         pass
 """
-CLOSE = 0.012  # s: a few samples, and what the machine does between two
+SHORT = 0.004
+"""s: a few samples lie so far apart, as far as the next call where calls are short."""
 
 
 def tree_of(text: str, **options: Any) -> pd.DataFrame:
-    outcome = profiled(text, {"torch": torch, "__name__": "__main__"}, python=True, **options)
+    names = {"torch": torch, "__name__": "__main__", **options.pop("names", {})}
+    outcome = profiled(text, names, python=True, **options)
     assert outcome.error is None, outcome.error
     tree = outcome.profile.python
     assert tree is not None
@@ -81,13 +91,12 @@ def path(tree: pd.DataFrame, at: int) -> list[str]:
 
 PLANTED = f"""{BURN}
 def nap():
-    time.sleep(0.1)
+    time.sleep(0.03)
 def multiply():
-    end = time.perf_counter() + 0.1
-    while time.perf_counter() < end:
+    for _ in range(5):
         torch.mm(a, a)
-a = torch.ones(300, 300)
-burn(0.1)
+a = torch.ones(600, 600)
+burn(0.03)
 nap()
 multiply()
 """
@@ -98,50 +107,69 @@ def test_python_sleep_and_torch_are_told_apart_and_agree_with_the_lines() -> Non
     tree, lines = outcome.profile.python, outcome.profile.lines.set_index("source")
     assert tree is not None
     assert_adds_up(outcome.profile)
-    for function, line in (("burn", "burn(0.1)"), ("nap", "nap()"), ("multiply", "multiply()")):
-        assert total(tree, function) == pytest.approx(lines["wall_time"][line], abs=CLOSE)
-    assert total(tree, "burn", "torch_time") == 0
-    assert total(tree, "nap", "torch_time") == 0
-    assert total(tree, "sleep", "self_time") == pytest.approx(total(tree, "nap"), abs=CLOSE)  # a look may meet `nap`
+    for function, line in (("burn", "burn(0.03)"), ("nap", "nap()"), ("multiply", "multiply()")):
+        assert total(tree, function) <= lines["wall_time"][line] + SHORT, function
     exact = lines["cpu_time"]["multiply()"]
-    assert total(tree, "multiply", "torch_time") == pytest.approx(exact, abs=CLOSE + 0.15 * exact)
-    assert total(tree, "multiply", "torch_time") > 0.5 * total(tree, "multiply")
+    assert exact - SHORT <= total(tree, "multiply", "torch_time") <= exact + SHORT
+    assert total(tree, "burn", "python_time") >= 0.03 - SHORT
+    assert total(tree, "sleep", "self_time") >= 0.03 - SHORT
+    assert total(tree, "nap", "waiting_time") >= 0.03 - SHORT
+    for function in ("burn", "nap"):
+        assert total(tree, function, "torch_time") <= sampler.LOOK, "of an op that ended just before"
 
 
 WAITS = f"""{BURN}
 import queue, threading
 box, lock = queue.Queue(), threading.Lock()
 def take():
+    begun.append(1)
     return box.get()
 def hold():
+    begun.append(1)
     with lock:
         pass
 def nap():
-    time.sleep(0.1)
+    time.sleep(0.03)
+def later(what):
+    until_waiting()
+    time.sleep(0.03)
+    what()
 lock.acquire()
-for after, what in ((0.1, lambda: box.put(1)), (0.3, lock.release)):
-    threading.Timer(after, what).start()
-take()
-burn(0.1)
-hold()
+threads = [threading.Thread(target=later, args=(what,)) for what in (lambda: box.put(1), lock.release)]
+for each, wait in zip(threads, (take, hold)):
+    each.start()
+    burn(0.03)
+    wait()
+    each.join()
 nap()"""
 
 
+def names_of_waiting() -> dict[str, Any]:
+    """What a thread calls to return when this one, which says that it begins to, waits for a lock without a limit."""
+    begun, call = list[int](), Path(f"/proc/self/task/{threading.get_native_id()}/syscall")
+
+    def until_waiting() -> None:
+        while not begun or wait_kind(call.read_bytes(), FUTEX[platform.machine()]) != UNTIMED:
+            time.sleep(0.001)
+        begun.clear()
+
+    return {"until_waiting": until_waiting, "begun": begun}
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/syscall"), reason="says what a thread waits for")
 def test_waiting_is_no_python() -> None:
     """For a queue, a lock and a timer; a thread that computes wants a processor."""
-    tree = tree_of(WAITS)
+    tree = tree_of(WAITS, names=names_of_waiting())
     for name in ("take", "hold", "nap"):
-        assert total(tree, name, "waiting_time") == pytest.approx(total(tree, name), abs=CLOSE)
-        assert total(tree, name, "python_time") == pytest.approx(0, abs=CLOSE)
-    assert total(tree, "nap", "waiting_time") > 0.09
-    assert total(tree, "burn", "waiting_time") < 0.1 * total(tree, "burn")  # waiting for a core is none
+        assert total(tree, name, "waiting_time") >= 0.03 - SHORT, name
+    assert total(tree, "burn", "python_time") >= 2 * (0.03 - SHORT)
 
 
 class Coarse(WantedClock):
-    """Moves in steps of a second."""
+    """Moves so rarely that it does not while it is read."""
 
     def __call__(self) -> int:
-        return 10**9 * (super().__call__() // 10**9)
+        return 10**9
 
 
 def test_where_the_clock_of_the_thread_is_coarse_waiting_is_not_known() -> None:
@@ -156,14 +184,14 @@ def test_where_the_clock_of_the_thread_is_coarse_waiting_is_not_known() -> None:
 
 
 def test_the_tree_begins_with_the_cell_and_says_where_functions_stand() -> None:
-    tree = tree_of(f"{BURN}burn(0.03)")
+    tree = tree_of(f"{BURN}burn(0.006)")
     assert list(tree.loc[0, ["function", "module", "library"]]) == ["In[7]", "", ""]
     burn = tree[tree["function"] == "burn"].iloc[0]
     assert (burn["cell"], burn["line"], burn["file"], burn["library"], burn["parent"]) == (7, 2, CELL, "", 0)
 
 
 def test_calls_are_exact_where_lines_were_recorded_and_else_not_known() -> None:
-    tree = tree_of(f"{BURN}import json\nfor _ in range(5): burn(0.01)\ntext = json.dumps([0] * 300_000, indent=1)")
+    tree = tree_of(f"{BURN}import json\nfor _ in range(5): burn(0.003)\ntext = json.dumps([0] * 30_000, indent=1)")
     assert tree.loc[tree["function"] == "burn", "calls"].tolist() == [5]
     library = tree[tree["module"].str.startswith("json")]
     assert len(library)
@@ -171,14 +199,14 @@ def test_calls_are_exact_where_lines_were_recorded_and_else_not_known() -> None:
 
 
 def test_calls_of_one_function_are_told_apart_by_the_path_that_leads_to_it() -> None:
-    text = f"{BURN}def a():\n    for _ in range(3): burn(0.01)\ndef b(): burn(0.03)\na()\nb()\nb()"
+    text = f"{BURN}def a():\n    for _ in range(3): burn(0.004)\ndef b(): burn(0.006)\na()\nb()\nb()"
     tree = tree_of(text)
     calls = {tuple(path(tree, at)): tree["calls"][at] for at in tree.index[tree["function"] == "burn"]}
     assert calls == {("In[7]", "a", "burn"): 3, ("In[7]", "b", "burn"): 2}
 
 
 def test_library_code_is_opened_by_its_modules_and_classes() -> None:
-    text = "net = torch.nn.Sequential(torch.nn.Linear(400, 400))\nx = torch.ones(400, 400)\nfor _ in range(40): net(x);"
+    text = "net = torch.nn.Sequential(torch.nn.Linear(600, 600))\nx = torch.ones(600, 600)\nfor _ in range(5): net(x);"
     tree = tree_of(text)
     (linear,) = tree.index[tree["function"] == "Linear.forward"]
     assert [name for name in path(tree, linear) if name.endswith("forward")] == ["Sequential.forward", "Linear.forward"]
@@ -189,15 +217,15 @@ def test_library_code_is_opened_by_its_modules_and_classes() -> None:
 def test_generators_recursion_and_lambdas() -> None:
     text = f"""{BURN}
 def items():
-    for _ in range(3):
-        burn(0.01)
+    for _ in range(2):
+        burn(0.006)
         yield 1
 def deep(n):
-    burn(0.01)
+    burn(0.006)
     if n: deep(n - 1)
 list(items())
 deep(2)
-(lambda: burn(0.02))()
+(lambda: burn(0.006))()
 """
     tree = tree_of(text)
     paths = [path(tree, at) for at in tree.index[tree["function"] == "burn"]]
@@ -211,7 +239,7 @@ deep(2)
 
 
 def test_a_loop_that_calls_nothing_is_one_sample_of_its_full_length() -> None:
-    tree = tree_of("n = 0\nfor i in range(300_000): n += i")
+    tree = tree_of("n = 0\nfor i in range(20_000): n += i")
     assert len(tree) == 1
     assert tree["self_time"].tolist() == tree["total_time"].tolist()
 
@@ -224,20 +252,21 @@ class Slow(torch.autograd.Function):
         return x * 2
     @staticmethod
     def backward(ctx, g):
-        burn(0.1)
+        burn(0.03)
         return g * 2
 Slow.apply(torch.ones(3, requires_grad=True)).sum().backward()
 """
     tree = tree_of(text)
-    assert total(tree, "Slow.backward", "python_time") > 0.08
-    assert total(tree, "Slow.backward", "torch_time") < 0.02
+    assert total(tree, "Slow.backward", "python_time") >= 0.03 - SHORT
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/syscall"), reason="says what a thread waits for")
 def test_only_the_cells_own_thread_is_sampled() -> None:
-    text = f"{BURN}import threading\nt = threading.Thread(target=burn, args=(0.1,))\nt.start()\nt.join()"
-    tree = tree_of(text)
+    text = f"{BURN}import threading\ndef other():\n    until_waiting()\n    burn(0.02)\n"
+    text += "t = threading.Thread(target=other)\nt.start()\nbegun.append(1)\nt.join()"
+    tree = tree_of(text, names=names_of_waiting())
     assert "burn" not in set(tree["function"])
-    assert total(tree, "Thread.join") > 0.05
+    assert total(tree, "Thread.join") >= 0.02 - SHORT
 
 
 def test_a_worker_that_is_forked_samples_nothing() -> None:
@@ -246,7 +275,6 @@ import sys, os
 class Hook(d.Dataset):
     def __len__(self): return 2
     def __getitem__(self, i):
-        for _ in range(2000): len(str(i))
         __import__("time").sleep(0.01)
         return sys.getprofile() is None
 seen = [bool(each) for each in d.DataLoader(Hook(), batch_size=None, num_workers=1)]
@@ -261,7 +289,7 @@ seen = [bool(each) for each in d.DataLoader(Hook(), batch_size=None, num_workers
 
 
 def test_with_memory_freed_tensors_are_freed_when_they_are() -> None:
-    text = f"{BURN}def f():\n    x = torch.ones(1000)\n    burn(0.02)\n    del x\n    burn(0.02)\nf()"
+    text = f"{BURN}def f():\n    x = torch.ones(1000)\n    burn(0.005)\n    del x\n    burn(0.005)\nf()"
     with_tree = profiled(text, {"torch": torch}, python=True, memory=True).profile
     without = profiled(text, {"torch": torch}, memory=True).profile
     columns = ["line", "allocated", "freed", "net"]
@@ -270,7 +298,7 @@ def test_with_memory_freed_tensors_are_freed_when_they_are() -> None:
 
 
 def test_steps_are_sampled_each_and_added_up() -> None:
-    text = f"{BURN}from torchbench_magic import step\nfor i in range(4):\n    burn(0.03)\n    step()"
+    text = f"{BURN}from torchbench_magic import step\nfor i in range(4):\n    burn(0.01)\n    step()"
     from torchbench_magic.results.profiling.schedule import Schedule
 
     made = profiled(text, {"torch": torch}, python=True, schedule=Schedule(wait=1, active=1, repeat=2)).profile
@@ -279,12 +307,11 @@ def test_steps_are_sampled_each_and_added_up() -> None:
         assert_adds_up(each)
     assert made.python is not None
     assert made.python.loc[made.python["function"] == "burn", "calls"].tolist() == [2]
-    assert total(made.python, "burn") == pytest.approx(made.wall_time, abs=2 * CLOSE)
+    assert total(made.python, "burn") >= 2 * (0.01 - SHORT)
 
 
-@pytest.mark.slow
 def test_lines_of_a_library_gives_its_calls() -> None:
-    text = "import json\nfor _ in range(3): t = json.dumps([0] * 60_000, indent=1)"
+    text = "import json\nfor _ in range(3): t = json.dumps([0] * 1000, indent=1)"
     tree = tree_of(text, lines_of=("json.encoder",))
     assert tree.loc[tree["function"] == "JSONEncoder.encode", "calls"].tolist() == [3]
 
@@ -298,11 +325,11 @@ def test_twice_measures_it_too() -> None:
 def test_a_cell_that_awaits() -> None:
     text = f"""{BURN}import asyncio
 async def other():
-    burn(0.04)
+    burn(0.01)
 async def main():
-    burn(0.03)
+    burn(0.01)
     await asyncio.gather(other())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.02)
 await main()
 """
     cell = CellText.of(text, CELL, 7)
@@ -314,7 +341,7 @@ await main()
     burns = [path(made.python, at) for at in made.python.index[made.python["function"] == "burn"]]
     assert ["In[7]", "main", "burn"] in burns
     assert [found[:2] for found in burns if "other" in found] == [["In[7]", "(while the cell awaits)"]]
-    assert total(made.python, "(while the cell awaits)") > 0.06
+    assert total(made.python, "(while the cell awaits)") >= 0.01 + 0.02 - 2 * SHORT
     assert not [name for name in made.python["module"] if name.startswith("torchbench_magic")]
 
 
@@ -322,22 +349,24 @@ await main()
 
 
 def test_an_exception_keeps_what_was_sampled_and_has_no_frame_of_ours() -> None:
-    outcome = profiled(f"{BURN}burn(0.05)\n1 / 0", {}, python=True)
+    outcome = profiled(f"{BURN}burn(0.02)\n1 / 0", {}, python=True)
     assert isinstance(outcome.error, ZeroDivisionError)
     assert outcome.error.__traceback__ is not None
     assert outcome.error.__traceback__.tb_next is None
     assert outcome.profile.python is not None
-    assert total(outcome.profile.python, "burn") > 0.03
+    assert total(outcome.profile.python, "burn") >= 0.02 - SHORT
     assert sys.getprofile() is None
 
 
 def test_an_interrupt_keeps_what_was_sampled() -> None:
-    text = f"{BURN}import signal\nburn(0.05)\nsignal.raise_signal(signal.SIGINT)\nburn(9)"
+    text = f"{BURN}import signal\nburn(0.02)\nsignal.raise_signal(signal.SIGINT)\nburn(9)"
     before = threading.active_count()
     outcome = profiled(text, {}, python=True)
     assert isinstance(outcome.error, KeyboardInterrupt)
     assert outcome.profile.python is not None
-    assert 0.03 < total(outcome.profile.python, "burn") < 5
+    tree = outcome.profile.python
+    assert total(tree, "burn") >= 0.02 - SHORT
+    assert tree.loc[tree["function"] == "burn", "calls"].tolist() == [1], "the second one never ran"
     assert sys.getprofile() is None
     assert threading.active_count() == before
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -389,7 +418,7 @@ def test_a_profiler_of_the_users_is_left_alone_and_said() -> None:
 
     sys.setprofile(users)
     try:
-        made = profiled(f"{BURN}burn(0.03)", {}, python=True).profile
+        made = profiled(f"{BURN}burn(0.003)", {}, python=True).profile
         assert sys.getprofile() is users
     finally:
         sys.setprofile(None)
@@ -401,10 +430,10 @@ def test_a_profiler_of_the_users_is_left_alone_and_said() -> None:
 
 
 def test_code_that_takes_the_hook_is_told_how_far_the_tree_goes() -> None:
-    made = profiled(f"{BURN}import sys\nburn(0.05)\nsys.setprofile(None)\nburn(0.05)", {}, python=True).profile
+    made = profiled(f"{BURN}import sys\nburn(0.02)\nsys.setprofile(None)\nburn(0.02)", {}, python=True).profile
     assert made.python is not None
     assert_adds_up(made)
-    assert total(made.python, "burn") == pytest.approx(row_of(made, "burn(0.05)"), abs=CLOSE)
+    assert 0.02 - SHORT <= total(made.python, "burn") <= row_of(made, "burn(0.02)") + SHORT
     assert "python-hook-lost" in {each.kind for each in made.warnings}
 
 
@@ -412,7 +441,9 @@ def row_of(made: Profile, source: str) -> float:
     return float(made.lines.loc[made.lines["source"] == source, "wall_time"].iloc[0])
 
 
-def test_a_body_shorter_than_the_interval_is_said_to_be_too_short() -> None:
+def test_a_body_shorter_than_the_interval_is_said_to_be_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = sampler.PythonSampler.stop
+    monkeypatch.setattr(sampler.PythonSampler, "stop", lambda self: replace(stop(self), interval=10**15))
     made = profiled("x = 1", {}, python=True).profile
     assert made.python is not None
     assert made.python.empty
@@ -421,11 +452,19 @@ def test_a_body_shorter_than_the_interval_is_said_to_be_too_short() -> None:
 
 
 def test_of_few_samples_the_tree_is_said_to_be_rough() -> None:
-    made = profiled(f"{BURN}burn(0.005)", {}, python=True).profile
-    assert made.python is not None
-    assert not made.python.empty
-    (doubt,) = (each for each in made.warnings if each.kind == "python-too-short")
-    assert "rough" in doubt.text
+    every = "the stack is sampled every 1.00 ms"
+    wanted = {
+        0: "No Python tree: the code took",
+        999: f"No Python tree: the code took 999 µs, and {every}. Run it in a loop.",
+        1000: f"The Python tree is rough: the code took 1.00 ms, and {every}.",
+        19_999: f"The Python tree is rough: the code took 20.0 ms, and {every}.",
+        20_000: "",
+    }
+    for us, said in wanted.items():
+        run: Any = SimpleNamespace(joined=SimpleNamespace(wall=1000 * us, begin=0))
+        found = doubts_of_sampling(sampler.SampleRecord(moments=[1] * (us > 0)), run)
+        assert [each.text.startswith(said) for each in found] == [True] * bool(said), (us, found)
+        assert {each.kind for each in found} <= {"python-too-short"}
 
 
 def test_without_the_option_nothing_is_sampled() -> None:
@@ -449,7 +488,7 @@ def test_without_pyinstrument_nothing_runs(monkeypatch: pytest.MonkeyPatch, opti
 def test_a_callable_of_a_script_is_the_root() -> None:
     def work() -> None:
         called: Callable[[], float] = lambda: sum(range(200_000))
-        for _ in range(20):
+        for _ in range(3):
             called()
 
     tree = profile(work, python=True).python
@@ -459,6 +498,6 @@ def test_a_callable_of_a_script_is_the_root() -> None:
 
 
 def test_line_times_stay_beside_it() -> None:
-    outcome = profiled(f"{BURN}burn(0.03)", {}, python=True)
+    outcome = profiled(f"{BURN}burn(0.003)", {}, python=True)
     assert row(outcome, 6)["calls"] == 1
-    assert row(outcome, 6)["wall_time"] >= 0.03
+    assert row(outcome, 6)["wall_time"] >= 0.003

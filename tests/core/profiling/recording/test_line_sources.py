@@ -124,31 +124,31 @@ def test_the_coroutine_that_awaits_the_recorded_one_is_no_part_of_it(make: Calla
     assert marks.count(entered(0)) == marks.count(SUSPEND) + marks.count(LEAVE) == 4
 
 
+CALLS: dict[str, dict[int, int]] = {
+    "x = 1\nfor i in range(3):\n    x += 1\n": {1: 1, 2: 4, 3: 3},
+    "for i in range(3): x = i\n": {1: 1},
+    "x = [i for i in range(5)]\n": {1: 1},
+    "n = 0\nwhile True:\n    n += 1\n    if n == 3: break\n": {1: 1, 2: 3, 3: 3, 4: 3},
+    "x = max(\n    1,\n    abs(\n        2),\n)\n": {1: 1, 2: 1, 3: 1, 4: 1},
+    "for i in range(2):\n    x = max(\n        i,\n        abs(i))\n": {1: 3, 2: 2, 3: 2, 4: 2},
+    "def f(x):\n    return x\nf(1)\nf(2)\n": {1: 3, 2: 2, 3: 1, 4: 1},
+    "def f():\n    yield 1\n    yield 2\nlist(f())\n": {1: 2, 2: 1, 3: 1, 4: 1},
+    "import contextlib\nfor i in range(2):\n    with contextlib.suppress():\n        i\n    i\n": {
+        1: 1,
+        2: 3,
+        3: 2,
+        4: 2,
+        5: 2,
+    },
+    "def d(f): return f\n@d\ndef g():\n    pass\ng()\n": {1: 2, 2: 1, 3: 2, 4: 1, 5: 1},
+    "f = lambda x: x\nf(1)\n": {1: 2, 2: 1},
+    "class A:\n    x = 1\n": {1: 1, 2: 1},
+}
+
+
 @pytest.mark.parametrize("make", SOURCES)
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("x = 1\nfor i in range(3):\n    x += 1\n", {1: 1, 2: 4, 3: 3}),
-        ("for i in range(3): x = i\n", {1: 1}),
-        ("x = [i for i in range(5)]\n", {1: 1}),
-        ("n = 0\nwhile True:\n    n += 1\n    if n == 3: break\n", {1: 1, 2: 3, 3: 3, 4: 3}),
-        ("x = max(\n    1,\n    abs(\n        2),\n)\n", {1: 1, 2: 1, 3: 1, 4: 1}),
-        ("for i in range(2):\n    x = max(\n        i,\n        abs(i))\n", {1: 3, 2: 2, 3: 2, 4: 2}),
-        ("def f(x):\n    return x\nf(1)\nf(2)\n", {1: 3, 2: 2, 3: 1, 4: 1}),
-        ("def f():\n    yield 1\n    yield 2\nlist(f())\n", {1: 2, 2: 1, 3: 1, 4: 1}),
-        (
-            "import contextlib\nfor i in range(2):\n    with contextlib.suppress():\n        i\n    i\n",
-            {1: 1, 2: 3, 3: 2, 4: 2, 5: 2},
-        ),
-        ("def d(f): return f\n@d\ndef g():\n    pass\ng()\n", {1: 2, 2: 1, 3: 2, 4: 1, 5: 1}),
-        ("f = lambda x: x\nf(1)\n", {1: 2, 2: 1}),
-        ("class A:\n    x = 1\n", {1: 1, 2: 1}),
-    ],
-)
-def test_calls_says_how_often_a_line_ran(
-    make: Callable[[], LineSource], text: str, expected: dict[int, int]
-) -> None:
-    assert calls_of(make(), text) == expected
+def test_calls_says_how_often_a_line_ran(make: Callable[[], LineSource]) -> None:
+    assert {text: calls_of(make(), text) for text in CALLS} == CALLS
 
 
 @pytest.mark.parametrize("make", SOURCES)
@@ -172,19 +172,28 @@ def test_what_runs_after_the_stop_is_not_recorded(make: Callable[[], LineSource]
 
 @pytest.mark.parametrize("make", SOURCES)
 def test_a_thread_left_running_stops_recording(make: Callable[[], LineSource]) -> None:
-    names = {"threading": threading, "time": time, "end": threading.Event()}
+    turns = [0]
+
+    def more_turns() -> None:
+        until = turns[0] + 3
+        while turns[0] < until:
+            time.sleep(0.0001)
+
+    names: dict[str, Any] = {"threading": threading, "turns": turns, "end": threading.Event(), "sleep": time.sleep}
+    names["more_turns"] = more_turns
     text = (
-        "def work():\n    while not end.is_set():\n        time.sleep(0.001)\n"
-        "thread = threading.Thread(target=work)\nthread.start()\ntime.sleep(0.02)\n"
+        "def work():\n    while not end.is_set():\n        turns[0] += 1; sleep(0.0001)\n"
+        "thread = threading.Thread(target=work)\nthread.start()\nmore_turns()\n"
     )
     record = recorded(make(), lambda: exec(compiled(text), names))
-    time.sleep(0.02)
-    count = record.n_events
-    time.sleep(0.02)
+    more_turns()
+    first = record.n_events
+    more_turns()
+    second = record.n_events
     names["end"].set()
     names["thread"].join()
     assert len(record.streams) == 2
-    assert record.n_events == count
+    assert first == second == record.n_events
 
 
 def test_settrace_puts_the_hooks_back_that_were_there() -> None:
@@ -204,9 +213,7 @@ def test_settrace_puts_the_hooks_back_that_were_there() -> None:
 
 def test_a_hook_taken_away_by_the_code_is_said_and_ends_the_lines() -> None:
     source = SettraceSource(is_cell)
-    record = recorded(
-        source, lambda: exec(compiled("import sys\nx = 1\nsys.settrace(None)\ny = 2\nz = 3\n"), {})
-    )
+    record = recorded(source, lambda: exec(compiled("import sys\nx = 1\nsys.settrace(None)\ny = 2\nz = 3\n"), {}))
     assert not record.complete
     tree = LineTree()
     segments = replay(record.streams[0], 0, Codes(record.codes, {"<cell>": Statements()}), tree, ends_blind=True)
@@ -251,14 +258,14 @@ def test_without_a_free_tool_there_are_no_lines() -> None:
 
 @pytest.mark.skipif(not HAS_MONITORING, reason="settrace sees new threads only")
 def test_monitoring_sees_threads_that_ran_before() -> None:
-    go, done = threading.Event(), threading.Event()
+    there, go, done = threading.Event(), threading.Event(), threading.Event()
     noted = Noted()
-    names = {"go": go, "done": done, "op": noted.op}
-    text = "def work():\n    go.wait()\n    op(4)\n    done.set()\n\ndef other():\n    op(7)\n"
+    names = {"there": there, "go": go, "done": done, "op": noted.op}
+    text = "def work():\n    there.set(); go.wait()\n    op(4)\n    done.set()\n\ndef other():\n    op(7)\n"
     exec(compiled(text), names)
     thread = threading.Thread(target=names["work"])
     thread.start()
-    time.sleep(0.01)
+    there.wait()
     record = recorded(monitoring(), lambda: (go.set(), done.wait()))
     thread.join()
     tree, threads = lines_of(record, {"<cell>": text})

@@ -253,14 +253,14 @@ def test_a_scripted_module_is_one_call() -> None:
 # ---- left as found ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["net(x)", "net(x); raise ValueError", "1 / 0"])
-def test_hooks_and_filters_are_gone_afterwards_whatever_happened(text: str) -> None:
+def test_hooks_and_filters_are_gone_afterwards_whatever_happened() -> None:
     code("None")  # torch's first profile imports sympy, which adds a filter
     before, filters = hooks(), list(warnings.filters)
-    with contextlib.suppress(ValueError, ZeroDivisionError):
-        code(text, net=nn.Identity(), x=torch.ones(2))
-    assert hooks() == before
-    assert warnings.filters == filters
+    for text in ("net(x)", "net(x); raise ValueError", "1 / 0"):
+        with contextlib.suppress(ValueError, ZeroDivisionError):
+            code(text, net=nn.Identity(), x=torch.ones(2))
+        assert hooks() == before, text
+        assert warnings.filters == filters, text
 
 
 def test_the_users_own_global_hooks_stay_and_are_called() -> None:
@@ -291,7 +291,7 @@ def test_an_id_that_is_used_again_is_another_module() -> None:
 
 class Sleeps(nn.Module):
     def forward(self, x: Any) -> Any:
-        time.sleep(0.05)
+        time.sleep(0.01)
         return x * 2
 
 
@@ -303,8 +303,8 @@ def test_a_module_that_the_backward_pass_calls_again_has_both_calls_in_its_row()
     made = profile(lambda: checkpoint(lambda a: module(a).exp(), x, use_reentrant=False).sum().backward())
     (row,) = made.modules.itertuples()
     assert row.calls == 2
-    assert row.forward_time >= 0.05
-    assert row.backward_cpu_time >= 0.05
+    assert row.forward_time >= 0.01
+    assert row.backward_cpu_time >= 0.01
     assert row.forward_time + row.backward_cpu_time < made.wall_time
 
 

@@ -23,6 +23,7 @@ from torchbench_magic import profile, step_num  # noqa: E402
 from torchbench_magic.core.code.body import compile_body  # noqa: E402
 from torchbench_magic.core.profiling.loop_steps import mark_loop  # noqa: E402
 from torchbench_magic.core.profiling.profiler import Outcome, profile_body, profile_body_async  # noqa: E402
+from torchbench_magic.core.profiling.recording import steps as steps_module  # noqa: E402
 from torchbench_magic.core.profiling.recording.steps import SteppedRun  # noqa: E402
 from torchbench_magic.core.profiling.torch_events.running_profilers import torch_profiler_runs  # noqa: E402
 from torchbench_magic.errors import BodyError, Busy  # noqa: E402
@@ -79,8 +80,8 @@ def line_calls(result: Profile) -> dict[int, int]:
 
 
 def kinds(result: Profile) -> list[str]:
-    """Without what profiling cost: how much that is of a body of microseconds differs from run to run."""
-    return [doubt.kind for doubt in result.warnings if doubt.kind != "profiler-cost"]
+    """Without what profiling cost, and whether a line waits: of a body of microseconds both differ from run to run."""
+    return [doubt.kind for doubt in result.warnings if doubt.kind not in ("profiler-cost", "waits")]
 
 
 def adds_up(result: Profile) -> None:
@@ -104,30 +105,31 @@ TRIED = [
 
 
 @pytest.mark.parametrize("numbers", TRIED, ids=lambda numbers: str(Schedule(**numbers)))
-@pytest.mark.parametrize("steps", [1, 7, 8])
-def test_cycles_hold_the_steps_and_ops_of_torchs_own_scheduled_profile(numbers: dict[str, int], steps: int) -> None:
-    theirs: list[Counter[str]] = []
-    steps_of_theirs: list[list[int]] = []
+def test_cycles_hold_the_steps_and_ops_of_torchs_own_scheduled_profile(numbers: dict[str, int]) -> None:
+    every_step = Schedule(**numbers).warmup == numbers["wait"] == 0
+    for steps in (1, 4) if every_step and numbers["active"] == 1 else (1, 7, 8):
+        theirs: list[Counter[str]] = []
+        steps_of_theirs: list[list[int]] = []
 
-    def ready(running: Any) -> None:
-        theirs.append(Counter(event.name for event in running.events()))
-        raw = [event.name() for event in running.profiler.kineto_results.events()]
-        steps_of_theirs.append(sorted(int(name.partition("#")[2]) for name in raw if "ProfilerStep#" in name))
+        def ready(running: Any, ops: list[Any] = theirs, of_steps: list[Any] = steps_of_theirs) -> None:
+            ops.append(Counter(event.name for event in running.events()))
+            raw = [event.name() for event in running.profiler.kineto_results.events()]
+            of_steps.append(sorted(int(name.partition("#")[2]) for name in raw if "ProfilerStep#" in name))
 
-    def job(step: Any) -> None:
-        for _ in range(steps):
-            torch.ones(3).exp()
-            step()
-        torch.ones(3).sin()
+        def job(step: Any, count: int = steps) -> None:
+            for _ in range(count):
+                torch.ones(3).exp()
+                step()
+            torch.ones(3).sin()
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        plan = torch.profiler.schedule(**numbers)
-        with torch.profiler.profile(schedule=plan, on_trace_ready=ready) as running:
-            job(running.step)
-    ours = profile(lambda: job(torchbench_magic.step), schedule=numbers)
-    assert [Counter(_ops(cycle)) for cycle in ours.cycles] == theirs
-    assert [list(cycle.steps) for cycle in ours.cycles] == steps_of_theirs
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plan = torch.profiler.schedule(**numbers)
+            with torch.profiler.profile(schedule=plan, on_trace_ready=ready) as running:
+                job(running.step)
+        ours = profile(lambda job=job: job(torchbench_magic.step), schedule=numbers)
+        assert [Counter(_ops(cycle)) for cycle in ours.cycles] == theirs, f"{steps} steps"
+        assert [list(cycle.steps) for cycle in ours.cycles] == steps_of_theirs, f"{steps} steps"
 
 
 def _ops(result: Profile) -> dict[str, int]:
@@ -274,29 +276,32 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("text", LOOPS.values(), ids=list(LOOPS))
-def test_iterations_are_steps_in_every_kind_of_loop(text: str) -> None:
-    outcome = run(text, "wait=1,warmup=1,active=3,repeat=1", in_loop=True, names={"x": torch.ones(4)})
-    result = outcome.profile
-    assert outcome.error is None
-    assert result.steps == (2, 3, 4)
-    assert _ops(result) == {"aten::exp": 3, "ProfilerStep*": 3}
-    line = next(n for n, source in enumerate(text.splitlines(), 1) if "x.exp()" in source)
-    assert calls(result)["aten::exp", line] == 3
-    adds_up(result)
+def test_iterations_are_steps_in_every_kind_of_loop() -> None:
+    wrong = {}
+    for name, text in LOOPS.items():
+        outcome = run(text, "wait=1,warmup=1,active=3,repeat=1", in_loop=True, names={"x": torch.ones(4)})
+        result = outcome.profile
+        line = next(n for n, source in enumerate(text.splitlines(), 1) if "x.exp()" in source)
+        found = (outcome.error, result.steps, _ops(result), calls(result).get(("aten::exp", line)))
+        if found != (None, (2, 3, 4), {"aten::exp": 3, "ProfilerStep*": 3}, 3):
+            wrong[name] = found
+        adds_up(result)
+    assert not wrong
 
 
-@pytest.mark.parametrize("text", LOOPS.values(), ids=list(LOOPS))
-def test_a_loop_shorter_than_the_steps_ends_the_recording(text: str) -> None:
-    result = run(text, "wait=5,warmup=1,active=30,repeat=1", in_loop=True, names={"x": torch.ones(4)}).profile
-    assert result.steps == (6, 7, 8)
-    assert _ops(result)["aten::exp"] == 3
-    assert "aten::tan" not in _ops(result)
-    assert kinds(result) == ["short-cycle"]
-    assert result.warnings[0].text == "3 of 30 steps were recorded: the loop ended after 9 iterations."
-    shown = [row.key for group in operations(result).groups for row in group.rows]
-    assert "aten::exp" in shown
-    assert "ProfilerStep*" not in shown, "the range of a step is no operation"
+def test_a_loop_shorter_than_the_steps_ends_the_recording() -> None:
+    wrong = {}
+    for name, text in LOOPS.items():
+        names = {"x": torch.ones(4)}
+        result = run(text, "wait=5,warmup=1,active=30,repeat=1", in_loop=True, names=names).profile
+        shown = [row.key for group in operations(result).groups for row in group.rows]
+        found = (result.steps, kinds(result), result.warnings[0].text, "aten::tan" in _ops(result))
+        said = "3 of 30 steps were recorded: the loop ended after 9 iterations."
+        if found != ((6, 7, 8), ["short-cycle"], said, False) or _ops(result)["aten::exp"] != 3:
+            wrong[name] = (*found, _ops(result))
+        assert "aten::exp" in shown
+        assert "ProfilerStep*" not in shown, "the range of a step is no operation"
+    assert not wrong
 
 
 @pytest.mark.parametrize("body", ["x.exp()", "net(x)"], ids=["op", "module"])
@@ -304,7 +309,7 @@ def test_a_loop_shorter_than_the_steps_ends_the_recording(text: str) -> None:
 def test_what_ends_a_step_and_begins_the_next_is_no_time_of_the_cell(
     loop: str, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slept = 0.05
+    slept = 0.02
     sleeping = eval("lambda self: sleep(slept)", {"sleep": time.sleep, "slept": slept})  # no line of this file
     monkeypatch.setattr(SteppedRun, "tell", sleeping)
     names = {"x": torch.ones(4), "net": torch.nn.Tanh()}
@@ -334,19 +339,17 @@ def test_the_marked_loop_runs_its_lines_as_often_as_the_plain_one() -> None:
     assert line_calls(marked) == on_loop
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("x = 1\n", "has none"),
-        ("for i in range(2): pass\nwhile False: pass\n", "has 2 (lines 1, 2)"),
-        ("def f():\n    for i in range(3): pass\nf()\n", "has none"),
-        ("[i for i in range(3)]\n", "has none"),
-    ],
-)
-def test_a_cell_without_one_loop_is_told_what_to_do(text: str, said: str) -> None:
-    with pytest.raises(BodyError, match=r"call torchbench_magic\.step\(\)") as caught:
-        compile_body(Body(text, CELL), transform_ast=mark_loop)
-    assert said in str(caught.value)
+def test_a_cell_without_one_loop_is_told_what_to_do() -> None:
+    cells = {
+        "x = 1\n": "has none",
+        "for i in range(2): pass\nwhile False: pass\n": "has 2 (lines 1, 2)",
+        "def f():\n    for i in range(3): pass\nf()\n": "has none",
+        "[i for i in range(3)]\n": "has none",
+    }
+    for text, said in cells.items():
+        with pytest.raises(BodyError, match=r"call torchbench_magic\.step\(\)") as caught:
+            compile_body(Body(text, CELL), transform_ast=mark_loop)
+        assert said in str(caught.value), text
 
 
 def test_an_error_of_the_iterator_shows_no_frame_of_ours() -> None:
@@ -466,7 +469,7 @@ def test_a_step_of_another_thread_is_refused() -> None:
 # ---- what it leaves, and what it costs --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", [0, 1, 2, 3])
+@pytest.mark.parametrize("at", [0, 1, 2, 3], ids=["waiting", "warming up", "recording", "afterwards"])
 def test_an_error_in_any_step_gives_what_was_recorded_and_leaves_everything_off(at: int) -> None:
     text = f"for i in range(4):\n    x.exp()\n    if i == {at}: raise KeyError(i)\n    torchbench_magic.step()\n"
     outcome = run(text, "wait=1,warmup=1,active=1", names={"x": torch.ones(3)}, threads=1)
@@ -505,8 +508,9 @@ def _monitored() -> bool:
     return hasattr(sys, "monitoring") and sys.monitoring.get_tool(2) is not None
 
 
-def test_progress_says_the_step_and_what_takes_most_time() -> None:
+def test_progress_says_the_step_and_what_takes_most_time(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
+    monkeypatch.setattr(steps_module, "_RARELY", math.inf)  # only what changes is told
 
     class Told:
         def update(self, done: float, total: float | None, what: str) -> None:
@@ -532,8 +536,6 @@ def test_a_trace_is_written_for_each_cycle(tmp_path: Path) -> None:
 
 
 def test_steps_that_are_not_recorded_cost_no_summary_and_are_rarely_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.core.profiling.recording import steps as module
-
     told: list[str] = []
 
     class Told:
@@ -541,9 +543,9 @@ def test_steps_that_are_not_recorded_cost_no_summary_and_are_rarely_told(monkeyp
             told.append(text)
 
     summaries: list[Profile] = []
-    summary = module._most_time_in
-    monkeypatch.setattr(module, "_most_time_in", lambda cycle: summaries.append(cycle) or summary(cycle))
-    monkeypatch.setattr(module, "_RARELY", math.inf)  # only what changes is told
+    summary = steps_module._most_time_in
+    monkeypatch.setattr(steps_module, "_most_time_in", lambda cycle: summaries.append(cycle) or summary(cycle))
+    monkeypatch.setattr(steps_module, "_RARELY", math.inf)  # only what changes is told
     text = "for _ in range(200):\n    y = x + 1\n    step()\n"
     names = {"x": torch.ones(2), "step": torchbench_magic.step}
     profile(text, globals=names, schedule="wait=1,warmup=0,active=2,repeat=2", progress=Told())
@@ -578,9 +580,7 @@ def test_steps_that_an_exception_ends_hold_no_time_from_before_them() -> None:
     assert between > 0
 
 
-@pytest.mark.parametrize(
-    "loop", ["for i in range(2000):", "i = -1\nwhile i < 1999:\n    i += 1"], ids=["for", "while"]
-)
+@pytest.mark.parametrize("loop", ["for i in range(2000):", "i = -1\nwhile i < 1999:\n    i += 1"], ids=["for", "while"])
 def test_a_step_that_is_not_recorded_is_counted_and_nothing_else(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     moves: list[int] = []
     move = SteppedRun._move_to
@@ -617,23 +617,21 @@ def test_steps_of_the_code_itself_are_counted_too_and_those_of_other_threads_ref
 
 
 def test_a_long_loop_tells_where_it_is_while_it_records_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchbench_magic.core.profiling.recording import steps as module
-
     told: list[str] = []
 
     class Told:
         def update(self, elapsed: float, total: float | None, text: str) -> None:
             told.append(text)
 
-    monkeypatch.setattr(module, "_RARELY", 0.0)
+    monkeypatch.setattr(steps_module, "_RARELY", 0.0)
     run("for i in range(20):\n    pass", "wait=3,active=1,repeat=1", in_loop=True, progress=Told())
     steps = [text.partition(",")[0] for text in told if text.startswith("step")]
     assert steps[-4:] == ["step 17", "step 18", "step 19", "step 20"], "where the loop ends, a step has begun"
 
 
-@pytest.mark.parametrize("numbers", TRIED, ids=lambda numbers: str(Schedule(**numbers)))
-def test_a_schedule_knows_when_something_happens_next(numbers: dict[str, int]) -> None:
-    schedule = Schedule(**numbers)
-    acts = [step for step in range(200) if schedule(step).value != "none"]
-    for step in range(100):
-        assert schedule.awake(step) == next((at for at in acts if at >= step), None)
+def test_a_schedule_knows_when_something_happens_next() -> None:
+    for numbers in TRIED:
+        schedule = Schedule(**numbers)
+        acts = [step for step in range(200) if schedule(step).value != "none"]
+        awake = [schedule.awake(step) for step in range(100)]
+        assert awake == [next((at for at in acts if at >= step), None) for step in range(100)], schedule

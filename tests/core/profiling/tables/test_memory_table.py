@@ -94,6 +94,7 @@ def test_a_block_at_the_address_of_one_from_an_earlier_profile_has_its_own_size(
         assert row(outcome, 1)["freed"] == size // 2 * 4
 
 
+@pytest.mark.interpreter
 def test_torchs_table_of_sizes_is_left_as_it_was_found() -> None:
     """Blocks that a profile entered are taken out: a later profile of torch's own starts at its own zero."""
     code = """

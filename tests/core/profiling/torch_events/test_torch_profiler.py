@@ -84,6 +84,17 @@ def test_without_a_name_a_profile_has_its_ops_and_its_bytes(missing: str, monkey
     assert "events-lost" not in [doubt.kind for doubt in made.warnings]
 
 
+def test_whether_kernels_of_cuda_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    activities = torch.profiler.ProfilerActivity
+    monkeypatch.setattr(torch.profiler, "supported_activities", lambda: {activities.CPU, activities.CUDA})
+    for cuda in ("13.0", None):  # None: built for AMD, whose tracing is another
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        assert torch_profiler.records_cuda() == (cuda is not None)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.profiler, "supported_activities", lambda: {activities.CPU})
+    assert not torch_profiler.records_cuda()
+
+
 def test_a_call_that_only_hands_on_to_one_of_its_own_name_is_counted_as_torch_counts_it() -> None:
     def hands_on(x: Any) -> Any:
         with torch.profiler.record_function("again"), torch.profiler.record_function("again"):

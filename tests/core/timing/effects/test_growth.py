@@ -216,9 +216,9 @@ def fresh(make: Any) -> dict[str, Any]:
 def test_state_that_restore_takes_away_and_the_next_block_makes_again_does_not_grow(make: Any) -> None:
     body = (
         "for _ in range({0}):\n    scaler.scale(trainer.net(x).sum()).backward(); scaler.step(trainer.opt)\n"
-        "    scaler.update(); schedule.step(); clock.work(3)"
+        "    scaler.update(); schedule.step(); clock.work(300)"
     )
-    direct = "net(x).sum().backward(); opt.step(); clock.work(3)"
+    direct = "net(x).sum().backward(); opt.step(); clock.work(300)"
     bodies = {"one": body.format(1), "two": body.format(2), "direct": direct}
     result = timed(FakeClock(), bodies, names=fresh(make), restore=True, min_run_time=0.01)
     assert result.subjects[0].warmup_calls > 10

@@ -47,6 +47,16 @@ CHANGES: dict[str, tuple[str, Reader, str]] = {
         torch.get_float32_matmul_precision,
         "matmul precision high",
     ),
+    "TF32 of cuDNN": (
+        "torch.backends.cudnn.allow_tf32 = False",
+        lambda: torch.backends.cudnn.allow_tf32,
+        "cuDNN's TF32 off",
+    ),
+    "reduced precision": (
+        "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False",
+        lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction off",
+    ),
     "anomaly detection": ("torch.set_anomaly_enabled(True)", torch.is_anomaly_enabled, "anomaly detection on"),
     "collector": ("gc.enable()", gc.isenabled, "garbage collector on"),
     "warnings": ("warnings.simplefilter('ignore')", lambda: len(warnings.filters), "other warning filters"),

@@ -17,7 +17,7 @@ from torchbench_magic.errors import Interrupted
 
 from ..fake_clock import FakeClock, timed
 
-STEP = "net(x).sum().backward(); opt.step(); opt.zero_grad(); clock.work(10)"
+STEP = "net(x).sum().backward(); opt.step(); opt.zero_grad(); clock.work(1000)"
 OPTIMIZERS: list[Callable[[Any], Any]] = [
     lambda p: torch.optim.AdamW(p, lr=0.1),
     lambda p: torch.optim.AdamW(p, lr=0.1, foreach=True),
@@ -82,7 +82,7 @@ def test_the_counts_of_schedules_and_of_a_scaler_are_put_back() -> None:
         names["opt"], [warm, torch.optim.lr_scheduler.StepLR(names["opt"], 3)], [4]
     )
     names["scaler"] = torch.amp.GradScaler("cpu", init_scale=4.0)
-    body = "scaler.scale(net(x).sum()).backward(); scaler.step(opt); scaler.update(); schedule.step(); clock.work(10)"
+    body = "scaler.scale(net(x).sum()).backward(); scaler.step(opt); scaler.update(); schedule.step(); clock.work(1000)"
     kept = ("schedule", "scaler")
     before = values(names), copy.deepcopy([names[n].state_dict() for n in kept])
     timed(FakeClock(), {"": body}, names=names, restore=True, number=1, repeat=5)
@@ -103,16 +103,17 @@ def test_what_only_a_function_or_an_object_of_the_users_reaches_is_put_back_too(
 
     before = values(names)
     trainer = Trainer()
-    timed(FakeClock(), {"": "trainer.step(); clock.work(10)"}, names={"trainer": trainer}, restore=True, number=1)
+    timed(FakeClock(), {"": "trainer.step(); clock.work(1000)"}, names={"trainer": trainer}, restore=True, number=1)
     assert same(values(names), before)
 
 
 def test_a_step_of_an_optimizer_alone_puts_its_parameters_back() -> None:
     names = training()
     before = values(names)
-    result = timed(FakeClock(), {"": "opt.step(); clock.work(10)"}, names={"opt": names["opt"]}, restore=True, number=1)
+    step, names_of_it = {"": "opt.step(); clock.work(1000)"}, {"opt": names["opt"]}
+    result = timed(FakeClock(), step, names=names_of_it, restore=True, number=1)
     assert same(values(names), before)
-    without = timed(FakeClock(), {"": "opt.step(); clock.work(10)"}, names={"opt": names["opt"]}, number=1)
+    without = timed(FakeClock(), step, names=names_of_it, number=1)
     assert not result.warnings
     assert any("param_groups" in label for d in without.warnings for label in d.facts.get("changes", ()))
 
@@ -137,10 +138,10 @@ def test_after_an_interrupt_or_an_error_at_any_call_the_training_is_as_it_was(er
 def test_memory_that_code_gave_a_tensor_and_values_written_past_the_count_are_put_back() -> None:
     w = torch.ones(3, requires_grad=True)
     at = w.data_ptr()
-    timed(FakeClock(), {"": "w.data = w.data.double() * 2; clock.work(10)"}, names={"w": w}, restore=True, number=1)
+    timed(FakeClock(), {"": "w.data = w.data.double() * 2; clock.work(1000)"}, names={"w": w}, restore=True, number=1)
     assert (w.data_ptr(), w.dtype, w.tolist()) == (at, torch.float32, [1, 1, 1])
     found: list[float] = []
-    body = "found.append(float(w[0])); w.data.mul_(2); clock.work(10)"
+    body = "found.append(float(w[0])); w.data.mul_(2); clock.work(1000)"
     names = {"w": w, "found": found}
     timed(FakeClock(), {"": body}, names=names, restore=True, number=1, repeat=5)
     assert set(found) == {1.0}
@@ -157,7 +158,7 @@ def test_what_cannot_be_put_back_is_said_by_name() -> None:
             return self.same
 
     names = {"model": Model(), "seen": {}}
-    body = "model(); seen[1] = object(); clock.work(10)"
+    body = "model(); seen[1] = object(); clock.work(1000)"
     result = timed(FakeClock(), {"": body}, names=names, restore=True, number=1)
     (doubt,) = [d for d in result.warnings if d.kind == "not-restored"]
     assert doubt.facts["names"] == ["model.hidden", "seen"]
@@ -222,9 +223,9 @@ def test_a_tensor_whose_elements_share_memory_is_put_back(wide: Callable[[Any], 
 def test_an_expanded_tensor_is_copied_once_and_put_back() -> None:
     one = torch.ones(1, 2)
     names = {"one": one, "many": one.expand(10**9, 2)}
-    timed(FakeClock(), {"a": "clock.work(10)\none.add_(1)"}, names=names, restore=True, number=1, repeat=3)
+    timed(FakeClock(), {"a": "clock.work(1000)\none.add_(1)"}, names=names, restore=True, number=1, repeat=3)
     assert one.tolist() == [[1, 1]]
-    body = "clock.work(10)\nmany[:1].add_(1)"
+    body = "clock.work(1000)\nmany[:1].add_(1)"
     timed(FakeClock(), {"a": body}, names={"many": names["many"]}, restore=True, number=1, repeat=3)
     assert one.tolist() == [[1, 1]]
 
@@ -232,5 +233,5 @@ def test_an_expanded_tensor_is_copied_once_and_put_back() -> None:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_a_nested_tensor_is_no_obstacle() -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
-    result = timed(FakeClock(), {"a": "clock.work(10)\nnested * 2"}, names={"nested": nested}, restore=True)
+    result = timed(FakeClock(), {"a": "clock.work(1000)\nnested * 2"}, names={"nested": nested}, restore=True)
     assert len(result.frame) == 1

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchbench_magic.core.machine.caches import cache_flusher, last_level_cache
 from torchbench_magic.core.timing import device
 from torchbench_magic.core.timing.device import DeviceEvents, choose_device
+from torchbench_magic.core.timing.effects import watched_objects
 from torchbench_magic.core.timing.effects.watched_inputs import MemoryGuard
 from torchbench_magic.core.timing.plan import Plan
 from torchbench_magic.core.timing.points.sweep import Point
@@ -124,17 +126,31 @@ def test_cold_samples_are_single_calls_after_the_caches_were_emptied() -> None:
     assert len(result.samples) == 5
 
 
-def test_cold_times_of_memory_bound_code_are_longer_than_warm_ones() -> None:
-    from torchbench_magic import compare
+def test_before_every_cold_sample_the_caches_are_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed, seen = [0], []
 
-    x = torch.zeros(200_000)
-    warm = compare({"": "x.sum()"}, globals={"x": x}, threads=1, min_run_time=0.02)
-    cold = compare_bodies(Task(
-        {"": Body("x.sum()")}, namespace={"x": x}, plan=Plan(threads=(1,), min_run_time=0.2, cold=True)
-    ))
-    assert cold.frame["median"][0] > 1.2 * warm.frame["median"][0]
-    assert last_level_cache() >= 1 << 20
-    cache_flusher()()
+    def flush() -> None:
+        flushed[0] += 1
+
+    monkeypatch.setattr(watched_objects, "cache_flusher", lambda: flush)
+    names = {"flushed": flushed, "seen": seen}
+    timed(FakeClock(), {"": "seen.append(flushed[0])\nclock.work(5000)"}, names=names, cold=True, repeat=5)
+    assert seen[-5:] == list(range(flushed[0] - 4, flushed[0] + 1))
+
+
+def test_the_caches_are_emptied_by_writing_twice_the_largest_ones_size() -> None:
+    written: list[int] = []
+
+    class Written(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            written.append(args[0].nbytes)
+            return func(*args, **(kwargs or {}))
+
+    flush = cache_flusher()
+    with Written():
+        flush()
+    assert len(written) == 1
+    assert written[0] >= 2 * last_level_cache() - 8 >= 2 * (1 << 20) - 8
 
 
 def test_a_body_that_eats_all_memory_is_stopped_with_what_was_measured() -> None:
@@ -294,7 +310,7 @@ def timed_by_device(clock: FakeClock) -> Any:
 def test_the_accelerator_is_waited_for_at_the_edges_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     monkeypatch.setattr(device, "choose_device", lambda asked, read: "fake:0")
-    monkeypatch.setattr(device, "synchronizer", lambda asked, name: lambda: clock.work(1000))
+    monkeypatch.setattr(device, "synchronizer", lambda asked: lambda: clock.work(1000))
     result = timed(clock, {"": "clock.work(10)"})
     assert result.frame["number_per_run"][0] == 500  # blocks of 5 ms: waiting must not be most of a block
     assert result.frame["median"][0] == pytest.approx(10e-6)  # an idle wait is taken out with the clocks' cost
@@ -318,7 +334,7 @@ def test_work_whose_launches_take_longer_than_the_device_is_said_to_be_so(
         queued.append(1.0)
 
     monkeypatch.setattr(device, "choose_device", lambda asked, read: "fake:0")
-    monkeypatch.setattr(device, "synchronizer", lambda asked, name: wait)
+    monkeypatch.setattr(device, "synchronizer", lambda asked: wait)
     result = timed(clock, {"": "launch()"}, names={"launch": launch})
     assert ("launch-bound" in [d.kind for d in result.warnings]) == is_bound
 
@@ -353,3 +369,17 @@ def test_a_hook_is_named_with_what_it_calls() -> None:
     finally:
         tracemalloc.stop()
     assert "slowing the timed code: tracemalloc" in str(made.warnings)
+
+
+def test_all_devices_that_are_in_use_are_waited_for_and_none_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+    waited: list[int] = []
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+    monkeypatch.setattr(device, "devices_in_use", lambda: used)
+    synchronize = device.synchronizer("auto")
+    synchronize()
+    assert waited == []
+    used += [1, 0]
+    synchronize()
+    assert waited == [1, 0]

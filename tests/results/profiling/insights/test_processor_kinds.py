@@ -109,6 +109,15 @@ def test_a_doubt_of_the_same_cause_does_not_silence_it() -> None:
     assert [each.kind for each in found.insights] == ["oversubscribed"]
 
 
+@pytest.mark.parametrize("verdict", ["serial", "waiting", "contended", "oversubscribed"])
+def test_while_a_device_works_or_is_waited_for_nothing_is_at_stake(verdict: str) -> None:
+    facts = {"run": 1.0, "wait": 1.0, "alone": 1.0, "idle": 0.1, "threads": 4}
+    whole = only(profile_of(verdict, **facts)).seconds
+    most = only(profile_of(verdict, **facts, device=0.8)).seconds
+    assert most == pytest.approx(min(whole, 0.2))
+    assert [each for each in profile_of(verdict, **facts, device=0.97).insights if not each.places] == []
+
+
 def test_each_kind_speaks_for_its_verdict_alone() -> None:
     for name, kind in PROCESSOR_KINDS.items():
         seen = {"run": 0.5, "wait": 0.0 if name == "waiting" else 3.0, "gil": 3.0, "lock": 3.0, "alone": 0.9}

@@ -98,7 +98,8 @@ def _body_span(run: RecordedRun, own: Sequence[CodeType]) -> tuple[int, int]:
     """Unix ns of entering and leaving the body.
 
     Where the body's own frame was recorded it says so exactly; the clock readings round the call hold some 0.1 ms
-    of this package, and whatever else the processor did just then.
+    of this package, and whatever else the processor did just then. Where a device was waited for, the end is the
+    device's.
     """
     record = run.record
     main = next((stream.record for stream in record.streams if stream.native_id == run.native_id), None)
@@ -108,7 +109,8 @@ def _body_span(run: RecordedRun, own: Sequence[CodeType]) -> tuple[int, int]:
     starts_with_body = main[1] < SUSPEND and record.codes[first].co_name == "<module>" and record.codes[first] in own
     if not (starts_with_body and main[-1] == LEAVE):
         return run.begin, run.end
-    return max(main[0], run.begin), min(main[-2], run.end)  # a cycle of steps begins inside the body
+    begin = max(main[0], run.begin)  # a cycle of steps begins inside the body
+    return begin, run.end if run.after else min(main[-2], run.end)
 
 
 def _within_budget(events: Events, limit: int) -> tuple[Events, Dropped]:

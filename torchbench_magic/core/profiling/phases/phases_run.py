@@ -11,6 +11,7 @@ from typing import Self
 import pandas as pd
 
 from torchbench_magic.core.machine.contention import contention_between
+from torchbench_magic.core.machine.devices_in_use import wait_for_devices
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch, native_io_threads
 from torchbench_magic.core.process.held_interrupts import interrupts_held
@@ -24,6 +25,7 @@ from ..loop_marks.line_samples import LineSamples
 from ..loop_marks.marks import WIDTH, LoopMarks
 from ..loop_marks.training_hooks import TrainingHooks
 from ..machine_load import doubts_of_load
+from ..profile_doubts import worked_on
 from ..recording.hidden_from_compile import hide_from_compiler
 from ..recording.recorded_run import torch_threads
 from ..recording.user_threads import kernel_threads
@@ -45,7 +47,8 @@ class PhasesRun:
     """``with PhasesRun(...) as run: run.enter(); body(); run.leave()``, on the thread that runs the cell.
 
     Attributes:
-        begin, end: Unix ns of entering and leaving the body.
+        begin, end: Unix ns of entering and leaving the body; what it launched on a device has ended by then too.
+        after: ns of this at its end, for which a device worked on when the code had ended.
         marks: of its phases.
         samples: looks at its lines.
         workers: what DataLoader workers did.
@@ -56,6 +59,7 @@ class PhasesRun:
 
     begin = 0
     end = 0
+    after = 0
     num_threads = 1
     load: CoreWait | None = None
 
@@ -97,13 +101,17 @@ class PhasesRun:
         return self
 
     def enter(self) -> None:
+        wait_for_devices()  # what was launched before is no work of the body's
         self._cores.start()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
 
     def leave(self) -> None:
-        self.end = time.time_ns()
+        ended = self.end = time.time_ns()
         self._wall[1] = time.perf_counter_ns()
+        if wait_for_devices():
+            self.end, self._wall[1] = time.time_ns(), time.perf_counter_ns()
+            self.after = self.end - ended
         self.load = self._cores.stop(self.wall_time)
 
     def __exit__(self, *error: object) -> None:
@@ -125,7 +133,8 @@ def profile_of_phases(
     own = texts.of[texts.own[0].co_filename] if body.own else None
     load = doubts_of_load(run.load, run.num_threads)
     without = _without_steps(run, parts, error)
-    doubts = [_partial(run, error), _full(run), *load, without, compiled_phases(run.marks.record), _dear(run)]
+    doubts = [_partial(run, error), _full(run), worked_on(run.after / 1e9, run.wall_time), *load, without]
+    doubts += [compiled_phases(run.marks.record), _dear(run)]
     shown = lambda file, line: (
         (cell.number, cell.visible_line(line)) if (cell := body.cells(file)) is not None else (None, line)
     )

@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any, Self
 
 from torchbench_magic.core.compiler.compile_watch import CompiledFrame, CompileWatch
+from torchbench_magic.core.machine.devices_in_use import wait_for_devices
 from torchbench_magic.core.machine.proc_files import waited_for_core
 from torchbench_magic.core.machine.process_use import ProcessUse, read_use
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait, CoreWatch, native_io_threads
@@ -89,7 +90,9 @@ class RecordedRun:
     Raises Busy, before anything is changed, where a profiler of the user's runs already.
 
     Attributes:
-        begin, end: Unix ns of entering and leaving the body; the profiler starts before and stops after.
+        begin, end: Unix ns of entering and leaving the body; the profiler starts before and stops after. What the body
+            launched on a device has ended by then too.
+        after: ns of this at its end, for which a device worked on when the code had ended.
         record: the line events.
         modules: the calls of modules.
         marks: the phases of a training loop.
@@ -113,6 +116,7 @@ class RecordedRun:
 
     begin = 0
     end = 0
+    after = 0
     load: CoreWait | None = None
     spent: ProcessUse | None = None
     results: Any = None
@@ -141,6 +145,7 @@ class RecordedRun:
         self.busy: frozenset[int] | None = None
         self.pool: frozenset[int] = frozenset()
         self._wall = [0, 0]
+        self._around = [0, 0]
         self._own = [0, 0]
         self._own_waited = [0.0, 0.0]
         self._outside = [0, 0]
@@ -229,6 +234,7 @@ class RecordedRun:
 
     def enter(self) -> None:
         started = time.perf_counter()
+        wait_for_devices()  # what was launched before is no work of the body's
         self._cores.start()
         if self.concurrency is not None:
             self.concurrency.enter()
@@ -237,12 +243,16 @@ class RecordedRun:
         self._outside[0] = self._source.outside_calls()
         self._own_waited[0] = waited_for_core()
         self._own[0] = time.thread_time_ns()
+        self._around[0] = time.time_ns()
         self._wall[0] = time.perf_counter_ns()
         self.begin = time.time_ns()
 
     def leave(self) -> None:
-        self.end = time.time_ns()
-        self._wall[1] = time.perf_counter_ns()
+        self._read_end()
+        ended = self.end
+        if wait_for_devices():
+            self._read_end()
+            self.after += self.end - ended
         self._own[1] = time.thread_time_ns()
         self._own_waited[1] = waited_for_core()
         self._outside[1] = self._source.outside_calls()
@@ -251,6 +261,11 @@ class RecordedRun:
         self.spent = read_use() - self._used
         self.load = self._cores.stop(self.wall_by_other_clock)
         self.overhead += (time.perf_counter_ns() - self._wall[1]) / 1e9
+
+    def _read_end(self) -> None:
+        self.end = time.time_ns()
+        self._wall[1] = time.perf_counter_ns()
+        self._around[1] = time.time_ns()
 
     @property
     def outside_calls(self) -> int:
@@ -266,6 +281,15 @@ class RecordedRun:
     def wall_by_other_clock(self) -> float:
         """Seconds between enter and leave by the clock that nobody sets."""
         return (self._wall[1] - self._wall[0]) / 1e9
+
+    @property
+    def clock_set_by(self) -> float:
+        """Seconds by which the system's clock was set between enter and leave, at the least: the process may have been
+        stopped between any two readings, so it is read before and after the other clock."""
+        (first, last), (around_first, around_last) = self._wall, self._around
+        forward = (self.end - last) - (self.begin - first)
+        back = (around_first - first) - (around_last - last)
+        return max(forward, back, 0) / 1e9
 
     def __exit__(self, *error: object) -> None:
         with interrupts_held():

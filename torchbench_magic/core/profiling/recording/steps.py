@@ -14,6 +14,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from dataclasses import replace
 from typing import Any, Self
 
+from torchbench_magic.core.machine.devices_in_use import wait_for_devices
 from torchbench_magic.core.machine.waiting_for_cores import CoreWait
 from torchbench_magic.core.process.held_interrupts import interrupts_held, interrupts_let_through
 from torchbench_magic.core.progress import Progress
@@ -161,12 +162,12 @@ class SteppedRun:
             if is_empty:
                 self._empty += 1
                 self._steps = [number for number in self._steps if number != self.number]
-            self._close_range()
+            self._close_range(self._step_ended(True))
             self._action = Action.NONE
             self._end_cycle()
 
     def leave(self) -> None:
-        self._close_range()
+        self._close_range(self._step_ended(True))
         if self._recording is not None:
             self._leave(self._recording)
 
@@ -189,10 +190,10 @@ class SteppedRun:
     def _move_to(self, number: int) -> None:
         """Close the step before, do what the schedule says lies between the two, open this one."""
         __tracebackhide__ = True
-        now = time.time_ns()
         with interrupts_held():
             self._is_between, self.idle_until = True, 0.0
             try:
+                now = self._step_ended(self._action is Action.RECORD_AND_SAVE or not self._schedule(number).records)
                 self._close_range(now)
                 before, self.number = self._action, number
                 self._action = self._schedule(number)
@@ -215,6 +216,13 @@ class SteppedRun:
                 self._open_range()
         if self._recording is not None:  # last of all: what stands above is no time of the step
             self._recording.between_steps.append((max(self._ended, self._recording.begin), time.time_ns()))
+
+    def _step_ended(self, is_last: bool) -> int:
+        """Unix ns at which a step ended: the last one of a cycle ends when the device has."""
+        ended = time.time_ns()
+        if is_last and self._recording is not None and wait_for_devices():
+            self._recording.after, ended = time.time_ns() - ended, time.time_ns()
+        return ended
 
     def _prepare(self) -> None:
         assert self._callers is not None
@@ -275,12 +283,12 @@ class SteppedRun:
         self._range = marker(f"{_RANGE}{self.number}")
         self._range.__enter__()
 
-    def _close_range(self, now: int | None = None) -> None:
+    def _close_range(self, ended: int) -> None:
         """
         Args:
-            now: Unix ns at which the step ended; None: at this moment.
+            ended: Unix ns at which the step did.
         """
-        self._ended = time.time_ns() if now is None else now
+        self._ended = ended
         opened, self._range = self._range, None
         if opened is not None:
             opened.__exit__(None, None, None)

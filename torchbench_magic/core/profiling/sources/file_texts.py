@@ -20,6 +20,7 @@ __all__ = ["FileTexts", "texts_of"]
 _MOST_TEXTS = 8  # of one file that are kept
 _MOST_BYTES = 2_000_000  # of one text
 _seen: dict[str, list[str]] = {}  # file -> its texts, the oldest first
+_read_as: dict[str, tuple[int, ...]] = {}  # file -> what told it apart when it was last read, for whomever
 
 
 class FileTexts:
@@ -48,7 +49,9 @@ class FileTexts:
             now = _state(file)
             if now != before and now:
                 self._files[file] = now
-                _keep(file)
+                if _read_as.get(file) != now:  # each profile looks anew at all files
+                    _read_as[file] = now
+                    _keep(file)
 
 
 def texts_of(file: str) -> list[str]:

@@ -7,12 +7,13 @@ import threading
 import time
 from typing import Any
 
+from torchbench_magic.core.machine.devices_in_use import note_tracer
 from torchbench_magic.core.progress import Progress
 
 from .muted_stderr import allocator_silenced, profiler_silenced
 from .older_blocks import OlderBlocks
 from .running_profilers import stop_leaked
-from .torch_profiler import marker, new_profiler, results_of
+from .torch_profiler import marker, new_profiler, records_cuda, results_of
 
 __all__ = ["Kineto", "make_ready"]
 
@@ -58,6 +59,8 @@ class Kineto:
             with profiler_silenced():
                 self._profiler.start_trace()
             undone_on_error.callback(self._stop_quietly)
+            if records_cuda():
+                note_tracer()
             self._mark()
             if self.older is not None:
                 self.older.enter()

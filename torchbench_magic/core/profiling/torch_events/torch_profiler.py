@@ -34,6 +34,7 @@ __all__ = [
     "marker",
     "new_profiler",
     "profiler_type",
+    "records_cuda",
     "range_type",
     "results_of",
     "step_range",
@@ -126,6 +127,15 @@ def profiler_type() -> type:
     from torch.autograd import profiler
 
     return profiler.profile
+
+
+def records_cuda() -> bool:
+    """Whether every profiler traces the kernels of CUDA, too: torch built for NVIDIA, with its tracing library."""
+    import torch.profiler
+
+    return torch.version.cuda is not None and (
+        torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
+    )
 
 
 def torch_profiler_runs() -> bool:

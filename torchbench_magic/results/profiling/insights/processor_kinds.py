@@ -1,7 +1,8 @@
 """What kept the cores from the code: one kind for each verdict of ``--concurrency``, see `machine.core_verdicts`.
 
 They are about the whole cell and name no line. Each speaks for its verdict alone, so at most one of them does; where
-others had the cores it is `contended`, and of the code nothing else is said then.
+others had the cores it is `contended`, and of the code nothing else is said then. While a device
+works or is waited for, nothing is at stake.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def _seen(profile: Profile, verdict: CoreVerdict) -> Concurrency | None:
 def _insight(
     profile: Profile, seen: Concurrency, text: str, stake: float, cures: tuple[Cure, ...]
 ) -> list[Insight]:
-    stake = min(stake, profile.wall_time)
+    stake = min(stake, profile.wall_time * (1 - seen.use.device))  # what a device takes meanwhile is not saved
     if not stake >= max(LEAST_SECONDS, LEAST_SHARE * profile.wall_time):
         return []
     proof = Cure("Check it: compare the same code at other thread counts.", seen.proof_line or None)

@@ -7,11 +7,11 @@ from typing import Any
 from torchbench_magic import units
 from torchbench_magic.results.profiling.profile import Profile
 
-from ..built_columns import built_table, counted, measured_columns, share, texts
-from ..frame_rows import frame_rows
-from ..name_in_notebook import of_result
-from ..table import Table
-from .place_names import place_of
+from ...built_columns import built_table, counted, measured_columns, share, texts
+from ...frame_rows import frame_rows
+from ...name_in_notebook import of_result
+from ...table import Table
+from ..place_names import place_of
 
 __all__ = ["workers_table"]
 
