@@ -176,6 +176,7 @@ def big(count: int) -> pd.DataFrame:
     return pd.DataFrame({"parent": parent, "name": names, "kind": "op", "self": own, "total": total})
 
 
+@pytest.mark.timed
 def test_fifty_thousand_frames_zoom_within_thirty_milliseconds(show: Open) -> None:
     spec = json.dumps(flame.spec_of(flame_graph(big(50_000), "many"))).replace("<", "\\u003c")
     script = f"{flame.module()}\nwindow.unmount = mount(document.getElementById('host'), {spec});"

@@ -28,6 +28,7 @@ def test_the_first_use_loads_it_and_it_shows_a_table(kernel: Kernel) -> None:
     assert kernel.run(f"Out[{kernel.number}] is _tdoctor").text() == "True"
 
 
+@pytest.mark.timed
 def test_a_process_that_computes_is_named(kernel: Kernel) -> None:
     # of eight threads, so that it is among those with the most time whatever else is on the machine
     code = (

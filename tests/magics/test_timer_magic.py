@@ -63,6 +63,7 @@ def test_an_option_reaches_the_result(timed: Any, run: Run, options: str, column
     assert timed.user_ns["_timer"].frame[column].tolist() == value
 
 
+@pytest.mark.timed
 def test_the_run_times_are_kept_to(timed: Any, run: Run) -> None:
     run(timed, "%timer --min-run-time 0.05 --max-run-time 0.05 -q x + 1")
     short = timed.user_ns["_timer"]

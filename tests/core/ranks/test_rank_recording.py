@@ -214,6 +214,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_processes_of_their_own_measure_their_clocks(tmp_path: Path) -> None:
     (tmp_path / "spawned.py").write_text(PROCESSES)
     command = [sys.executable, "spawned.py", str(tmp_path / "store")]
