@@ -34,7 +34,6 @@ def test_the_times_agree_with_torchs_own_timer() -> None:
     assert ours == pytest.approx(theirs, rel=0.2)
 
 
-@pytest.mark.timed
 def test_the_device_clock_is_time_between_events() -> None:
     big = torch.randn(4096, 4096, device="cuda")
     result = compare_bodies(Task(

@@ -18,7 +18,7 @@ from torchbench_magic.core.profiling.joining.forks import FORKED, Forking
 from torchbench_magic.core.profiling.joining.segments import Codes
 from torchbench_magic.core.profiling.recording.scripted_functions import Scripted, read_scripted
 from torchbench_magic.core.profiling.recording.streams import LEAVE, LineRecord
-from torchbench_magic.core.profiling.recording.user_threads import busy_threads, read_cpu
+from torchbench_magic.core.profiling.recording.user_threads import busy_threads, pool_threads, read_cpu
 
 from ..profiling_text import profiled
 from .test_attribution import BODY, CODES, MAIN, events, joined, stream
@@ -81,6 +81,16 @@ def torchs_own_functions() -> None:
     made["waits_for_nested"](made["x"])
 
 
+@pytest.fixture(autouse=True)
+def torchs_pool_sleeps() -> None:
+    """Its threads end what they did for the test before a moment after that has its result: one that still runs as a
+    recording begins may have been launched before it, and then the forks of the recording stand on no line."""
+    before = read_cpu()
+    while (busy := busy_threads(before)) is None or busy & pool_threads():
+        time.sleep(0.001)
+        before = read_cpu()
+
+
 def lines_of(ops: pd.DataFrame, op: str) -> dict[int | None, int]:
     """Line (None: none) -> calls."""
     rows = ops[ops["op"] == op]
@@ -94,7 +104,6 @@ def doubts(outcome: Any) -> list[str]:
     return [doubt.kind for doubt in outcome.profile.warnings]
 
 
-@pytest.mark.timed
 def test_the_ops_of_a_fork_stand_on_the_line_that_called_the_scripted_function() -> None:
     outcome = profiled("z = x.exp()\ny = waits_for_sines(x)\nz = x.tan()\n", names())
     assert lines_of(outcome.profile.ops, "aten::sin") == {2: 200}
@@ -102,7 +111,6 @@ def test_the_ops_of_a_fork_stand_on_the_line_that_called_the_scripted_function()
     assert "forked-work" not in doubts(outcome)
 
 
-@pytest.mark.timed
 def test_their_time_stands_in_the_row_of_their_thread_and_not_among_what_is_not_attributed() -> None:
     lines = profiled("y = waits_for_sines(x)\n", names()).profile.lines
     there = lines[lines["thread"] > 0]
@@ -111,20 +119,17 @@ def test_their_time_stands_in_the_row_of_their_thread_and_not_among_what_is_not_
     assert float(there[there["line"].isna()]["self_cpu_time"].sum()) == 0
 
 
-@pytest.mark.timed
 def test_functions_that_wait_for_their_forks_on_two_lines_keep_each_its_own() -> None:
     outcome = profiled("a = waits_for_sines(x)\nb = waits_for_nested(x)\nc = forked_sines(x)\n", names())
     assert lines_of(outcome.profile.ops, "aten::sin") == {1: 200, 2: 200, 3: 200}
     assert "forked-work" not in doubts(outcome)
 
 
-@pytest.mark.timed
 def test_a_fork_that_python_waits_for_later_stands_on_the_line_that_launched_it() -> None:
     outcome = profiled("future = launches_sines(x)\ny = x.exp()\ny = future.wait()\n", names())
     assert lines_of(outcome.profile.ops, "aten::sin") == {1: 200}
 
 
-@pytest.mark.timed
 def test_forks_that_either_of_two_lines_can_have_launched_stand_on_none_and_that_is_said() -> None:
     outcome = profiled("a = launches_sines(x)\nb = waits_for_sines(x)\ny = a.wait()\n", names())
     lines = lines_of(outcome.profile.ops, "aten::sin")
@@ -135,21 +140,21 @@ def test_forks_that_either_of_two_lines_can_have_launched_stand_on_none_and_that
     assert said.facts["ops"] >= 200
 
 
-@pytest.mark.timed
 def test_one_line_that_launches_again_and_again_is_one_line() -> None:
     text = "futures = []\nfor _ in range(5):\n    futures.append(launches_sines(x))\nfor f in futures:\n    f.wait()\n"
     assert lines_of(profiled(text, names()).profile.ops, "aten::sin") == {3: 1000}
 
 
-@pytest.mark.timed
 def test_backward_work_of_a_fork_is_caused_by_the_line_that_launched_it() -> None:
     given = names() | {"x": torch.ones(1000, requires_grad=True)}
-    lines = profiled("y = waits_for_sines(x)\ny.sum().backward()\n", given).profile.lines
-    caused = lines.groupby("line")["backward_cpu_time"].sum()
-    assert caused[1] > 0.5 * float(lines[lines["line"] == 2]["self_cpu_time"].sum())
+    profile = profiled("y = waits_for_sines(x)\ny.sum().backward()\n", given).profile
+    caused = profile.lines.groupby("line")["backward_cpu_time"].sum()
+    ops = profile.ops.set_index("op")
+    sines = ops.loc["autograd::engine::evaluate_function: SinBackward0"]
+    assert (sines["line"], sines["calls"]) == (2, 200)
+    assert caused[1] >= sines["cpu_time"] - 1e-9
 
 
-@pytest.mark.timed
 def test_bytes_that_a_fork_allocates_stand_on_the_line_that_launched_it() -> None:
     given = names()
     waits = given["waits_for_sines"]
@@ -230,7 +235,6 @@ def test_work_on_torchs_thread_that_no_scripted_function_is_open_for_stands_on_n
     assert of_forks(*work, forking=Forking(WAITING, ())) == {FORKED: 1, "inside": 1, "goes on": 1, "else": 0}
 
 
-@pytest.mark.timed
 def test_a_thread_at_work_is_busy_and_a_waiting_one_is_not() -> None:
     stop, ready, natives = threading.Event(), threading.Barrier(3), {}
 

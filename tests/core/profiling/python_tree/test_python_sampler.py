@@ -157,7 +157,6 @@ def names_of_waiting() -> dict[str, Any]:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/syscall"), reason="says what a thread waits for")
-@pytest.mark.timed
 def test_waiting_is_no_python() -> None:
     """For a queue, a lock and a timer; a thread that computes wants a processor."""
     tree = tree_of(WAITS, names=names_of_waiting())
