@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 __all__ = [
@@ -280,6 +281,16 @@ def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | An
     made = {}
     for name, dtype in columns.items():
         given = values.get(name)
-        data = [_EMPTY[dtype]] * rows if given is None else given
-        made[name] = pd.Series(data, dtype=dtype, index=range(rows))
-    return pd.DataFrame(made, columns=list(columns))
+        made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype)
+    return pd.DataFrame(made, columns=list(columns), index=range(rows))
+
+
+def _array(values: Any, dtype: str) -> Any:
+    """As a Series of them would hold them, without one: most tables of a profile are short, and made for each run."""
+    if dtype == _MAYBE:
+        return pd.array(values, dtype=dtype)
+    if dtype == _COUNT and getattr(values, "dtype", None) != np.int64:
+        return pd.array(values, dtype=dtype)  # refuses fractions
+    if dtype != _TEXT:
+        return np.array(values, dtype=dtype)
+    return np.fromiter(values, dtype=object, count=len(values))  # `asarray` would make rows of equally long tuples

@@ -16,9 +16,10 @@ import torch
 from torchbench_magic.core.profiling.joining.attribution import RunThreads, join_ops_and_lines
 from torchbench_magic.core.profiling.joining.forks import FORKED, Forking
 from torchbench_magic.core.profiling.joining.segments import Codes
+from torchbench_magic.core.profiling.recording import recorded_run
 from torchbench_magic.core.profiling.recording.scripted_functions import Scripted, read_scripted
 from torchbench_magic.core.profiling.recording.streams import LEAVE, LineRecord
-from torchbench_magic.core.profiling.recording.user_threads import busy_threads, pool_threads, read_cpu
+from torchbench_magic.core.profiling.recording.user_threads import busy_threads, read_cpu
 
 from ..profiling_text import profiled
 from .test_attribution import BODY, CODES, MAIN, events, joined, stream
@@ -82,13 +83,13 @@ def torchs_own_functions() -> None:
 
 
 @pytest.fixture(autouse=True)
-def torchs_pool_sleeps() -> None:
-    """Its threads end what they did for the test before a moment after that has its result: one that still runs as a
-    recording begins may have been launched before it, and then the forks of the recording stand on no line."""
-    before = read_cpu()
-    while (busy := busy_threads(before)) is None or busy & pool_threads():
-        time.sleep(0.001)
-        before = read_cpu()
+def torchs_pool_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was launched before a recording: each test waits for its forks.
+
+    A thread of the pool that ran a moment ago, if only since a debugger or a signal stopped the process, counts as
+    busy otherwise, and then the forks of the recording stand on no line.
+    """
+    monkeypatch.setattr(recorded_run, "busy_threads", lambda before: frozenset())
 
 
 def lines_of(ops: pd.DataFrame, op: str) -> dict[int | None, int]:

@@ -11,6 +11,7 @@ import os
 import sys
 import tokenize
 import types
+import weakref
 from collections.abc import Callable
 
 from torchbench_magic.core.code.library_files import is_library_file
@@ -21,6 +22,8 @@ _MOST_TEXTS = 8  # of one file that are kept
 _MOST_BYTES = 2_000_000  # of one text
 _seen: dict[str, list[str]] = {}  # file -> its texts, the oldest first
 _read_as: dict[str, tuple[int, ...]] = {}  # file -> what told it apart when it was last read, for whomever
+_of_modules: dict[str, tuple[weakref.ref[types.ModuleType], str | None]] = {}
+"""Name of a module -> the module, and its file if that may be the user's: each profile looks at thousands of them."""
 
 
 class FileTexts:
@@ -42,7 +45,7 @@ class FileTexts:
             self._modules = len(sys.modules)
             for name in sys.modules.keys() - self._names:
                 self._names.add(name)
-                file = _file_of(sys.modules.get(name))
+                file = _file_of(name)
                 if file is not None and file not in self._files and self._wanted(file):
                     self._files[file] = ()
         for file, before in self._files.items():
@@ -66,13 +69,20 @@ def texts_of(file: str) -> list[str]:
     return list(dict.fromkeys(text for text in every if text))
 
 
-def _file_of(module: object) -> str | None:
+def _file_of(name: str) -> str | None:
     """The Python file of a module that may be the user's."""
+    module = sys.modules.get(name)
+    if module is None:
+        return None
+    if (known := _of_modules.get(name)) is not None and known[0]() is module:
+        return known[1]
     try:  # not by `getattr`: a module that loads itself when it is asked would be loaded
         file = types.ModuleType.__getattribute__(module, "__dict__").get("__file__")
-    except (TypeError, AttributeError):
+    except (TypeError, AttributeError):  # what somebody has put there is no module
         return None
-    return file if isinstance(file, str) and file.endswith(".py") and not is_library_file(file) else None
+    its = file if isinstance(file, str) and file.endswith(".py") and not is_library_file(file) else None
+    _of_modules[name] = weakref.ref(module), its
+    return its
 
 
 def _state(file: str) -> tuple[int, ...]:
