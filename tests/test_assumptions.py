@@ -42,16 +42,26 @@ def files() -> Iterator[tuple[str, str]]:
         yield path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
 
 
+def dotted(node: ast.expr) -> str:
+    """``torch._C.x`` of its nodes; without what stands before a call or an index."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join([*([node.id] if isinstance(node, ast.Name) else []), *names[::-1]])
+
+
 def private_names(text: str) -> Iterator[str]:
     """Of torch and of IPython's shell: what the code imports, reads, or asks for by its text."""
+    if not re.search(r"(torch|shell)\b", text):
+        return
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if PRIVATE_OF_TORCH.match(alias.name))
         elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
             names = (f"{node.module}.{alias.name}" for alias in node.names)
             yield from (name for name in names if PRIVATE_OF_TORCH.match(name))
-        elif isinstance(node, ast.Attribute):
-            name = ast.unparse(node)
+        elif isinstance(node, ast.Attribute) and (name := dotted(node)):
             if PRIVATE_OF_TORCH.match(name) or PRIVATE_OF_IPYTHON.search(name):
                 yield name
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and PRIVATE_OF_TORCH.fullmatch(node.value):

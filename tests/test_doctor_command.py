@@ -24,6 +24,7 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+@pytest.mark.interpreter
 def test_it_prints_what_it_finds_and_bad_news_is_no_error() -> None:
     done = command(PYTHONMALLOC="debug")
     assert done.returncode == 0, done.stderr
@@ -43,6 +44,7 @@ def test_the_self_test_is_told_in_numbers() -> None:
     assert "be resolved now" in " ".join(done.stdout.split())
 
 
+@pytest.mark.interpreter
 def test_a_wrong_option_is_refused() -> None:
     done = command("--selftest")
     assert done.returncode == 2

@@ -110,9 +110,13 @@ def test_operations_have_a_column_for_each_rank_and_their_ratio() -> None:
     assert product["rank_0"] == pytest.approx(of_one[of_one["op"] == "aten::addmm"]["self_cpu_time"].sum(), rel=1e-3)
 
 
-@pytest.mark.parametrize("skew", [3.7, -3.7, 30.0, -30.0])
-@pytest.mark.parametrize(("name", "at"), [("sleep_1_of_3", 0), ("sleep_1_of_3", 1), ("sleep_1_of_3", 2),
-                                          ("batch_0_of_2", 1), ("none_of_2", 0), ("none_of_2", 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "at", "skew"),
+    [
+        *(("sleep_1_of_3", 0, 3.7), ("sleep_1_of_3", 1, -3.7), ("sleep_1_of_3", 2, 30.0), ("batch_0_of_2", 1, -30.0)),
+        *(("none_of_2", 0, -3.7), ("none_of_2", 0, 30.0), ("none_of_2", 1, 3.7), ("none_of_2", 1, -30.0)),
+    ],
+)
 def test_a_planted_skew_lies_within_the_stated_bounds(tmp_path: Path, name: str, at: int, skew: float) -> None:
     for file in (TRACES / name).iterdir():
         made = json.loads(gzip.decompress(file.read_bytes()))

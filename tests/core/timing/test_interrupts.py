@@ -73,7 +73,7 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("step", [20, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [60, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_interrupt_at_a_line_of_a_timing_leaves_nothing_switched(step: int) -> None:
     made: list[Comparison] = []
 
