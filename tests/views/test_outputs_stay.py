@@ -1,4 +1,5 @@
-"""What is shown of fixed results, byte by byte, as it is kept in ``outputs/``: text, HTML and markdown.
+"""What is shown of fixed results, byte by byte, as it is kept in ``outputs/``: text, HTML, markdown and
+JSON.
 
 A change of the code that is not meant to be seen leaves all of it as it is. One that is meant: look at the difference
 after ``python -m tests.views.test_outputs_stay``, which writes the files anew.
@@ -6,6 +7,7 @@ after ``python -m tests.views.test_outputs_stay``, which writes the files anew.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +36,7 @@ from .profiling.test_memory import made as memory_profile
 from .profiling.test_of_roof import shown as efficiency_profile
 from .sent import brought, unpacked
 
+ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).parent / "outputs"
 
 
@@ -135,6 +138,8 @@ def shown(result: Any) -> dict[str, str]:
         found["html"] = re.sub(r"\b\w*[0-9a-f]{12,32}\b", lambda match: drawn[match[0]], text)
     if hasattr(result, "to_markdown"):
         found["md"] = result.to_markdown()
+    if hasattr(result, "to_json"):
+        found["json"] = json.dumps(json.loads(result.to_json()), indent=1).replace(f"{ROOT}/", "")
     return found
 
 
