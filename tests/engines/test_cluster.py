@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import contextlib
 import os
 import signal
 import socket
@@ -39,8 +40,17 @@ def answers(asking: Asking) -> list[Answer]:
 
 def until_asleep(process: int) -> None:
     """An engine that was asked to `SLEEP` does."""
-    while "sleep" not in [child.name() for child in psutil.Process(process).children()]:
+    while "sleep" not in names_of_children(process):
         time.sleep(0.01)
+
+
+def names_of_children(process: int) -> list[str]:
+    """Without those that end while they are asked."""
+    names = []
+    for child in psutil.Process(process).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            names.append(child.name())
+    return names
 
 
 @pytest.mark.slow
