@@ -96,7 +96,7 @@ def test_what_threads_and_processes_used_is_in_what_was_seen_of_them() -> None:
         "for each in (ends, goes_on, child): each.close()"
     )
     seen = seen_in(text)
-    assert children() == before
+    assert children() <= before
     use = seen.use
     assert use.run * use.wall >= 0.05
     assert use.below * use.wall >= 0.03
@@ -148,7 +148,7 @@ def test_an_error_and_an_interrupt_keep_what_was_seen_and_leave_no_process() -> 
         assert outcome.profile.concurrency is not None
         assert outcome.profile.concurrency.use.run > 0
         assert not [each for each in outcome.profile.insights if not each.places], "a part of a run is not judged"
-    assert children() == before
+    assert children() <= before
     assert threading.active_count() == threads
 
 
@@ -163,7 +163,7 @@ def test_a_profile_that_does_not_begin_leaves_no_process(monkeypatch: pytest.Mon
     monkeypatch.setattr(recorded_run.Kineto, "start", broken)
     with pytest.raises(RuntimeError, match="not today"):
         profiled("x = 1", {}, concurrency=True)
-    assert children() == before
+    assert children() <= before
 
 
 def not_available(problem: str) -> None:
