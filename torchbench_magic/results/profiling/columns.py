@@ -278,19 +278,22 @@ def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | An
     if unknown:
         raise ValueError(f"no such column: {', '.join(unknown)}")
     rows = max((len(v) for v in values.values()), default=0)
+    index = pd.RangeIndex(rows)
     made = {}
     for name, dtype in columns.items():
         given = values.get(name)
-        made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype)
-    return pd.DataFrame(made, columns=list(columns), index=range(rows))
+        made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype, index)
+    return pd.DataFrame(made, columns=list(columns), index=index)
 
 
-def _array(values: Any, dtype: str) -> Any:
+def _array(values: Any, dtype: str, index: pd.RangeIndex) -> Any:
     """As a Series of them would hold them, without one: most tables of a profile are short, and made for each run."""
     if dtype == _MAYBE:
         return pd.array(values, dtype=dtype)
-    if dtype == _COUNT and getattr(values, "dtype", None) != np.int64:
-        return pd.array(values, dtype=dtype)  # refuses fractions
+    if dtype == _COUNT:
+        counts = np.asarray(values)
+        return counts.astype(dtype) if counts.dtype.kind in "iu" else pd.Series(values, index, dtype)  # no fractions
     if dtype != _TEXT:
         return np.array(values, dtype=dtype)
-    return np.fromiter(values, dtype=object, count=len(values))  # `asarray` would make rows of equally long tuples
+    texts = np.fromiter(values, dtype=object, count=len(values))  # `asarray` would make rows of equally long tuples
+    return pd.Series(texts, index, dtype, copy=False)  # of an array pandas 3 makes texts with NaN for None
