@@ -10,6 +10,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -290,9 +291,18 @@ def test_iterations_are_steps_in_every_kind_of_loop() -> None:
     assert not wrong
 
 
-def test_a_loop_shorter_than_the_steps_ends_the_recording() -> None:
+ENDS = ("for", "while True", "else", "async for", "try")
+"""One loop of each way to end; those that end likewise are in the slow tier."""
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [pytest.param(ENDS, id="ends"), pytest.param(LOOPS.keys() - set(ENDS), id="others", marks=pytest.mark.slow)],
+)
+def test_a_loop_shorter_than_the_steps_ends_the_recording(loops: Collection[str]) -> None:
     wrong = {}
-    for name, text in LOOPS.items():
+    for name in loops:
+        text = LOOPS[name]
         names = {"x": torch.ones(4)}
         result = run(text, "wait=5,warmup=1,active=30,repeat=1", in_loop=True, names=names).profile
         found = (result.steps, kinds(result), result.warnings[0].text, "aten::tan" in _ops(result))
