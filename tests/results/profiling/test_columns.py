@@ -18,6 +18,9 @@ def test_a_text_that_is_missing_is_none_and_all_kinds_are_as_asked() -> None:
             assert {name: str(dtype) for name, dtype in made.dtypes.items()} == columns
             assert made[first].tolist() == given[:rows]
             assert made.index.equals(pd.RangeIndex(rows))
+    changed = frame_of(LINE_COLUMNS, {})
+    changed["more"] = []
+    assert list(frame_of(LINE_COLUMNS, {"source": []}).columns) == list(LINE_COLUMNS), "each is a table of its own"
     texts = frame_of(LINE_COLUMNS, {"source": ["a", None], "line": [1, None]})
     assert texts["source"].tolist() == ["a", None]
     assert texts["file"].tolist() == [None, None]
