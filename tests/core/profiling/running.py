@@ -7,7 +7,7 @@ import importlib
 import linecache
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,19 @@ from torchbench_magic.results.cell_text import Body, CellText
 from .asking import asked
 from .cases import Case
 
-__all__ = ["Ran", "placed", "plain_calls", "run_case"]
+__all__ = ["Ran", "awaited", "placed", "plain_calls", "run_case"]
+
+
+def awaited(run: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """What it comes to. No result of a task of ``asyncio.run``: that writes one twice, and the text of a profile costs
+    ten times as much as the run."""
+    found: list[Outcome] = []
+
+    async def main() -> None:
+        found.append(await run)
+
+    asyncio.run(main())
+    return found[0]
 
 
 class KeptKineto(Kineto):
@@ -84,7 +96,7 @@ def run_case(case: Case, folder: Path, **options: Any) -> Ran:
         kept, run_module.Kineto = run_module.Kineto, KeptKineto  # type: ignore[misc]
         try:
             if body.is_coroutine:
-                outcome = asyncio.run(profile_body_async(body, wanted))
+                outcome = awaited(profile_body_async(body, wanted))
             else:
                 outcome = profile_body(body, wanted)
         finally:

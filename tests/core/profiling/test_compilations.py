@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,20 @@ def seen(text: str, names: dict[str, Any] | None = None, **options: Any) -> Prof
     return outcome.profile
 
 
+@functools.cache
+def broken() -> Profile:
+    """Of BROKEN; run once, right after the compiler was reset, and only read."""
+    return seen(BROKEN)
+
+
+@functools.cache
+def recompiled() -> Profile:
+    """Of LIMIT, with each of its calls compiled; likewise."""
+    return seen(LIMIT)
+
+
 def test_each_compiled_frame_is_a_row_with_its_line_its_kind_and_its_reason() -> None:
-    table = seen(BROKEN).compilations
+    table = broken().compilations
     rows = [(row.function, row.line, row.kind, row.calls) for row in table.itertuples()]
     assert rows[:3] == [("f", 2, "first", 1), ("f", 4, "resume", 2), ("f", 5, "resume", 2)]
     assert [row[2] for row in rows[3:]] == ["recompile"] * 4
@@ -63,7 +76,7 @@ def test_each_compiled_frame_is_a_row_with_its_line_its_kind_and_its_reason() ->
 
 
 def test_each_line_that_breaks_the_graph_is_a_row_with_its_reason() -> None:
-    rows = seen(BROKEN).graph_breaks.to_dict("records")
+    rows = broken().graph_breaks.to_dict("records")
     assert [(row["cell"], row["line"]) for row in rows] == [(7, 4), (7, 5)]
     assert rows[0]["reason"] == "`print` cannot be compiled"
     assert "branch" in rows[1]["reason"]
@@ -100,6 +113,7 @@ for i in range(3):
     assert cure.text == "Take the reset of the compiler out of the cell: everything is compiled again after each one."
 
 
+@pytest.mark.compiler  # of all that an optimizer calls: seconds
 def test_the_break_in_an_optimizers_step_is_said_to_be_torchs_own() -> None:
     text = """%%tprofile
 p = torch.ones(3, requires_grad=True)
@@ -156,14 +170,13 @@ def test_a_module_of_a_library_is_named_with_its_own_line_and_argument() -> None
     assert table["source_id"].isna().all()
 
 
-def test_a_function_of_another_cell_has_the_source_of_that_cell(tmp_path: Path) -> None:
-    made = seen(LIMIT)
+def test_a_function_of_another_cell_has_the_source_of_that_cell() -> None:
+    made = recompiled()
     assert set(made.compilations["source_id"]) == {made.source_id}
 
 
 def test_compiled_code_stands_on_the_def_line_and_what_comes_after_a_break_on_that_line() -> None:
-    names: dict[str, Any] = {"torch": torch, "x": torch.ones(4)}
-    frames = seen(BROKEN, names).frames
+    frames = broken().frames
     functions = frames[frames["kind"] == "function"]["name"]
     assert {"f", "the rest of f"} <= set(functions)
     ops = seen("%%tprofile\n" + BROKEN.partition("for n")[0].partition("\n")[2] + "g(x, 1)\n").ops
@@ -185,7 +198,7 @@ def test_warm_code_and_code_that_is_not_compiled_have_no_rows_and_no_insight() -
 
 
 def test_the_four_kinds_of_insights_speak_about_planted_causes() -> None:
-    found = {each.kind: each for each in calm(seen(BROKEN)).insights}
+    found = {each.kind: each for each in calm(broken()).insights}
     assert {"compiling", "recompiles", "graph-break"} <= set(found)
     assert "`n` was 1, now 2" in found["recompiles"].text
     assert 2 in {place.line for place in found["recompiles"].places}
@@ -230,9 +243,9 @@ for _ in range(2):
     ("calls", "never"),
     [
         ("g(x, 1); g(x, 1.5); g(torch.ones(5), 1.5)", "mark_dynamic(n"),
-        ("g(x, 1); g(x, 2); g(x.double(), 2)", "Convert `n`"),
-        ("m.train(); c(x); m.eval(); c(x)", "unsqueeze"),
-        ("h([x]); h([x, x])", "torch.tensor"),
+        pytest.param("g(x, 1); g(x, 2); g(x.double(), 2)", "Convert `n`", marks=pytest.mark.compiler),
+        pytest.param("m.train(); c(x); m.eval(); c(x)", "unsqueeze", marks=pytest.mark.compiler),
+        pytest.param("h([x]); h([x, x])", "torch.tensor", marks=pytest.mark.compiler),
     ],
 )
 def test_a_cure_of_a_recompilation_is_of_what_changed_and_can_be_carried_out(calls: str, never: str) -> None:
@@ -250,7 +263,7 @@ def test_a_cure_of_a_recompilation_is_of_what_changed_and_can_be_carried_out(cal
 
 
 def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_path: Path) -> None:
-    made = seen(BROKEN)
+    made = broken()
     made.save(tmp_path / "kept.db")
     (kept,) = load(tmp_path / "kept.db")
     assert kept.compilations.equals(made.compilations)
@@ -260,7 +273,8 @@ def test_what_was_compiled_is_kept_in_the_store_and_shown_behind_the_switch(tmp_
     assert {"compilations", "graph breaks"} <= {table.name for table in shown.tables}
     assert len(shown.insights) <= 3
     assert "n was 1, now 2" in repr(made)
-    assert "graph-break" in made.to_markdown() or "compiling" in made.to_markdown()
+    written = made.to_markdown()
+    assert "graph-break" in written or "compiling" in written
     assert {"compilations", "graph breaks"}.isdisjoint(table.name for table in document(seen(PLAIN)).tables)
 
 
@@ -297,16 +311,16 @@ def test_under_a_stance_that_forbids_compiling_the_users_error_is_what_comes(tmp
     assert outcome.profile.compilations.empty
 
 
-@pytest.mark.parametrize("name", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
-def test_a_compiler_that_is_switched_off_is_said_where_it_is_asked_for(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "compile-off" not in [doubt.kind for doubt in seen(LIMIT).warnings]
-    monkeypatch.setenv(name, "1")
-    with torch._dynamo.config.patch(disable=name == "TORCH_COMPILE_DISABLE"):  # as its import reads it
-        made = seen(LIMIT)
-    assert "compile-off" in [doubt.kind for doubt in made.warnings]
-    assert made.compilations.empty
+def test_a_compiler_that_is_switched_off_is_said_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "compile-off" not in [doubt.kind for doubt in recompiled().warnings]
+    for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, "1")
+            with torch._dynamo.config.patch(disable=name == "TORCH_COMPILE_DISABLE"):  # as its import reads it
+                made = seen(LIMIT)
+        assert "compile-off" in [doubt.kind for doubt in made.warnings], name
+        assert made.compilations.empty, name
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     assert "compile-off" not in [doubt.kind for doubt in seen(PLAIN).warnings]
 
 
@@ -334,6 +348,7 @@ def errors_without_a_compiler() -> None:
     assert "fell-back" in {each.kind for each in calm(outcome.profile).insights}
 
 
+@pytest.mark.compiler
 def test_a_graph_of_the_compilers_has_no_internal_name_among_the_modules() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     g = torch.compile(net, backend="aot_eager")

@@ -80,7 +80,7 @@ def test_torchs_events_and_the_run_are_gone_before_memory_is_given_back_without_
 
 @pytest.mark.parametrize("options", [{}, {"memory": True, "shapes": True}], ids=["plain", "memory and shapes"])
 def test_it_holds_less_than_two_hundred_bytes_an_event_and_no_object_for_each(options: dict[str, bool]) -> None:
-    found = made(3000, **options)
+    found = made(1000, **options)
     trace = found.trace
     tables = [trace.events, trace.nodes, trace.segments, found.lines, found.ops, found.frames]
     tables += [] if found.memory is None else [found.memory]

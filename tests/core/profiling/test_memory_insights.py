@@ -87,7 +87,7 @@ def test_the_first_about_memory_is_among_those_that_are_shown() -> None:
 NET = (
     "net = torch.nn.Sequential(*[layer for _ in range(10) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())])\n"
 )
-LARGE = NET + "x = torch.rand(4096, 512)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)"
+LARGE = NET + "x = torch.rand(1024, 512)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)"
 STEP = "opt.zero_grad()\nloss = net(x).square().mean()\nloss.backward()\nopt.step()"
 WIDE = "net = torch.nn.Linear(2048, 2048)\nx = torch.rand(8, 2048)\n"
 
@@ -105,7 +105,7 @@ def parts(profile: Profile) -> dict[str, int]:
 def test_activations_make_up_the_peak_of_a_large_batch() -> None:
     profile, (said,) = peak_of_cell("batch", LARGE, STEP)
     found = parts(profile)
-    assert found["activations"] == 10 * 4096 * 512 * 4  # of each ReLU its result, which the layer above saves too
+    assert found["activations"] == 10 * 1024 * 512 * 4  # of each ReLU its result, which the layer above saves too
     assert found["parameters"] == 10 * (512 * 512 + 512) * 4
     assert "activations" in said.text
     assert "checkpoint" in (said.cures[0].code or "")

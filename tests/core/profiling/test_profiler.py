@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import bdb
 import gc
 import itertools
@@ -32,6 +31,7 @@ from torchbench_magic.errors import BodyError, Busy, Interrupted, OptionError  #
 from torchbench_magic.results.cell_text import Body, CellText  # noqa: E402
 
 from .asking import asked  # noqa: E402
+from .running import awaited  # noqa: E402
 
 CELL = "<cell>"
 
@@ -149,7 +149,7 @@ def test_waiting_stands_on_the_awaiting_line() -> None:
     cell = CellText.of(text, CELL, 1)
     linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
     body = compile_body(Body(text, CELL))
-    outcome = asyncio.run(profile_body_async(body, Asked(cells=lambda f: cell if f == CELL else None)))
+    outcome = awaited(profile_body_async(body, Asked(cells=lambda f: cell if f == CELL else None)))
     assert outcome.error is None
     wall = outcome.profile.wall_time
     assert 0.02 <= row(outcome, 3)["python_time"] <= wall - 0.03  # line 4 waits in it
@@ -176,13 +176,13 @@ def test_a_body_that_awaits_is_refused_where_no_event_loop_runs() -> None:
 
 def test_an_async_body_has_no_line_that_is_not_there() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0)\nx = 1", CELL))
-    outcome = asyncio.run(profile_body_async(body, Asked()))
+    outcome = awaited(profile_body_async(body, Asked()))
     assert outcome.profile.lines["line"].dropna().tolist() == [1, 2, 3]
 
 
 def test_an_async_body_returns_its_trailing_value() -> None:
     body = compile_body(Body("import asyncio\nawait asyncio.sleep(0, 5)", CELL))
-    assert asyncio.run(profile_body_async(body, Asked())).value == 5
+    assert awaited(profile_body_async(body, Asked())).value == 5
 
 
 # ---- threads ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -145,8 +146,29 @@ CHECKS: tuple[Callable[[Case, Ran], None], ...] = (
 )
 
 
-@pytest.mark.parametrize("memory", [False, True], ids=["time", "memory"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+WITH_MEMORY = {
+    "operators",
+    "method of an nn.Module",
+    "backward",
+    "generators",
+    "threads started in the cell",
+    "await at the top level",
+    "exception",
+    "hooks",
+    "torch.jit._fork and a DataLoader",
+}
+"""Of `make test`, one of each way that an op comes to a line: bytes are laid on the same tree as times."""
+
+
+def modes(case: Case) -> list[Any]:
+    marks = [] if case.name in WITH_MEMORY else [pytest.mark.slow]
+    return [
+        pytest.param(case, False, id=f"{case.name}-time"),
+        pytest.param(case, True, id=f"{case.name}-memory", marks=marks),
+    ]
+
+
+@pytest.mark.parametrize(("case", "memory"), [each for case in CASES for each in modes(case)])
 def test_ops_stand_on_their_lines_and_rows_and_tree_add_up(case: Case, memory: bool, tmp_path: Path) -> None:
     ran = run_case(case, tmp_path, memory=memory, shapes=memory)
     failed = []

@@ -6,6 +6,7 @@ all the same, holding NA: code that reads a result need not know how the result 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -278,12 +279,20 @@ def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | An
     if unknown:
         raise ValueError(f"no such column: {', '.join(unknown)}")
     rows = max((len(v) for v in values.values()), default=0)
+    if not rows:  # as most tables of a run without memory, workers or a compiler
+        return _without_rows(tuple(columns.items())).copy()
     index = pd.RangeIndex(rows)
     made = {}
     for name, dtype in columns.items():
         given = values.get(name)
         made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype, index)
     return pd.DataFrame(made, columns=list(columns), index=index)
+
+
+@functools.cache
+def _without_rows(columns: tuple[tuple[str, str], ...]) -> pd.DataFrame:
+    index = pd.RangeIndex(0)
+    return pd.DataFrame({name: _array([], dtype, index) for name, dtype in columns}, index=index)
 
 
 def _array(values: Any, dtype: str, index: pd.RangeIndex) -> Any:

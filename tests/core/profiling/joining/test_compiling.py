@@ -29,10 +29,12 @@ plain = work(x)
 @pytest.mark.parametrize(
     "backend",
     [
-        "aot_eager",
+        pytest.param("aot_eager", marks=pytest.mark.compiler),
         pytest.param(
             "inductor",
             marks=[
+                pytest.mark.compiler,
+                pytest.mark.one_of_each,
                 pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs g++"),
                 pytest.mark.skipif(" " in torch.__file__, reason="inductor quotes no path with a space"),
             ],

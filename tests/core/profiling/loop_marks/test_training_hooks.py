@@ -169,7 +169,7 @@ def train():
 """
 
 
-@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("warm", [pytest.param(True, marks=pytest.mark.compiler), False])
 def test_observing_compiles_no_frame_more(warm: bool) -> None:
     def frames(run: Callable[[Callable[[], None]], object]) -> int:
         import torch._dynamo
@@ -214,7 +214,9 @@ assert "clear" not in vars(callback_handler) and not callback_handler.start_call
 """
 
 
-@pytest.mark.parametrize(("how", "full"), [("torch.compiler", True), ("torch._dynamo", False)])
+@pytest.mark.parametrize(
+    ("how", "full"), [pytest.param("torch.compiler", True, marks=pytest.mark.compiler), ("torch._dynamo", False)]
+)
 def test_a_reset_of_the_compiler_leaves_compiled_code_as_it_is(how: str, full: bool) -> None:
     from torch._dynamo.utils import counters
 
@@ -298,9 +300,13 @@ def anew(code: str, backend: str = "eager") -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("code", "warm"), [(COMPILED_STEP, True), (COMPILED_STEP, False), (COMPILED_TRAINING, False)],
-    ids=["step, warm", "step", "training"],
-)  # fmt: skip
+    ("code", "warm"),
+    [
+        pytest.param(COMPILED_STEP, True, marks=pytest.mark.compiler, id="step, warm"),
+        pytest.param(COMPILED_STEP, False, id="step"),
+        pytest.param(COMPILED_TRAINING, False, marks=pytest.mark.compiler, id="training"),
+    ],
+)
 def test_a_compiled_optimizer_is_compiled_no_more_often_for_being_observed(code: str, warm: bool) -> None:
     from torch._dynamo.utils import counters
 
@@ -319,7 +325,7 @@ def test_a_compiled_optimizer_is_compiled_no_more_often_for_being_observed(code:
     assert frames(lambda train: profile(train)) == plain
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.compiler)])
 def test_what_a_compiled_optimizer_runs_is_no_forward_pass(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tqdm = pytest.importorskip("tqdm")
     monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # the compiler's progress bar would leave a thread
@@ -332,14 +338,14 @@ def test_what_a_compiled_optimizer_runs_is_no_forward_pass(backend: str, monkeyp
     assert "outside of compiled code" in said["no-steps"].text
 
 
-@pytest.mark.parametrize("phases", [True, False])
+@pytest.mark.parametrize("phases", [True, pytest.param(False, marks=pytest.mark.compiler)])
 def test_steps_of_compiled_training_are_as_the_code_says(phases: bool) -> None:
     made = profile(anew(COMPILED_TRAINING), phases=phases)
     assert made.phases["step"].nunique() == 4
     assert "compiled-phases" in [doubt.kind for doubt in made.warnings]
 
 
-@pytest.mark.parametrize("phases", [True, False])
+@pytest.mark.parametrize("phases", [True, pytest.param(False, marks=pytest.mark.compiler)])
 def test_a_loop_of_compiled_modules_is_told_apart(phases: bool) -> None:
     made = profile(anew(COMPILED), phases=phases)
     assert made.phases["step"].nunique() == 4

@@ -33,6 +33,12 @@ def run(request: pytest.FixtureRequest) -> Runs:
     return lambda target: profile(target, phases=request.param)
 
 
+COMPILED = pytest.mark.parametrize(
+    "run", [True, pytest.param(False, marks=pytest.mark.compiler)], ids=["phases", "lines"], indirect=True
+)
+"""With lines only in the slow tier: what is noted of compiled code is the same."""
+
+
 def steps_of(made: Profile) -> int:
     return int(made.phases["step"].nunique())
 
@@ -364,10 +370,12 @@ def test_an_evaluation_in_one_line_is_outside_of_the_steps_or_what_a_step_did(ru
     parts.loc[slower, "seconds"] += 10.0
     (longest,) = outliers_of(parts, 1)
     assert (longest.step, longest.phase, longest.line - first) == (5, "evaluation", 7)
-    assert "18 forward passes" in str(made)
-    assert "Evaluation outside of the steps" in str(made)
+    text = str(made)
+    assert "18 forward passes" in text
+    assert "Evaluation outside of the steps" in text
 
 
+@COMPILED
 @pytest.mark.usefixtures("compiled_anew")
 def test_a_step_that_is_one_compiled_function_is_a_step(run: Runs) -> None:
     net = Net()
@@ -394,6 +402,7 @@ def test_a_step_that_is_one_compiled_function_is_a_step(run: Runs) -> None:
     adds_up(made)
 
 
+@COMPILED
 @pytest.mark.usefixtures("compiled_anew")
 @pytest.mark.parametrize("eager_backward", [True, False])
 def test_a_compiled_function_that_may_be_a_part_of_a_step_is_none(run: Runs, eager_backward: bool) -> None:
@@ -526,8 +535,9 @@ def test_a_profile_of_phases_is_stored_and_shown_as_it_was(tmp_path: Any) -> Non
     (read,) = load(tmp_path / "runs.sqlite")
     pd.testing.assert_frame_equal(read.phases, made.phases)
     pd.testing.assert_frame_equal(read.phases_by_line, made.phases_by_line)
-    assert str(read) == str(made)
-    assert "a step takes " in str(made)
+    text = str(made)
+    assert str(read) == text
+    assert "a step takes " in text
 
 
 def test_of_short_steps_is_said_about_what_noting_them_takes(monkeypatch: pytest.MonkeyPatch) -> None:

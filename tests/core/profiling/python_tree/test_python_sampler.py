@@ -7,7 +7,6 @@ and at most that of its line in the same run (and `SHORT`).
 
 from __future__ import annotations
 
-import asyncio
 import linecache
 import os
 import platform
@@ -38,6 +37,7 @@ from torchbench_magic.results.profiling.profile import Profile
 
 from ..asking import asked
 from ..profiling_text import CELL, profiled, row
+from ..running import awaited
 
 torch = pytest.importorskip("torch")
 
@@ -335,7 +335,7 @@ await main()
     cell = CellText.of(text, CELL, 7)
     linecache.cache[CELL] = (len(text), None, text.splitlines(True), CELL)
     wanted = asked(namespace={"__name__": "__main__"}, cells={CELL: cell}.get, python=True)
-    made = asyncio.run(profile_body_async(compile_body(Body(text, CELL)), wanted)).profile
+    made = awaited(profile_body_async(compile_body(Body(text, CELL)), wanted)).profile
     assert made.python is not None
     assert_adds_up(made)
     burns = [path(made.python, at) for at in made.python.index[made.python["function"] == "burn"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import linecache
 import math
 import sys
@@ -11,6 +10,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from torchbench_magic.results.profiling.schedule import Schedule  # noqa: E402
 from torchbench_magic.views.profiling.operations import operations  # noqa: E402
 
 from ..asking import asked  # noqa: E402
+from ..running import awaited  # noqa: E402
 
 CELL = "<cell>"
 TRAINING = """def train(n):
@@ -60,7 +61,7 @@ def run(text: str, schedule: Schedule | str, *, in_loop: bool = False, **options
         **options,
     )
     if body.is_coroutine:
-        return asyncio.run(profile_body_async(body, wanted))
+        return awaited(profile_body_async(body, wanted))
     return profile_body(body, wanted)
 
 
@@ -92,22 +93,23 @@ def adds_up(result: Profile) -> None:
 
 # ---- which steps ------------------------------------------------------------------------------------------------
 
-TRIED = [
-    {"wait": 1, "warmup": 1, "active": 2},
-    {"wait": 0, "warmup": 0, "active": 1},
-    {"wait": 0, "warmup": 1, "active": 2, "repeat": 1},
-    {"wait": 2, "warmup": 0, "active": 3, "repeat": 2},
-    {"skip_first": 3, "wait": 1, "warmup": 1, "active": 2, "repeat": 1},
-    {"skip_first": 2, "wait": 4, "warmup": 1, "active": 1, "skip_first_wait": 1},
-    {"wait": 0, "warmup": 7, "active": 5},
-    {"skip_first": 20, "wait": 0, "warmup": 0, "active": 1},
+TRIED = [  # numbers of a schedule; jobs of how many steps
+    ({"wait": 1, "warmup": 1, "active": 2}, (7, 8)),  # ends within its second cycle; with it
+    ({"wait": 0, "warmup": 0, "active": 1}, (1, 4)),
+    ({"wait": 0, "warmup": 1, "active": 2, "repeat": 1}, (1, 8)),
+    ({"wait": 2, "warmup": 0, "active": 3, "repeat": 2}, (8,)),
+    ({"skip_first": 3, "wait": 1, "warmup": 1, "active": 2, "repeat": 1}, (7,)),
+    ({"skip_first": 2, "wait": 4, "warmup": 1, "active": 1, "skip_first_wait": 1}, (8,)),
+    ({"wait": 0, "warmup": 7, "active": 5}, (8,)),
+    ({"skip_first": 20, "wait": 0, "warmup": 0, "active": 1}, (7,)),
 ]
 
 
-@pytest.mark.parametrize("numbers", TRIED, ids=lambda numbers: str(Schedule(**numbers)))
-def test_cycles_hold_the_steps_and_ops_of_torchs_own_scheduled_profile(numbers: dict[str, int]) -> None:
-    every_step = Schedule(**numbers).warmup == numbers["wait"] == 0
-    for steps in (1, 4) if every_step and numbers["active"] == 1 else (1, 7, 8):
+@pytest.mark.parametrize(("numbers", "jobs"), TRIED, ids=[str(Schedule(**numbers)) for numbers, _ in TRIED])
+def test_cycles_hold_the_steps_and_ops_of_torchs_own_scheduled_profile(
+    numbers: dict[str, int], jobs: tuple[int, ...]
+) -> None:
+    for steps in jobs:
         theirs: list[Counter[str]] = []
         steps_of_theirs: list[list[int]] = []
 
@@ -289,31 +291,41 @@ def test_iterations_are_steps_in_every_kind_of_loop() -> None:
     assert not wrong
 
 
-def test_a_loop_shorter_than_the_steps_ends_the_recording() -> None:
+ENDS = ("for", "while True", "else", "async for", "try")
+"""One loop of each way to end; those that end likewise are in the slow tier."""
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [pytest.param(ENDS, id="ends"), pytest.param(LOOPS.keys() - set(ENDS), id="others", marks=pytest.mark.slow)],
+)
+def test_a_loop_shorter_than_the_steps_ends_the_recording(loops: Collection[str]) -> None:
     wrong = {}
-    for name, text in LOOPS.items():
+    for name in loops:
+        text = LOOPS[name]
         names = {"x": torch.ones(4)}
         result = run(text, "wait=5,warmup=1,active=30,repeat=1", in_loop=True, names=names).profile
-        shown = [row.key for group in operations(result).groups for row in group.rows]
         found = (result.steps, kinds(result), result.warnings[0].text, "aten::tan" in _ops(result))
         said = "3 of 30 steps were recorded: the loop ended after 9 iterations."
         if found != ((6, 7, 8), ["short-cycle"], said, False) or _ops(result)["aten::exp"] != 3:
             wrong[name] = (*found, _ops(result))
-        assert "aten::exp" in shown
-        assert "ProfilerStep*" not in shown, "the range of a step is no operation"
     assert not wrong
+    shown = [row.key for group in operations(result).groups for row in group.rows]
+    assert "aten::exp" in shown
+    assert "ProfilerStep*" not in shown, "the range of a step is no operation"
 
 
-@pytest.mark.parametrize("body", ["x.exp()", "net(x)"], ids=["op", "module"])
-@pytest.mark.parametrize("loop", ["for i in range(9): {}", "i = 0\nwhile i < 9:\n    i += 1; {}"], ids=["for", "while"])
+@pytest.mark.parametrize(
+    "loop", ["for i in range(9): x.exp()", "i = 0\nwhile i < 9:\n    i += 1; net(x)"], ids=["for op", "while module"]
+)
 def test_what_ends_a_step_and_begins_the_next_is_no_time_of_the_cell(
-    loop: str, body: str, monkeypatch: pytest.MonkeyPatch
+    loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = 0.02
     sleeping = eval("lambda self: sleep(slept)", {"sleep": time.sleep, "slept": slept})  # no line of this file
     monkeypatch.setattr(SteppedRun, "tell", sleeping)
     names = {"x": torch.ones(4), "net": torch.nn.Tanh()}
-    result = run(loop.format(body), "wait=1,warmup=1,active=3,repeat=1", in_loop=True, names=names).profile
+    result = run(loop, "wait=1,warmup=1,active=3,repeat=1", in_loop=True, names=names).profile
     (cycle,) = result.cycles
     assert cycle.steps == (2, 3, 4)
     assert cycle.wall_time <= cycle.trace.duration / 1e9 - 2 * slept, "there are two ends of steps in the cycle"
@@ -630,7 +642,7 @@ def test_a_long_loop_tells_where_it_is_while_it_records_nothing(monkeypatch: pyt
 
 
 def test_a_schedule_knows_when_something_happens_next() -> None:
-    for numbers in TRIED:
+    for numbers, _ in TRIED:
         schedule = Schedule(**numbers)
         acts = [step for step in range(200) if schedule(step).value != "none"]
         awake = [schedule.awake(step) for step in range(100)]
