@@ -293,4 +293,5 @@ def _array(values: Any, dtype: str) -> Any:
         return pd.array(values, dtype=dtype)  # refuses fractions
     if dtype != _TEXT:
         return np.array(values, dtype=dtype)
-    return np.fromiter(values, dtype=object, count=len(values))  # `asarray` would make rows of equally long tuples
+    texts = np.fromiter(values, dtype=object, count=len(values))  # `asarray` would make rows of equally long tuples
+    return pd.Index(texts, dtype=object, tupleize_cols=False)  # of a bare array pandas 3 makes a column of `str`
