@@ -278,20 +278,19 @@ def frame_of(columns: Mapping[str, str], values: Mapping[str, Sequence[Any] | An
     if unknown:
         raise ValueError(f"no such column: {', '.join(unknown)}")
     rows = max((len(v) for v in values.values()), default=0)
+    index = pd.RangeIndex(rows)
     made = {}
     for name, dtype in columns.items():
         given = values.get(name)
-        made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype)
-    return pd.DataFrame(made, columns=list(columns), index=range(rows))
+        made[name] = _array([_EMPTY[dtype]] * rows if given is None else given, dtype, index)
+    return pd.DataFrame(made, columns=list(columns), index=index)
 
 
-def _array(values: Any, dtype: str) -> Any:
-    """As a Series of them would hold them, without one: most tables of a profile are short, and made for each run."""
-    if dtype == _MAYBE:
-        return pd.array(values, dtype=dtype)
-    if dtype == _COUNT and getattr(values, "dtype", None) != np.int64:
+def _array(values: Any, dtype: str, index: pd.RangeIndex) -> Any:
+    """As a Series holds them, without one where that can be: a profile has some ten tables, most of a few rows."""
+    if dtype == _MAYBE or (dtype == _COUNT and getattr(values, "dtype", None) != np.int64):
         return pd.array(values, dtype=dtype)  # refuses fractions
     if dtype != _TEXT:
         return np.array(values, dtype=dtype)
-    texts = np.fromiter(values, dtype=object, count=len(values))  # `asarray` would make rows of equally long tuples
-    return pd.Index(texts, dtype=object, tupleize_cols=False)  # of a bare array pandas 3 makes a column of `str`
+    # `array` would make rows of equally long tuples; a column without a dtype of its own would become one of texts
+    return pd.Series(np.fromiter(values, dtype=object, count=len(values)), dtype=object, index=index)
