@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+import torchbench_magic
 from torchbench_magic import load, load_trace
+from torchbench_magic.core.profiling import measured_cost
 from torchbench_magic.magics.reading.option_line import declared_options
 from torchbench_magic.magics.reading.options import TimerOptions
 from torchbench_magic.magics.reading.profiler_options import ProfilerOptions
@@ -285,56 +287,6 @@ def resume_takes_points_over(bench: Bench) -> None:
 # ---- %%tprofile -------------------------------------------------------------------------------------------------
 
 
-def threads_are_set_for_the_run(bench: Bench) -> None:
-    torch = bench.names["torch"]
-    before = torch.get_num_threads()
-    for count in (1, 2):
-        assert bench(f"-t {count}", "n = torch.get_num_threads()").num_threads == bench.names["n"] == count
-    assert torch.get_num_threads() == before
-
-
-def memory_gives_bytes(bench: Bench) -> None:
-    code = "torch.ones(1000);"
-    assert bench("", code).memory is None
-    result = bench("--memory", code)
-    assert result.ops["allocated"].sum() >= 4000
-    assert result.lines["allocated"].sum() >= 4000
-
-
-def shapes_give_the_inputs(bench: Bench) -> None:
-    assert bench("", "x + 1;").ops["input_shapes"].isna().all()
-    assert bench("--shapes", "x + 1;").ops["input_shapes"].notna().any()
-
-
-def host_memory_gives_pythons_bytes(bench: Bench) -> None:
-    code = "b = bytes(3_000_000);"
-    assert bench("", code).lines["host_net"].isna().all()
-    assert 2_900_000 < bench("--host-memory", code).lines["host_net"].max() < 3_200_000
-
-
-def flops_are_counted(bench: Bench) -> None:
-    code = "y = torch.ones(4, 5) @ torch.ones(5, 6);"
-    assert bench("", code).ops["flops"].isna().all()
-    assert bench("--flops", code).ops["flops"].sum() == 2 * 4 * 5 * 6
-
-
-def twice_runs_the_code_again_with_and_without_the_profiler(bench: Bench) -> None:
-    bench.names["ran"] = ran = []
-    assert bench("", "ran.append(1)").unprofiled_time is None
-    assert len(ran) == 1
-    profile = bench("--twice", "ran.append(1)")
-    assert profile.unprofiled_time > 0
-    assert len(ran) == 2 + 2 * len(profile.repeats)
-
-
-def python_gives_the_tree_of_functions(bench: Bench) -> None:
-    code = "def nap():\n    time.sleep(0.05)\nnap()"
-    assert bench("", code).python is None
-    tree = bench("--python", code).python
-    assert "where Python time goes" in bench.shown
-    assert tree.loc[tree["function"] == "nap", "total_time"].item() > 0
-
-
 def efficiency_tells_how_near_the_roof_each_operation_is(bench: Bench) -> None:
     code = "a = torch.ones(256, 256)\nfor _ in range(20): y = a @ a"
     plain = bench("", code)
@@ -345,79 +297,6 @@ def efficiency_tells_how_near_the_roof_each_operation_is(bench: Bench) -> None:
     row = made.ops[made.ops["op"] == "aten::mm"].iloc[0]
     assert row["bytes"] == 20 * 3 * 4 * 256**2
     assert made.efficiency.peaks.dispatch > 0
-
-
-def sort_by_orders_the_table(bench: Bench) -> None:
-    code = "y = x.cos()\nfor _ in range(3): x.sin()"
-
-    def order() -> list[str]:
-        return [line.split()[0] for line in bench.shown.splitlines() if line.startswith("aten::")]
-
-    bench("-s calls", code)
-    assert order() == ["aten::sin", "aten::cos"]
-    bench("-s name", code)
-    assert order() == ["aten::cos", "aten::sin"]
-
-
-def row_limit_cuts_the_table(bench: Bench) -> None:
-    code = "y = x.sin().cos().tan()"
-    counted = {}
-    for limit in (1, 2):
-        bench(f"-l {limit}", code)
-        counted[limit] = sum(line.startswith("aten::") for line in bench.shown.splitlines())
-    assert counted == {1: 1, 2: 2}
-
-
-def lines_of_gives_another_module_its_lines(bench: Bench) -> None:
-    bench.names["textwrap"] = textwrap
-
-    def files(options: str) -> set[str]:
-        found = bench(options, "textwrap.dedent('a');").lines["file"].dropna()
-        return {Path(file).name for file in found}
-
-    assert "textwrap.py" not in files("")
-    assert "textwrap.py" in files("--lines-of textwrap")
-
-
-TWELVE = "for i in range(12):\n    x.exp()\n"
-
-
-def _exps(result: Any) -> int:
-    return int(result.ops.loc[result.ops["op"] == "aten::exp", "calls"].sum())
-
-
-def schedule_records_its_steps(bench: Bench) -> None:
-    code = "import torchbench_magic\n" + TWELVE + "    torchbench_magic.step()\n"
-    assert _exps(bench("", code)) == 12
-    result = bench("--schedule wait=1,warmup=1,active=3,repeat=2", code)
-    assert _exps(result) == 6
-    assert [cycle.steps for cycle in result.cycles] == [(2, 3, 4), (7, 8, 9)]
-
-
-def steps_are_the_iterations_recorded(bench: Bench) -> None:
-    for count in (2, 5):
-        assert _exps(bench(f"--steps {count}", TWELVE)) == count
-
-
-def warmup_is_what_runs_before_them(bench: Bench) -> None:
-    assert bench("--steps 1", TWELVE).steps == (1,)
-    assert bench("--steps 1 --warmup 4", TWELVE).steps == (4,)
-    assert bench("--steps 1 --warmup 0", TWELVE).steps == (0,)
-
-
-def on_trace_gets_each_cycle(bench: Bench) -> None:
-    bench.names["seen"] = seen = []
-    bench.names["look"] = seen.append
-    result = bench("--steps 2 --on-trace look", TWELVE)
-    assert seen == list(result.cycles)
-    assert len(seen) == 1
-
-
-def max_events_drops_detail(bench: Bench) -> None:
-    assert bench("--shapes", TWELVE).ops["input_shapes"].notna().any()
-    result = bench("--shapes --max-events 10", TWELVE)
-    assert result.ops["input_shapes"].isna().all()
-    assert {"events-dropped", "lines-cut"} <= {doubt.kind for doubt in result.warnings}
 
 
 def _without_valgrind(bench: Bench, options: str) -> Any:
@@ -518,19 +397,6 @@ TIMER: dict[str, Effect] = SHARED | {
     "save": save_appends_to_a_file,
     "resume": resume_takes_points_over,
 }
-def trace_writes_a_file_that_is_read_back(bench: Bench) -> None:
-    made = bench("--trace run.json.gz", "x.sin();")
-    read = load_trace("run.json.gz")
-    assert read.ops["op"].tolist() == made.ops["op"].tolist() == ["aten::sin"]
-    assert read.wall_time == made.wall_time
-
-
-def a_profile_that_is_saved_is_in_the_file(bench: Bench) -> None:
-    first = bench("--save runs.sqlite", "x.sin();")
-    second = bench("--save runs.sqlite", "x.cos();")
-    assert [kept.wall_time for kept in load("runs.sqlite")] == [first.wall_time, second.wall_time]
-
-
 def engines_make_the_cell_a_job_of_ranks(bench: Bench) -> None:
     from tests.engines.conftest import PROFILE as CLUSTER
     from tests.engines.conftest import running_cluster
@@ -546,30 +412,6 @@ def engines_make_the_cell_a_job_of_ranks(bench: Bench) -> None:
     assert not isinstance(bench("", "x.sin();"), RankProfile)
 
 
-def group_by_splits_the_rows_of_ops(bench: Bench) -> None:
-    code = "y = x.sin()\ny = y.sin()\ny = torch.ones(2, 3).sin();"
-
-    def rows() -> list[str]:
-        return [line for line in bench.shown.splitlines() if line.startswith("aten::sin ")]
-
-    bench("-l -1", code)
-    assert len(rows()) == 1
-    bench("-l -1 --group-by line", code)
-    assert len(rows()) == 3
-    made = bench("-l -1 --group-by shape", code)
-    assert len(rows()) == 2
-    assert made.options.shapes, "there is nothing to group by otherwise"
-    bench("--group-by shapes", code)
-    assert bench.shown.startswith("UsageError: group_by 'shapes' is unknown; use op, shape, line, module, stack or")
-
-
-def stacks_writes_them_to_a_file(bench: Bench) -> None:
-    made = bench("--stacks stacks.txt", "y = x.sin();")
-    lines = Path("stacks.txt").read_text().splitlines()
-    assert any("y = x.sin();aten::sin " in line.replace("\\x3b", "") for line in lines)
-    assert sum(int(line.rpartition(" ")[2]) for line in lines) == pytest.approx(made.wall_time * 1e9, rel=1e-6)
-
-
 def overwrite_replaces_a_file_of_another_kind(bench: Bench) -> None:
     Path("stacks.txt").write_text("dear diary")
     bench("--stacks stacks.txt", "y = x.sin();")
@@ -580,9 +422,10 @@ def overwrite_replaces_a_file_of_another_kind(bench: Bench) -> None:
 
 
 def concurrency_gives_the_verdict_on_the_cores(bench: Bench) -> None:
-    """Which verdict it is depends on the machine: tests/results/machine/ and core/profiling/concurrency/ have them."""
-    assert bench("", "x + 1;").concurrency is None
-    assert "cores: " not in bench.shown
+    """Which verdict it is depends on the machine: tests/results/machine/ and core/profiling/concurrency/ have them.
+
+    None of the runs below has one.
+    """
     seen = bench("--concurrency", "time.sleep(0.5);").concurrency
     assert (seen.verdict == "not available") == (not Path("/proc/self/schedstat").exists())
     assert f"cores: {seen.verdict}" in " ".join(bench.shown.split())
@@ -602,32 +445,132 @@ def phases_records_these_and_no_operations(bench: Bench) -> None:
     assert bench.shown.startswith("a step takes ")
 
 
-PROFILE: dict[str, Effect] = SHARED | {
+PROFILE: dict[str, Effect] = {
+    "explore": explore_shows_the_widget_in_a_kernel,
     "overwrite": overwrite_replaces_a_file_of_another_kind,
-    "group_by": group_by_splits_the_rows_of_ops,
-    "stacks": stacks_writes_them_to_a_file,
-    "trace": trace_writes_a_file_that_is_read_back,
-    "save": a_profile_that_is_saved_is_in_the_file,
     "engines": engines_make_the_cell_a_job_of_ranks,
-    "threads": threads_are_set_for_the_run,
-    "memory": memory_gives_bytes,
-    "shapes": shapes_give_the_inputs,
-    "host_memory": host_memory_gives_pythons_bytes,
-    "flops": flops_are_counted,
-    "twice": twice_runs_the_code_again_with_and_without_the_profiler,
-    "python": python_gives_the_tree_of_functions,
     "concurrency": concurrency_gives_the_verdict_on_the_cores,
     "phases": phases_records_these_and_no_operations,
     "efficiency": efficiency_tells_how_near_the_roof_each_operation_is,
-    "sort_by": sort_by_orders_the_table,
-    "row_limit": row_limit_cuts_the_table,
-    "lines_of": lines_of_gives_another_module_its_lines,
-    "schedule": schedule_records_its_steps,
-    "steps": steps_are_the_iterations_recorded,
-    "warmup": warmup_is_what_runs_before_them,
-    "on_trace": on_trace_gets_each_cycle,
-    "max_events": max_events_drops_detail,
 }
+
+
+# ---- several options of the profile in one run ------------------------------------------------------------------
+
+# Each is asked for in other runs than any other, so that what is seen in exactly these runs is its effect.
+LOOKED_AT = """\
+y = x.cos()
+for _ in range(4): x.sin()
+x.sin()
+torch.ones(2, 3).sin()
+y = torch.ones(4, 5) @ torch.ones(5, 6)
+z = torch.ones(1000)
+b = bytes(3_000_000)
+textwrap.dedent('a')
+n = torch.get_num_threads()
+ran.append(1)
+def nap():
+    time.sleep(pause)
+nap()
+"""
+
+TOGETHER: dict[str, tuple[str, set[int]]] = {
+    "output": ("-o kept", {0, 4}),
+    "quiet": ("-q", {2}),
+    "threads": ("-t 3", {3, 4}),
+    "memory": ("--memory", {0, 1, 3}),
+    "shapes": ("--shapes", {1, 2}),
+    "host_memory": ("--host-memory", {2, 3, 4}),
+    "flops": ("--flops", {2, 3}),
+    "twice": ("--twice", {0}),
+    "python": ("--python", {1}),
+    "sort_by": ("-s name", {1, 4}),
+    "row_limit": ("-l 2", {0, 1}),
+    "group_by": ("--group-by line", {4}),
+    "lines_of": ("--lines-of textwrap", {0, 3}),
+    "trace": ("--trace run.json.gz", {1, 3}),
+    "save": ("--save runs.sqlite", {0, 2}),
+    "stacks": ("--stacks stacks.txt", {2, 4}),
+}
+"""Option -> how it is asked for, and in which of five runs."""
+
+
+@dataclass
+class OfOneRun:
+    """What there is after a run: its profile, what was shown, names of the notebook, files."""
+
+    bench: Bench
+    made: Any
+
+    def rows(self, start: str = "aten::") -> list[str]:
+        return [line.split()[0] for line in self.bench.shown.splitlines() if line.startswith(start)]
+
+    @property
+    def naps(self) -> float:
+        python = self.made.python
+        return 0.0 if python is None else python.loc[python["function"] == "nap", "total_time"].item()
+
+    def traced(self) -> bool:
+        """Whether a trace was written; it is read back."""
+        if not Path("run.json.gz").exists():
+            return False
+        read = load_trace("run.json.gz")
+        assert "aten::sin" in read.ops["op"].tolist()
+        assert read.ops["op"].tolist() == self.made.ops["op"].tolist()
+        assert read.wall_time == self.made.wall_time
+        return True
+
+    def stacked(self) -> bool:
+        """Whether stacks were written; they add up to the time."""
+        if not Path("stacks.txt").exists():
+            return False
+        lines = Path("stacks.txt").read_text().splitlines()
+        assert any("y = x.cos();aten::cos " in line.replace("\\x3b", "") for line in lines)
+        summed = sum(int(line.rpartition(" ")[2]) for line in lines)
+        assert summed == pytest.approx(self.made.wall_time * 1e9, rel=1e-6)
+        return True
+
+    def seen(self, ran: int, before: int) -> dict[str, set[bool]]:
+        """Option -> whether each of what it makes is there; ``before``: torch's own number of threads."""
+        made, names, shown = self.made, self.bench.names, self.bench.shown
+        ops, lines = made.ops, made.lines
+        quiet = not shown.strip()
+        found: dict[str, set[bool]] = {
+            "output": {names.get("kept") is made, "kept" in names},
+            "quiet": {quiet},
+            "memory": {made.memory is not None, ops["allocated"].sum() >= 4000, lines["allocated"].sum() >= 4000},
+            "shapes": {bool(ops["input_shapes"].notna().any())},
+            "host_memory": {bool(lines["host_net"].notna().any()), 2_900_000 < (_most(lines["host_net"])) < 3_200_000},
+            "flops": {bool(ops["flops"].notna().any()), ops["flops"].sum() == 2 * 4 * 5 * 6},
+            "twice": {made.unprofiled_time is not None, (made.unprofiled_time or 0) > 0, ran > 1},
+            "python": {made.python is not None, self.naps > 0},
+            "lines_of": {"textwrap.py" in {Path(file).name for file in lines["file"].dropna()}},
+            "trace": {self.traced()},
+            "stacks": {self.stacked()},
+            "threads": {made.num_threads == names["n"] == 3 != before, made.num_threads != before},
+        }
+        once_or_in_pairs = 1 if len(made.repeats) == 1 else 2 * len(made.repeats)
+        assert ran == 1 + once_or_in_pairs
+        if not quiet:
+            assert ("where Python time goes" in shown) == (made.python is not None)
+            found["sort_by"] = {self.rows()[0] == "aten::cos", self.rows()[0] != "aten::sin"}
+            found["row_limit"] = {len(self.rows()) == 2}
+            found["group_by"] = {len(self.rows("aten::sin ")) == 3, len(self.rows("aten::sin ")) > 1}
+        return found
+
+
+def _most(column: Any) -> float:
+    return float(column.fillna(0).max())
+
+
+# ---- steps of a loop ------------------------------------------------------------------------------------------------
+
+TWELVE = "for i in range(12):\n    x.exp()\n    torchbench_magic.step()\n"
+BY_STEPS = {"schedule", "steps", "warmup", "on_trace", "max_events"}
+
+
+def _exps(result: Any) -> int:
+    return int(result.ops.loc[result.ops["op"] == "aten::exp", "calls"].sum())
 
 
 @pytest.fixture
@@ -650,9 +593,11 @@ def slow_ones_marked(effects: dict[str, Effect]) -> list[Any]:
     return [pytest.param(option, marks=[pytest.mark.slow] if option in slow else []) for option in effects]
 
 
-@pytest.mark.parametrize(("options", "effects"), [(TimerOptions, TIMER), (ProfilerOptions, PROFILE)])
-def test_every_declared_option_has_an_effect_below(options: type, effects: dict[str, Effect]) -> None:
-    assert set(declared_options(options)) == set(effects)
+@pytest.mark.parametrize(
+    ("options", "effects"), [(TimerOptions, {*TIMER}), (ProfilerOptions, {*PROFILE, *TOGETHER, *BY_STEPS})]
+)
+def test_every_declared_option_has_an_effect_below(options: type, effects: set[str]) -> None:
+    assert set(declared_options(options)) == effects
 
 
 @pytest.mark.parametrize("option", slow_ones_marked(TIMER))
@@ -663,3 +608,67 @@ def test_an_option_of_the_timer_has_its_effect(measuring: Callable[[str, str], B
 @pytest.mark.parametrize("option", slow_ones_marked(PROFILE))
 def test_an_option_of_the_profile_has_its_effect(measuring: Callable[[str, str], Bench], option: str) -> None:
     PROFILE[option](measuring("tprofile", ""))
+
+
+def test_each_of_several_options_of_the_profile_has_its_effect_where_it_is_asked_for_and_nowhere_else(
+    measuring: Callable[[str, str], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = {frozenset(runs) for _, runs in TOGETHER.values()}
+    assert len(where - {frozenset(), frozenset(range(5))}) == len(TOGETHER), "or an effect may be another's"
+    monkeypatch.setenv("COLUMNS", "400")  # no table in parts
+    monkeypatch.setattr(measured_cost, "PAIRS", 2)
+    bench = measuring("tprofile", "")
+    threads = bench.names["torch"].get_num_threads()
+    bench.names["textwrap"] = textwrap
+    saved = []
+    for run in range(5):
+        asked = {option for option, (_, runs) in TOGETHER.items() if run in runs}
+        bench.names["ran"] = ran = []
+        bench.names.pop("kept", None)
+        bench.names["pause"] = 0.05 if "python" in asked else 0.0
+        for file in ("run.json.gz", "stacks.txt"):
+            Path(file).unlink(missing_ok=True)
+        line = " ".join(TOGETHER[option][0] for option in TOGETHER if option in asked)
+        line += " -s calls" * ("sort_by" not in asked) + " -l -1" * ("row_limit" not in asked)
+        made = bench(line, LOOKED_AT)
+        assert bench.names["torch"].get_num_threads() == threads, "as it was before the run"
+        assert made.concurrency is None
+        assert made.efficiency is None
+        assert "cores: " not in bench.shown
+        if "save" in asked:
+            saved.append(made.wall_time)
+        assert [kept.wall_time for kept in load("runs.sqlite")] == saved
+        for option, there in OfOneRun(bench, made).seen(len(ran), threads).items():
+            implied = option == "shapes" and "flops" in asked
+            assert there == {option in asked or implied}, f"{option} with {line!r}"
+
+
+def test_operations_are_grouped_by_shape_too_which_records_shapes(measuring: Callable[[str, str], Bench]) -> None:
+    bench = measuring("tprofile", "")
+    made = bench("-l -1 --group-by shape", "y = x.sin()\ny = y.sin()\ny = torch.ones(2, 3).sin();")
+    assert len(OfOneRun(bench, made).rows("aten::sin ")) == 2
+    assert made.options.shapes, "there is nothing to group by otherwise"
+    bench("--group-by shapes", "x.sin()")
+    assert bench.shown.startswith("UsageError: group_by 'shapes' is unknown; use op, shape, line, module, stack or")
+
+
+def test_options_of_steps_have_their_effects(measuring: Callable[[str, str], Bench]) -> None:
+    bench = measuring("tprofile", "")
+    bench.names.update(torchbench_magic=torchbench_magic, look=(seen := []).append)
+    assert _exps(bench("", TWELVE)) == 12
+    assert seen == []
+    scheduled = bench("--schedule wait=1,warmup=1,active=3,repeat=2 --on-trace look --shapes", TWELVE)
+    assert _exps(scheduled) == 6
+    assert [cycle.steps for cycle in scheduled.cycles] == [(2, 3, 4), (7, 8, 9)]
+    assert seen == list(scheduled.cycles)
+    assert scheduled.ops["input_shapes"].notna().any()
+    loop = TWELVE.replace("    torchbench_magic.step()\n", "")
+    by_default, more = bench("--steps 2", loop), bench("--steps 5 --warmup 4 --on-trace look", loop)
+    assert (_exps(by_default), by_default.steps) == (2, (1, 2))
+    assert (_exps(more), more.steps) == (5, (4, 5, 6, 7, 8))
+    assert len(seen) == 3
+    assert seen[2:] == list(more.cycles)
+    cut = bench("--steps 11 --warmup 0 --shapes --max-events 10", loop)
+    assert cut.steps == tuple(range(11))
+    assert cut.ops["input_shapes"].isna().all()
+    assert {"events-dropped", "lines-cut"} <= {doubt.kind for doubt in cut.warnings}

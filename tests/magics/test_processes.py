@@ -32,8 +32,10 @@ def at(loaded: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("--processes 1", "--processes '1': give a whole number of at least 2; without --processes, this kernel"),
         ("--processes 2.5", "--processes '2.5': "),
         ("--processes 9999", "--processes '9999': give a whole number up to 1000"),
-        ("--processes 2 --clock device", "--clock device"),
-        ("--processes 2 --device nowhere", "--device: 'nowhere' is not a device"),
+        pytest.param("--processes 2 --clock device", "--clock device", marks=pytest.mark.slow),  # these start processes
+        pytest.param(
+            "--processes 2 --device nowhere", "--device: 'nowhere' is not a device", marks=pytest.mark.slow
+        ),
         ("--processes 2 --callgrind", "--callgrind counts the same in every process"),
     ],
 )

@@ -73,26 +73,23 @@ def test_last_is_the_last_stored_profile_of_the_same_code(shell: Any, run: Run) 
     assert shell.user_ns["newest"].other.wall_time == shell.user_ns["second"].wall_time
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_what_cannot_be_compared_is_one_line(shell: Any, run: Run) -> None:
+    from tests.results.samples import lone
+
+    lone(1e-3).save("runs.sqlite")
+    run(shell, BEFORE)
+    shell.user_ns.update(after=shell.user_ns["before"], third=shell.user_ns["before"], timing=lone(1e-3))
+    for line, said in (
         ("before", "puts two profiles side by side, not 1"),
         ("before after third", "not 3: before, after, third"),
         ("before timing", "before holds a profile, the others timings"),
         ("before after --by env", "--by is for timings"),
         ("before after --baseline none", "the profiles are before and after"),
         ("before --last runs.sqlite", "runs.sqlite holds no other profile of this code"),
-    ],
-)
-def test_what_cannot_be_compared_is_one_line(shell: Any, run: Run, line: str, said: str) -> None:
-    from tests.results.samples import lone
-
-    lone(1e-3).save("runs.sqlite")
-    run(shell, BEFORE)
-    shell.user_ns.update(after=shell.user_ns["before"], third=shell.user_ns["before"], timing=lone(1e-3))
-    shown = run(shell, f"%tcompare {line}")
-    assert said in shown
-    assert "Traceback" not in shown
+    ):
+        shown = run(shell, f"%tcompare {line}")
+        assert said in shown, line
+        assert "Traceback" not in shown, line
 
 
 def test_a_trace_that_cannot_be_written_is_said_before_anything_runs(shell: Any, run: Run) -> None:

@@ -145,7 +145,10 @@ def shown(result: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_what_is_shown_of_a_result_stays_as_it_is(name: str) -> None:
-    outputs = shown(RESULTS[name]())
+    result = RESULTS[name]()
+    outputs = shown(result)
+    if "txt" in outputs and hasattr(result, "to_markdown") and not name.startswith("profile_"):
+        assert str(result) == outputs["txt"], "print shows the same"
     assert {path.suffix[1:] for path in KEPT.glob(f"{name}.*")} == set(outputs)
     for ending, text in outputs.items():
         kept = (KEPT / f"{name}.{ending}").read_text(encoding="utf-8")

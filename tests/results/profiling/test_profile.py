@@ -58,6 +58,13 @@ def test_a_column_that_does_not_apply_is_na() -> None:
     assert (lines["calls"] == 0).all()
 
 
+def test_a_column_of_texts_holds_none_where_there_is_no_text_whatever_else_it_holds() -> None:
+    for given in (["[[3]]", None], [None, None], [("a", 1), ("b", 2)], []):
+        column = frame_of(OP_COLUMNS, {"op": ["a"] * len(given), "input_shapes": given})["input_shapes"]
+        assert column.dtype == object, given
+        assert column.tolist() == given
+
+
 def test_a_column_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="no such column: allocatd"):
         frame_of(LINE_COLUMNS, {"allocatd": [1]})

@@ -38,8 +38,11 @@ def test_a_planted_straggler_is_named_in_every_run(late: int, seed: int) -> None
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 @pytest.mark.parametrize("noise", [0.5, 5.0, 20.0])
 def test_chance_names_nobody_in_nine_of_ten_runs(ranks: int, noise: float) -> None:
-    wrong = sum(named(arrivals(ranks, 13, noise, seed)) is not None for seed in range(300))
-    assert wrong <= 30
+    """Of 300 runs of 2 ranks at most 8 name one, of 3 ranks 2, of 8 none: those of many ranks, which take long, need
+    no more than 60 (had each run 1 % of it, more than 6 would name one in 6 of ten million)."""
+    runs = {2: 300, 3: 150, 8: 60}[ranks]
+    wrong = sum(named(arrivals(ranks, 13, noise, seed)) is not None for seed in range(runs))
+    assert wrong <= runs // 10
 
 
 def test_noise_that_lasts_names_nobody_in_eight_of_ten_runs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.quiet_machine import quiet
 from torchbench_magic.core.machine.commit import read_commit
 from torchbench_magic.core.machine.environment import read_environment
 from torchbench_magic.core.timing.plan import Plan
@@ -119,6 +121,17 @@ def test_without_resume_everything_is_measured_again(path: Path) -> None:
     assert len(load(path)) == 2
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a run of two points on one thread, to be copied."""
+    path = tmp_path_factory.mktemp("stored") / "runs.sqlite"
+    with pytest.MonkeyPatch.context() as patched:
+        quiet(patched.setattr)
+        here = replace(HERE, num_threads=1)
+        measured(path, points=points(2), environment=here, plan=replace(PLAN, threads=(1,)))
+    return path
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -144,11 +157,10 @@ def test_without_resume_everything_is_measured_again(path: Path) -> None:
     ],
 )
 def test_what_changed_is_measured_again_and_the_line_says_what_it_was(
-    path: Path, changed: dict[str, Any], reason: str
+    path: Path, stored: Path, changed: dict[str, Any], reason: str
 ) -> None:
-    here = replace(HERE, num_threads=1)
-    measured(path, points=points(2), environment=here, plan=replace(PLAN, threads=(1,)))
-    asked = {"environment": here, **changed}
+    shutil.copyfile(stored, path)
+    asked = {"environment": replace(HERE, num_threads=1), **changed}
     asked["plan"] = replace(asked.get("plan", PLAN), threads=asked.get("plan", PLAN).threads or (1,))
     result = measured(path, resume=True, points=points(2), **asked)
     assert not [d for d in result.warnings if d.kind == "resumed"]
@@ -208,7 +220,6 @@ def test_an_environment_variable_that_the_code_reads_is_part_of_what_is_the_same
     code: dict[str, Any] = {"bodies": {"f": Body(f"{body}, n")}, "namespace": names}
     monkeypatch.setenv("TB_MADE_UP", "10")
     measured(path, points=points(1), **code)
-    assert skipped(path, **{**code, "points": points(1)}) == 1
     monkeypatch.setenv("TB_UNRELATED", "1")
     assert skipped(path, **{**code, "points": points(1)}) == 1
     monkeypatch.setenv("TB_MADE_UP", "20")
@@ -271,10 +282,10 @@ def test_a_value_that_source_and_shapes_do_not_tell_is_measured_again(path: Path
                 value.__globals__.update(made)
         return made
 
-    bodies = {"f": Body(f"{body}, n")}
-    measured(path, bodies=bodies, namespace=namespace(1), points=points(2))
-    assert skipped(path, bodies=bodies, namespace=namespace(1)) == 2
-    assert skipped(path, bodies=bodies, namespace=namespace(2)) == 0
+    code: dict[str, Any] = {"bodies": {"f": Body(f"{body}, n")}, "points": points(1)}
+    measured(path, namespace=namespace(1), **code)
+    assert skipped(path, namespace=namespace(1), **code) == 1
+    assert skipped(path, namespace=namespace(2), **code) == 0
 
 
 def test_what_cannot_be_compared_is_said_where_a_stored_time_is_taken_over(path: Path, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_two_speeds_around_the_others_are_no_order_effect(faster: float) -> None
     assert alarms <= 2
 
 
-@pytest.mark.parametrize("effect", [0.0, 0.003, 0.03])
+@pytest.mark.parametrize("effect", [*(pytest.param(effect, marks=pytest.mark.slow) for effect in (0.0, 0.003)), 0.03])
 def test_taking_an_order_effect_out_keeps_the_error_rate(effect: float) -> None:
     generator, alarms = np.random.default_rng(5), 0
     for _ in range(150):

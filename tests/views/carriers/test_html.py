@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import replace
@@ -82,13 +83,24 @@ def test_a_lone_statement_unfolds_without_script() -> None:
     assert {"details", "summary"} <= set(Elements(html.static(lone)).tags)
 
 
+@functools.cache
+def usual_comparison() -> Elements:
+    return Elements(mimebundle(comparison_of())["text/html"])
+
+
+@functools.cache
+def usual_tags_of_a_profile() -> frozenset[str]:
+    usual = profile_of(ops=[("aten::mm", "cell", 2, 1, 5.0, 5.0, 1.0, "[]")], lines=LINES[:1])
+    return frozenset(Elements(usual._repr_mimebundle_()["text/html"]).tags)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_text_in_every_part_of_the_output(name: str) -> None:
-    usual = Elements(mimebundle(comparison_of())["text/html"])
-    hostile = Elements(mimebundle(comparison_of(names=(name, name + "2")))["text/html"])
+    usual, markup = usual_comparison(), mimebundle(comparison_of(names=(name, name + "2")))["text/html"]
+    hostile = Elements(markup)
     assert hostile.tags == usual.tags
     assert {key for key, _ in hostile.attributes} - {"title"} == {key for key, _ in usual.attributes}
-    (spec,) = sent(mimebundle(comparison_of(names=(name, name + "2")))["text/html"])
+    (spec,) = sent(markup)
     texts = [cell if isinstance(cell, str) else cell[0] for cell in spec["tables"][0]["groups"][0]["rows"][0]["cells"]]
     shown = document_json.as_dict(comparison.document(comparison_of(names=(name, "b"))))
     assert shown["tables"][0]["groups"][0]["rows"][0]["cells"][2] in texts
@@ -97,11 +109,9 @@ def test_a_hostile_name_is_text_in_every_part_of_the_output(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE[:6])
 def test_hostile_source_text_and_operations_are_text(name: str) -> None:
     ops = [(name, "cell", 2, 1, 5.0, 5.0, 1.0, name)]
-    usual = profile_of(ops=[("aten::mm", "cell", 2, 1, 5.0, 5.0, 1.0, "[]")], lines=LINES[:1])
     hostile = profile_of(ops=ops, lines=LINES[:1], cell_text=f"%%tprofile\nx = 1  # {name!r}")
-    usual_tags = Elements(usual._repr_mimebundle_()["text/html"]).tags
     hostile_tags = Elements(hostile._repr_mimebundle_()["text/html"]).tags
-    assert set(hostile_tags) == set(usual_tags)
+    assert set(hostile_tags) == usual_tags_of_a_profile()
     assert hostile_tags.count("script") == 2
 
 

@@ -134,6 +134,8 @@ def host_waits(trace: Trace | None) -> pd.DataFrame:
     if trace is None:
         return none
     calls = trace.events[trace.is_kind("runtime")]
+    if calls.empty:
+        return none
     synchronizes, copies = (
         np.isin(calls["name"].to_numpy(), [n for n, name in enumerate(trace.names) if pattern.search(name)])
         for pattern in (_WAITS, _COPIES)

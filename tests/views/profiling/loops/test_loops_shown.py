@@ -14,6 +14,7 @@ from torchbench_magic.results.doubts import Doubt
 from torchbench_magic.results.profiling.profile import Profile, Source
 from torchbench_magic.results.profiling.profile_diff import ProfileDiff
 from torchbench_magic.views.document import plain
+from torchbench_magic.views.profiling.loops.phases_table import loop_clause, loop_footer, phases_table
 from torchbench_magic.views.profiling.loops.step_strip import step_strips
 from torchbench_magic.views.profiling.profile import document
 from torchbench_magic.views.profiling.profile_diff import document as diff_document
@@ -24,6 +25,15 @@ SAVED = {"cell": 1, "line": 9, "file": "<cell>", "source_id": "ab"}
 def looped(steps: int = 20) -> Profile:
     late = {"step": 7, "phase": "other", "seconds": 0.3, "calls": 0, **SAVED}
     return profile_of([*rows(steps), late])
+
+
+def sentence_of(made: Profile) -> str:
+    return "".join(phrase.text for phrase in loop_clause(made))
+
+
+def footer_of(made: Profile) -> str:
+    """What stands about the phases below the tables."""
+    return plain(next(loop_footer(made)))
 
 
 def test_the_sentence_says_what_a_step_is_made_of_and_which_took_long() -> None:
@@ -37,9 +47,10 @@ def test_the_sentence_says_what_a_step_is_made_of_and_which_took_long() -> None:
 def test_where_mean_and_median_differ_both_are_said_and_shares_are_of_the_mean() -> None:
     late = [{"step": at, "phase": "other", "seconds": 0.1, "calls": 0, **SAVED} for at in range(4, 20, 5)]
     made = profile_of([*rows(20, dict.fromkeys(USUAL, 0.0001)), *late])
-    said = plain(document(made).sentence)
+    shown = document(made)
+    said = plain(shown.sentence)
     assert said.startswith("a step takes 20.5 ms on average (median 500 µs): 98 % is other code at In[1]:9; step ")
-    (table,) = (each for each in document(made).tables if each.name == "phases")
+    (table,) = (each for each in shown.tables if each.name == "phases")
     assert [column.name for column in table.columns][1:4] == ["median", "mean", "share"]
     assert plain(document(profile_of(rows(20))).sentence).startswith("a step takes 33.5 ms: ")
 
@@ -56,7 +67,8 @@ def looked(*looks: tuple[int | None, int], seconds: float = 0.04) -> Profile:
 
 
 def line_of_other(made: Profile) -> str:
-    (table,) = (each for each in document(made).tables if each.name == "phases")
+    table = phases_table(made)
+    assert table is not None
     return next(row.cells[3].text for group in table.groups for row in group.rows if row.key == "other")
 
 
@@ -64,11 +76,12 @@ def test_the_share_of_a_line_that_was_looked_at_is_of_all_looks_that_fell_into_t
     made = looked((9, 15), (10, 8), (None, 2))
     assert line_of_other(made) == "In[1]:9 ≥ 60 %"
     assert line_of_other(looked((9, 15), (10, 10))) == "In[1]:9 60 %"
-    assert plain(document(made).sentence).startswith("a step takes 73.5 ms: 54 % is other code")
-    assert "is other code at" not in plain(document(made).sentence)
-    assert "from samples of the stack" in plain(document(made).footer[0])
-    assert "is other code at In[1]:9" in plain(document(looked((9, 25))).sentence)
-    assert "looks at the stack" not in plain(document(looped()).footer[0])
+    shown = document(made)
+    assert plain(shown.sentence).startswith("a step takes 73.5 ms: 54 % is other code")
+    assert "is other code at" not in plain(shown.sentence)
+    assert "from samples of the stack" in plain(shown.footer[0])
+    assert "is other code at In[1]:9" in sentence_of(looked((9, 25)))
+    assert "from samples of the stack" not in footer_of(looped())
 
 
 def test_of_few_looks_their_number_is_said_and_no_share() -> None:
@@ -81,19 +94,20 @@ def test_where_more_looks_fell_on_no_line_than_on_any_none_is_named() -> None:
     """Python code makes looks wait, and they then see the sleep after it: that is not where the time is."""
     made = looked((9, 2), (None, 7))
     assert line_of_other(made) == "no line in 7 of 9 samples"
-    assert "Samples that Python code delayed are on no line" in plain(document(made).footer[0])
-    assert "Samples that Python code delayed" not in plain(document(looked((9, 7))).footer[0])
+    assert "Samples that Python code delayed are on no line" in footer_of(made)
+    assert "Samples that Python code delayed" not in footer_of(looked((9, 7)))
 
 
 def test_a_long_first_step_is_told_below_the_table_with_its_cause() -> None:
     first = {"step": 0, "phase": "other", "seconds": 0.6, "calls": 0, "looks": 5, **SAVED}
     unknown = {"step": 0, "phase": "other", "seconds": 0.1, "calls": 0, "looks": 1}
     made = profile_of([*rows(20), first, unknown])
-    told = [plain(line) for line in document(made).footer]
+    shown = document(made)
+    told = [plain(line) for line in shown.footer]
     assert any(
         line.startswith("The first step took 22 times the median, at least 82 % of it at In[1]:9") for line in told
     ), told
-    assert "22 times" not in plain(document(made).sentence)
+    assert "22 times" not in plain(shown.sentence)
 
 
 def test_a_long_step_on_no_line_is_told_without_one() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ...insights import CodeLine
 from ..profile import Profile
 from ..recording_costs import MICROSECONDS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["LineUse", "OpUse", "Recorded", "recorded_lines"]
 
@@ -120,9 +125,22 @@ class Recorded:
         return max(seconds - self.surely * use.cost, 0.0)
 
 
+_last: tuple[weakref.ref[Profile], Recorded] | None = None
+"""The profile that was asked about last, and what was found: most kinds of insights begin with it."""
+
+
 def recorded_lines(profile: Profile) -> Recorded:
     """The lines of the cell's own thread, by the call tree. With ``--twice`` the cost of recording is what it was; else
     it is estimated from the number of events."""
+    global _last
+    if (last := _last) is not None and last[0]() is profile:
+        return last[1]
+    found = _read(profile)
+    _last = weakref.ref(profile), found
+    return found
+
+
+def _read(profile: Profile) -> Recorded:
     found = _by_line(profile)
     per = {name: us / 1e6 for name, us in MICROSECONDS.items()}
     per_op = per["op"] + (per["shapes"] if profile.options.shapes else 0.0)
@@ -179,7 +197,7 @@ def _by_line(profile: Profile) -> Mapping[_Place, _Found]:
     """What the lines of the cell's own thread did; a caller stands before what it calls."""
     frames = profile.frames
     names = ("parent", "kind", "name", "source_id", "line", "thread", "calls", "wall_time", "self_time")
-    columns = [frames[name].astype(object).where(frames[name].notna(), None).tolist() for name in names]
+    columns = [_values(frames[name]) for name in names]
     kinds, called = columns[1], columns[2]
     above: list[tuple[str, ...]] = []  # ops over each frame, up to its line
     places: list[_Place | None] = []
@@ -206,6 +224,13 @@ def _by_line(profile: Profile) -> Mapping[_Place, _Found]:
         elif kind == "function":
             mine.functions.add(name.rpartition(".")[2])
     return found
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    """With None for what is missing."""
+    values = column.to_numpy(dtype=object, copy=True)
+    values[column.isna().to_numpy()] = None
+    return values.tolist()
 
 
 def _label(profile: Profile, place: _Place) -> str:

@@ -21,6 +21,7 @@ __all__ = ["PHASES", "StepShare", "empty_phases", "phases_of", "renumbered", "sh
 
 PHASES = ("input", "transfer", "forward", "loss", "backward", "optimizer", "zero_grad", "other")
 """In the order in which a step has them."""
+_OF_STEPS = {"step": "int64", "phase": "object", "seconds": "float64"}
 _GAPS = ("loss", "other")  # what is left between calls: their lines may be known from looks at the stack alone
 
 
@@ -30,12 +31,14 @@ def empty_phases() -> pd.DataFrame:
 
 def phases_of(parts: pd.DataFrame) -> pd.DataFrame:
     """``step phase seconds`` from a table of `LOOP_COLUMNS`: all phases of each step, which add up to the step."""
+    if parts.empty:
+        return pd.DataFrame({name: np.empty(0, dtype) for name, dtype in _OF_STEPS.items()})
     inside = parts[parts["step"].notna()]
     sums = inside.groupby([inside["step"].astype("int64"), "phase"])["seconds"].sum()
     steps = np.unique(inside["step"].astype("int64"))
     rows = pd.MultiIndex.from_product([steps, PHASES], names=["step", "phase"])
     found = sums.reindex(rows, fill_value=0.0).reset_index()
-    return found.astype({"step": "int64", "phase": "object", "seconds": "float64"})[["step", "phase", "seconds"]]
+    return found.astype(_OF_STEPS)[[*_OF_STEPS]]
 
 
 def step_seconds(phases: pd.DataFrame) -> pd.Series[float]:
@@ -74,6 +77,8 @@ class StepShare:
 
 def shares_of(parts: pd.DataFrame) -> tuple[StepShare, ...]:
     """Each phase that took any time, in the order of `PHASES`."""
+    if parts.empty:
+        return ()
     phases = phases_of(parts)
     whole = float(phases["seconds"].sum())
     inside = parts[parts["step"].notna()]

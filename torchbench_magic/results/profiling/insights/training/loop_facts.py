@@ -8,7 +8,6 @@ import pandas as pd
 
 from ....insights import CodeLine
 from ....machine.load_doubts import LOAD_KINDS
-from ...loops.phases import phases_of
 from ...profile import Profile
 from ..silenced import VOIDING
 
@@ -62,7 +61,7 @@ def loop_facts(profile: Profile) -> LoopFacts | None:
     if parts.empty or not profile.wall_time > 0:
         return None
     inside = parts[parts["step"].notna()]
-    phases = phases_of(parts)
+    phases = profile.phases
     steps = int(phases["step"].nunique())
     return LoopFacts(profile, inside, parts[parts["step"].isna()], phases, steps, profile.wall_time)
 
