@@ -228,7 +228,7 @@ def test_last_says_in_words_what_the_code_was_given(at: Any, run: Run) -> None:
 
 def test_last_of_a_profile_says_what_the_code_was_given_and_what_it_read(at: Any, run: Run) -> None:
     run(at, "import torch, os\nx, cfg, kept = torch.ones(4, 8), {'n': 3}, []\nos.environ['TB_MODE'] = '1'")
-    cell = "%%tprofile --save runs.sqlite\ny = x.sum() * cfg['n']\nkept.append(os.environ['TB_MODE'])"
+    cell = "%%tprofile -q --save runs.sqlite\ny = x.sum() * cfg['n']\nkept.append(os.environ['TB_MODE'])"
     run(at, cell)
     run(at, cell)
     shown = " ".join(run(at, "%tcompare --last runs.sqlite").split())
@@ -244,7 +244,7 @@ def test_last_of_a_profile_says_what_the_code_was_given_and_what_it_read(at: Any
 
 
 def test_last_of_a_profile_of_an_older_version_says_that_inputs_were_not_recorded(at: Any, run: Run) -> None:
-    cell = "%%tprofile --save runs.sqlite\nsum(x)"
+    cell = "%%tprofile -q --save runs.sqlite\nsum(x)"
     run(at, cell)
     with closing(sqlite3.connect("runs.sqlite")) as connection:
         (header,) = connection.execute("SELECT header FROM record").fetchone()

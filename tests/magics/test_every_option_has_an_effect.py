@@ -653,7 +653,7 @@ def test_operations_are_grouped_by_shape_too_which_records_shapes(measuring: Cal
 
 
 def test_options_of_steps_have_their_effects(measuring: Callable[[str, str], Bench]) -> None:
-    bench = measuring("tprofile", "")
+    bench = measuring("tprofile", "-q")
     bench.names.update(torchbench_magic=torchbench_magic, look=(seen := []).append)
     assert _exps(bench("", TWELVE)) == 12
     assert seen == []

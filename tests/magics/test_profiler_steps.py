@@ -43,19 +43,19 @@ def test_a_schedule_records_its_steps_on_the_visible_lines(job: Any, run: Run) -
 
 def test_iterations_of_the_loop_are_recorded_without_a_word_in_the_cell(job: Any, run: Run) -> None:
     names = set(job.user_ns)
-    run(job, f"%%tprofile --steps 2 --warmup 3\n{ITERATIONS}")
+    run(job, f"%%tprofile -q --steps 2 --warmup 3\n{ITERATIONS}")
     result = job.user_ns["_tprofile"]
     assert result.steps == (3, 4)
     found = {key: n for key, n in calls(result).items() if key[0].startswith("aten")}
     assert found == {("aten::exp", 3): 2, ("aten::log", 4): 2}
     assert {name for name in set(job.user_ns) - names if not name.startswith("_")} == {"i", "y", "z"}
-    run(job, f"%%tprofile --steps 9\n{ITERATIONS}")
+    run(job, f"%%tprofile -q --steps 9\n{ITERATIONS}")
     assert job.user_ns["_tprofile"].steps == (1, 2, 3, 4, 5)
 
 
 def test_a_function_of_the_notebook_gets_each_cycle(job: Any, run: Run) -> None:
     run(job, "seen = []\ndef look(cycle):\n    seen.append(cycle.steps)\n")
-    run(job, f"%%tprofile --schedule active=2 --on-trace look\n{STEPS}")
+    run(job, f"%%tprofile -q --schedule active=2 --on-trace look\n{STEPS}")
     assert job.user_ns["seen"] == [(0, 1), (2, 3), (4, 5), (6,)]
 
 

@@ -28,14 +28,14 @@ WORK: dict[str, Callable[[Profile, Path], Any]] = {
 }
 
 
-def test_three_times_the_events_are_not_three_times_the_calls(tmp_path: Path) -> None:
-    """Of both profiles only the timeline's longest bars are drawn; their first kind of work, on each, pays for what a
-    profile remembers."""
-    tiny, few, many = profile_of_many(3), profile_of_many(11_000), profile_of_many(33_000)
+def test_twice_the_events_are_not_more_calls(tmp_path: Path) -> None:
+    """Of all these profiles only the timeline's longest bars are drawn; the first one pays for what is imported and
+    remembered. A call for every twentieth of the 22 000 events more is too many."""
+    first, few, many = profile_of_many(11_000), profile_of_many(11_000), profile_of_many(22_000)
     for name, work in WORK.items():
-        work(tiny, tmp_path)  # what is imported and cached
+        work(first, tmp_path)
         calls = [calls_of(lambda profile=profile, work=work: work(profile, tmp_path)) for profile in (few, many)]
-        assert calls[1] < 1.5 * calls[0] + 1000, name
+        assert calls[1] < calls[0] + 1000, name
 
 
 def bars_of(seed: int) -> Bars:
